@@ -25,7 +25,7 @@ from pool.wire import Identity, own_identity
 from pool.wire.identity import user_name
 
 if TYPE_CHECKING:
-    from pool.wire.authority import Authority, Gate
+    from pool.wire.authority import Authority, JoinService
     from pool.wire.credentials import Credentials
     from pool.wire.tokens import TokenStore
 
@@ -39,7 +39,7 @@ class NotInAPool(PoolError):
     """The node is not part of a pool of several nodes, and what was asked for needs that."""
 
 
-class NoAccount(PoolError):
+class NoSubmitterAccount(PoolError):
     """A user has no account on this machine that his jobs' files could belong to."""
 
 
@@ -128,16 +128,16 @@ class Enrolment:
         self._signer()
         return Credentials.create(self._trust, self._authority, self._name, self._roles)
 
-    def gate(self) -> Gate | None:
+    def gate(self) -> JoinService | None:
         """What lets others in: on the node that has the authority."""
-        from pool.wire.authority import Authority, Gate
+        from pool.wire.authority import Authority, JoinService
 
         if self._authority is None and Authority.exists(self._trust):
             self._authority = Authority.open(self._trust, self._name, self._outside)
         if self._authority is None:
             return None
         self._authority.life = timedelta(seconds=self.settings.number("CERTIFICATE_LIFE"))
-        return Gate(self._authority, self.tokens())
+        return JoinService(self._authority, self.tokens())
 
     def tokens(self) -> TokenStore:
         """The tokens this node has made."""
@@ -180,7 +180,7 @@ class Enrolment:
         return found.replace(since) if found is not None else set()
 
     def sign_anew(self, request: str, name: str, roles: Iterable[str]) -> str:
-        """A new certificate for a node's own key. Raises NotInAPool, NameTaken, BadRequest."""
+        """A new certificate for a node's own key. Raises NotInAPool, NodeNameTaken, BadRequest."""
         return self._signer().issue_node(request, name, roles)
 
     def sign_own(self, request: str) -> str:
@@ -233,7 +233,7 @@ class Enrolment:
         return True
 
     def _check_account(self, name: str) -> None:
-        """Refuse a token for a user whose jobs would never run here. Raises NoAccount."""
+        """Refuse a token for a user whose jobs would never run here. Raises NoSubmitterAccount."""
         if account_of(name, read_user_map(self.settings.text("MAP_USERS")), self._is_served) is not None:
             return
         if os.geteuid() == 0:
@@ -242,7 +242,7 @@ class Enrolment:
             account = user_name(os.geteuid())
             why = f"this node runs as {account} and serves nobody else"
         hint = f"make the account, or map the user to another one here: MAP_USERS = {name} = {account}"
-        raise NoAccount(f"cannot make a token for {name}: {why}", hint=hint)
+        raise NoSubmitterAccount(f"cannot make a token for {name}: {why}", hint=hint)
 
     def token(self, address: str, params: dict[str, Any], caller: str) -> dict[str, Any]:
         """Make a token: {roles, lifetime, uses, node, user, administer} -> {token, expires}

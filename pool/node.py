@@ -38,7 +38,7 @@ from pool.policy.user_map import read_user_map
 from pool.queries import Queries
 from pool.revocation import Revocation
 from pool.roles.base import Role, RoleContext, quota_of
-from pool.roles.cooperative import Turns
+from pool.roles.cooperative import WorkTurns
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
@@ -343,7 +343,7 @@ class Node:
             tell_admin=self._tell_admin,
             mail=self._mail,
             log=self.log,
-            turns=Turns(self.outside.thread_cpu),
+            turns=WorkTurns(self.outside.thread_cpu),
             aside=Meter(self.outside.thread_cpu),
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.roles.links import Links
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 #: The methods that are asked for users: one answer, and a stream of batches.
 ANSWERS = frozenset(
@@ -58,15 +58,18 @@ class Queries(Service):
         """The address to ask.
 
         Raises:
-            Refused: the caller is no user of this machine, the method is not for this, or the address is this node's.
+            CallRefused: the caller is no user of this machine, the method is not for this, or the address is this
+                node's.
         """
         if call.identity.kind != "user" or call.identity.uid is None:
-            raise Refused(f"{call.identity} is no user of this machine and asks other nodes itself")
+            raise CallRefused(f"{call.identity} is no user of this machine and asks other nodes itself")
         if params["method"] not in methods:
-            raise Refused(f"{params['method']} is not asked of other nodes for users", hint=_way_out(params["method"]))
+            raise CallRefused(
+                f"{params['method']} is not asked of other nodes for users", hint=_way_out(params["method"])
+            )
         at: str = params["at"]
         if not at.startswith("tcp://") or self._links.is_own(at):
-            raise Refused(f"{at} is not the address of another node")
+            raise CallRefused(f"{at} is not the address of another node")
         return at
 
 

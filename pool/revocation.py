@@ -14,7 +14,7 @@ from pool.enrolment import Enrolment
 from pool.errors import PoolError
 from pool.roles.links import Links
 from pool.wire import Call, RealNetwork, Right, Service, Stream, method, streaming
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 #: Seconds between two looks at the age of this node's certificate.
@@ -58,7 +58,7 @@ class Revocation(Service):
         """Make a token worthless: {id} -> {id}. A user's connections with it end; who has joined with it stays."""
         number = params["id"]
         if not self._enrolment.tokens().revoke(number):
-            raise Refused(f"there is no token {number[:40]}", hint="`poolnode token --list` shows them")
+            raise CallRefused(f"there is no token {number[:40]}", hint="`poolnode token --list` shows them")
         self._network.part_with_token(number)
         return {"id": number}
 
@@ -74,7 +74,7 @@ class Revocation(Service):
     async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A new certificate for the caller's own key, name and roles: {request} -> {certificate}"""
         if call.identity.kind != "node":
-            raise Refused(f"{call.identity} is no node and has no certificate")
+            raise CallRefused(f"{call.identity} is no node and has no certificate")
         certificate = await asyncio.to_thread(
             self._enrolment.sign_anew, params["request"], call.identity.node, call.identity.roles
         )

@@ -31,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-class _How(ctypes.Structure):
+class OpenHow(ctypes.Structure):
     """struct open_how of the kernel."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -88,7 +88,7 @@ def open_beneath(directory: int, name: Name, flags: int, mode: int = 0) -> int:
         OSError: ELOOP for a link, EXDEV for a name that leads out.
     """
     parts = plain_parts(name)
-    how = _How(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    how = OpenHow(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
     path = os.sep.encode().join(parts) or b"."
     while True:
         fd = int(_libc.syscall(_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how)))
@@ -116,7 +116,7 @@ _known_openat2: list[bool] = []
 def _has_openat2() -> bool:
     """Whether this kernel, and the container this runs in, know the call."""
     if not _known_openat2:
-        how = _How(_HERE, 0, 0)
+        how = OpenHow(_HERE, 0, 0)
         fd = int(_libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how)))
         if fd >= 0:
             os.close(fd)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pool.starter import user_process
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 from tests.conftest import REPOSITORY
 
 UID = 61234
@@ -47,7 +47,7 @@ def test_its_modules_may_lie_where_only_root_may_go() -> None:
 
 async def test_the_end_without_an_answer_is_explained(tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
-    account = Account(os.getuid(), os.getgid(), None, "me", str(tmp_path), switch=False)
+    account = UnixAccount(os.getuid(), os.getgid(), None, "me", str(tmp_path), switch=False)
     try:
         with pytest.raises(user_process.Died) as died:
             await user_process.ask("pool.starter.nosuch", {}, directory, account, "/bin", asyncio.Event())

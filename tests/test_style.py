@@ -139,6 +139,16 @@ def _bare_returns(body: list[ast.stmt]) -> Iterator[int]:
             yield from _bare_returns(part)
 
 
+def shared_class_names(trees: Iterable[tuple[str, ast.Module]]) -> list[str]:
+    """Names of classes that more than one of the files (name, tree) defines at its top: one name has one meaning."""
+    where: dict[str, set[str]] = {}
+    for name, tree in trees:
+        for statement in tree.body:
+            if isinstance(statement, ast.ClassDef):
+                where.setdefault(statement.name, set()).add(name)
+    return [f"{name}: {', '.join(sorted(files))}" for name, files in sorted(where.items()) if len(files) > 1]
+
+
 def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
     """The full dotted name that an expression stands for, when it begins with something imported."""
     if isinstance(node, ast.Name):
@@ -213,6 +223,11 @@ def test_each_file_says_what_it_is_for() -> None:
             yield f"{length} lines: no longer one sitting"
 
     assert faults([*SOURCES, *TESTS], rule) == []
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    """Private classes, too: a reader of `Claim` in one room must not think of another room's class."""
+    assert shared_class_names((identify(path), parsed(path)) for path in SOURCES) == []
 
 
 def test_no_test_passes_without_testing() -> None:
@@ -290,3 +305,17 @@ def test_the_outside_rule_catches(text: str, caught: bool) -> None:
 )
 def test_the_rule_of_silent_tests_catches(text: str, caught: bool) -> None:
     assert bool(silent_skips(ast.parse(text))) is caught
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ("class Place: ...", "class Place(Protocol): ...", True),
+        ("class _Reader: ...", "@dataclass\nclass _Reader: ...", True),
+        ("class Place: ...", "class Slot: ...", False),
+        ("class Place: ...", "from a import Place", False),
+        ("class Place: ...", "def f():\n class Place: ...", False),
+    ],
+)
+def test_the_rule_of_class_names_catches(first: str, second: str, shared: bool) -> None:
+    assert bool(shared_class_names([("a.py", ast.parse(first)), ("b.py", ast.parse(second))])) == shared

@@ -90,7 +90,7 @@ class Verb(_Noted):
     GONE = 63, "a waiting keeper died; the number is of its last run"
 
 
-class Checkpoint(_NotedFlag):
+class CheckpointFlag(_NotedFlag):
     """How a checkpoint is made."""
 
     STOP = 1, "the job ends with it"
@@ -99,7 +99,7 @@ class Checkpoint(_NotedFlag):
     CARRY = 8, "with what is mapped of programs and libraries, for a machine that has others"
 
 
-class Condition(_NotedFlag):
+class KeeperCondition(_NotedFlag):
     """Of a keeper that reports."""
 
     SUSPENDED = 1
@@ -158,7 +158,7 @@ class Flag(_NotedFlag):
     KEPT_ROOT = 512, "the root is an image that the node keeps, in a directory that is hidden from jobs"
 
 
-class Failure(_Noted):
+class FailurePolicy(_Noted):
     """The fate of a job when one of its processes fails."""
 
     ENDS = 0, "it ends at once"
@@ -182,7 +182,7 @@ class MemberState(_NotedFlag):
     FAILED = 4
 
 
-class State(_Noted):
+class CellState(_Noted):
     """Of a cell."""
 
     FREE = 0
@@ -201,15 +201,15 @@ class Enumeration:
 
 ENUMERATIONS = (
     Enumeration("verb", "", Verb),
-    Enumeration("checkpoint", "CHECKPOINT_", Checkpoint),
-    Enumeration("condition", "", Condition),
+    Enumeration("checkpoint", "CHECKPOINT_", CheckpointFlag),
+    Enumeration("condition", "", KeeperCondition),
     Enumeration("cause", "CAUSE_", CauseNumber),
     Enumeration("ability", "ABLE_", Ability),
     Enumeration("flag", "FLAG_", Flag),
-    Enumeration("on_failure", "FAILURE_", Failure),
+    Enumeration("on_failure", "FAILURE_", FailurePolicy),
     Enumeration("member_flag", "MEMBER_", MemberFlag),
     Enumeration("member_state", "MEMBER_", MemberState),
-    Enumeration("state", "CELL_", State),
+    Enumeration("state", "CELL_", CellState),
 )
 
 #: Types of fields: what C calls them, and struct.

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from pool.classad.check import Tally, check, table
+from pool.classad.check import CaseTally, check, table
 from pool.classad.functions.users import allow_user_home
 from pool.outside import OutsideWorld
 
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     time.tzset()
     allow_user_home(True)
     now = OutsideWorld().wall()
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, CaseTally] = {}
     for name in arguments[1:]:
         try:
             with open(name, encoding="utf-8") as file:

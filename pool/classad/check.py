@@ -32,7 +32,7 @@ ERROR_VALUE: Json = {"t": "error"}
 
 
 @dataclass(slots=True)
-class Tally:
+class CaseTally:
     """How many cases of one kind were tried, and the ids of those that failed."""
 
     tried: int = 0
@@ -228,19 +228,19 @@ def holds(case: Json, now: float) -> bool:
     return equal(case["expect"], got) or ("v24" in case and equal(case["v24"], got))
 
 
-def check(lines: Iterable[str], now: float, tallies: dict[str, Tally]) -> None:
+def check(lines: Iterable[str], now: float, tallies: dict[str, CaseTally]) -> None:
     """Try the cases of one file, adding to the tallies by kind."""
     for line in lines:
         if not line.strip():
             continue
         case = json.loads(line)
-        tally = tallies.setdefault(case["kind"], Tally())
+        tally = tallies.setdefault(case["kind"], CaseTally())
         tally.tried += 1
         if not holds(case, now):
             tally.failed.append(case["id"])
 
 
-def table(tallies: dict[str, Tally]) -> str:
+def table(tallies: dict[str, CaseTally]) -> str:
     """The tallies as text: a line for each kind, then the ids that failed."""
     rows = [
         f"{kind:<14} {tally.tried - len(tally.failed):>6} of {tally.tried:>6}"

@@ -18,13 +18,13 @@ from pool.classad.functions import TABLE, Lazy, Strict
 from pool.classad.names import SCOPE_NAMES, SHADOWED, fold
 from pool.classad.nodes import (
     AdNode,
-    Call,
     Chain,
     Conditional,
     Elvis,
+    ExprNode,
+    FunctionCall,
     ListNode,
     Literal,
-    Node,
     Paren,
     Ref,
     Subscript,
@@ -37,7 +37,7 @@ from pool.classad.values import ERROR, INT_MAX, INT_MIN, UNDEFINED, RelTime, wra
 Compiled = Callable[[Scope], Any]
 
 
-def compile_node(node: Node) -> Compiled:
+def compile_node(node: ExprNode) -> Compiled:
     return _COMPILERS[type(node)](node)
 
 
@@ -188,7 +188,7 @@ def _ad(node: AdNode) -> Compiled:
     return lambda s: Scope(ad, s, s.root)
 
 
-def _call(node: Call) -> Compiled:
+def _call(node: FunctionCall) -> Compiled:
     entry = TABLE.get(node.name.lower())
     if entry is None:
         return constant(ERROR)
@@ -215,7 +215,7 @@ def _chain(node: Chain) -> Compiled:
         return _all_of(parts) if sign == "&&" else _any_of(parts)
     run = compile_node(node.first)
     if len(node.rest) <= 4:
-        first: Node | None = node.first
+        first: ExprNode | None = node.first
         for sign, below in node.rest:
             run, first = _binary(sign, run, first, below), None
         return run
@@ -282,7 +282,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _binary(sign: str, left: Compiled, left_node: Node | None, right_node: Node) -> Compiled:
+def _binary(sign: str, left: Compiled, left_node: ExprNode | None, right_node: ExprNode) -> Compiled:
     """
     Args:
         left_node: the tree of the left side, where it is one attribute or the like.
@@ -301,7 +301,7 @@ def _binary(sign: str, left: Compiled, left_node: Node | None, right_node: Node)
     return lambda s: general(left(s), right(s))
 
 
-def _compared(sign: str, left: Compiled, left_node: Node | None, right_node: Node) -> Compiled:
+def _compared(sign: str, left: Compiled, left_node: ExprNode | None, right_node: ExprNode) -> Compiled:
     place = shortcuts.place_of(left_node) if left_node is not None else None
     native = _COMPARISONS[sign]
     if type(right_node) is Literal and type(right_node.value) is str and sign in ("==", "!="):
@@ -378,7 +378,7 @@ def _sum(sign: str, left: Compiled, right: Compiled) -> Compiled:
     return run
 
 
-_COMPILERS: dict[type[Node], Callable[[Any], Compiled]] = {
+_COMPILERS: dict[type[ExprNode], Callable[[Any], Compiled]] = {
     Literal: _literal,
     TimeLiteral: _time_literal,
     Paren: _paren,
@@ -389,6 +389,6 @@ _COMPILERS: dict[type[Node], Callable[[Any], Compiled]] = {
     Subscript: _subscript,
     ListNode: _list,
     AdNode: _ad,
-    Call: _call,
+    FunctionCall: _call,
     Chain: _chain,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pool.classad.errors import ParseError
-from pool.classad.nodes import AdNode, Call, ListNode, Literal, Node, TimeLiteral, weight
+from pool.classad.nodes import AdNode, ExprNode, FunctionCall, ListNode, Literal, TimeLiteral, weight
 from pool.classad.parser import parse
 from pool.classad.printing import LONG, NEW, SAFE, Style, print_node
 from pool.classad.values import ERROR, INT_MAX, INT_MIN, UNDEFINED, AbsTime, RelTime
@@ -37,7 +37,7 @@ class Expr:
 
     __slots__ = ("_node", "_references", "_text", "compiled", "height", "weight")
 
-    def __init__(self, node: Node | None, text: str | None = None) -> None:
+    def __init__(self, node: ExprNode | None, text: str | None = None) -> None:
         self._node = node
         self._text = text
         self._references: frozenset[str] | None = None
@@ -46,7 +46,7 @@ class Expr:
         self.weight = 1
 
     @property
-    def node(self) -> Node:
+    def node(self) -> ExprNode:
         """The syntax tree; that of `error` when the text it came with cannot be parsed."""
         node = self._node
         if node is None:
@@ -194,7 +194,7 @@ def literal(value: Any) -> Expr:
     return value if isinstance(value, Expr) else Expr(literal_node(value))
 
 
-def literal_node(value: Any) -> Node:
+def literal_node(value: Any) -> ExprNode:
     """The tree that stands for a value.
 
     Raises:
@@ -217,7 +217,7 @@ def literal_node(value: Any) -> Node:
     if isinstance(value, AbsTime):
         return TimeLiteral(value)
     if isinstance(value, RelTime):
-        return Call("relTime", (Literal(value.seconds),))
+        return FunctionCall("relTime", (Literal(value.seconds),))
     if value is None:
         return Literal(UNDEFINED)
     if isinstance(value, (list, tuple)):
@@ -227,6 +227,6 @@ def literal_node(value: Any) -> Node:
     raise TypeError(f"a {type(value).__name__} has no counterpart in the ClassAd language")
 
 
-def is_plain(node: Node) -> bool:
+def is_plain(node: ExprNode) -> bool:
     """Whether a tree is one scalar that an ad can hold as it is."""
     return type(node) is Literal and type(node.value) in SCALARS

@@ -15,13 +15,13 @@ from pool.classad.expr import Expr
 from pool.classad.functions import TABLE, Strict
 from pool.classad.names import SCOPE_NAMES
 from pool.classad.nodes import (
-    Call,
     Chain,
     Conditional,
     Elvis,
+    ExprNode,
+    FunctionCall,
     ListNode,
     Literal,
-    Node,
     Paren,
     Ref,
     Subscript,
@@ -48,11 +48,11 @@ def flatten(expr: Expr, ad: ClassAd, *, inline: bool = False) -> Expr:
     return Expr(_Flattening(ad, inline).node(expr.node))
 
 
-def _known(node: Node) -> bool:
+def _known(node: ExprNode) -> bool:
     return type(node) is Literal and isinstance(node.value, _SCALARS)
 
 
-def _value(node: Node) -> object:
+def _value(node: ExprNode) -> object:
     assert isinstance(node, Literal)
     return node.value
 
@@ -65,7 +65,7 @@ class _Flattening:
         self.inline = inline
         self.active: set[str] = set()
 
-    def node(self, node: Node) -> Node:
+    def node(self, node: ExprNode) -> ExprNode:
         if isinstance(node, Ref):
             return self.reference(node)
         if isinstance(node, Chain):
@@ -85,7 +85,7 @@ class _Flattening:
             if _known(left):
                 return right if _value(left) is UNDEFINED else left
             return Elvis(left, right)
-        if isinstance(node, Call):
+        if isinstance(node, FunctionCall):
             return self.call(node)
         if isinstance(node, ListNode):
             return ListNode(tuple(self.node(item) for item in node.items))
@@ -93,7 +93,7 @@ class _Flattening:
             return self.worked_out(node, Subscript(self.node(node.base), self.node(node.index)))
         return node
 
-    def worked_out(self, original: Node, flattened: Node) -> Node:
+    def worked_out(self, original: ExprNode, flattened: ExprNode) -> ExprNode:
         """The value of an expression that needs nothing from outside the ad; otherwise what was made of it."""
         expression = Expr(original)
         if external(expression, self.ad) or _unsettled(original):
@@ -101,7 +101,7 @@ class _Flattening:
         value = evaluate(expression, self.ad)
         return Literal(value) if isinstance(value, _SCALARS) else flattened
 
-    def reference(self, node: Ref) -> Node:
+    def reference(self, node: Ref) -> ExprNode:
         base = node.base
         if base is None and not node.absolute:
             return self.attribute(node, node.name)
@@ -113,7 +113,7 @@ class _Flattening:
                 return node
         return self.worked_out(node, node)
 
-    def attribute(self, node: Ref, name: str) -> Node:
+    def attribute(self, node: Ref, name: str) -> ExprNode:
         key = name.lower()
         found = self.ad.held(name)
         if found is None or key in SCOPE_NAMES or key in self.active or len(self.active) > _DEEPEST:
@@ -127,7 +127,7 @@ class _Flattening:
             return flattened
         return Paren(flattened) if self.inline else node
 
-    def conditional(self, node: Conditional) -> Node:
+    def conditional(self, node: Conditional) -> ExprNode:
         test = self.node(node.test)
         if not _known(test):
             return Conditional(test, self.node(node.yes), self.node(node.no))
@@ -136,7 +136,7 @@ class _Flattening:
             return self.node(node.yes if value else node.no)
         return Literal(UNDEFINED if value is UNDEFINED else ERROR)
 
-    def chain(self, node: Chain) -> Node:
+    def chain(self, node: Chain) -> ExprNode:
         first = self.node(node.first)
         rest = [(sign, self.node(below)) for sign, below in node.rest]
         while rest and _known(first) and _known(rest[0][1]):
@@ -145,10 +145,10 @@ class _Flattening:
             first = Literal(value)
         return Chain(first, tuple(rest)) if rest else first
 
-    def logic(self, node: Chain) -> Node:
+    def logic(self, node: Chain) -> ExprNode:
         sign = node.rest[0][0]
         decisive = sign == "||"
-        kept: list[Node] = []
+        kept: list[ExprNode] = []
         for part in (node.first, *[below for _, below in node.rest]):
             flattened = self.node(part)
             if _known(flattened):
@@ -166,7 +166,7 @@ class _Flattening:
             return Literal(UNDEFINED if all(_value(part) is UNDEFINED for part in kept) else ERROR)
         return kept[0] if len(kept) == 1 else Chain(kept[0], tuple((sign, part) for part in kept[1:]))
 
-    def call(self, node: Call) -> Node:
+    def call(self, node: FunctionCall) -> ExprNode:
         entry = TABLE.get(node.name.lower())
         if entry is None:
             return Literal(ERROR)
@@ -175,26 +175,26 @@ class _Flattening:
         if not isinstance(entry, Strict) or node.name.lower() in _VOLATILE:
             return node
         arguments = tuple(self.node(argument) for argument in node.arguments)
-        flattened = Call(node.name, arguments)
+        flattened = FunctionCall(node.name, arguments)
         if not all(_known(argument) or isinstance(argument, TimeLiteral) for argument in arguments):
             return self.worked_out(node, flattened)
         value = evaluate(Expr(flattened), self.ad)
         return Literal(value) if isinstance(value, _SCALARS) else flattened
 
-    def if_then_else(self, node: Call) -> Node:
+    def if_then_else(self, node: FunctionCall) -> ExprNode:
         test, yes, no = node.arguments
         chosen = self.conditional(Conditional(test, yes, no))
         if isinstance(chosen, Conditional):
-            return Call(node.name, (chosen.test, chosen.yes, chosen.no))
+            return FunctionCall(node.name, (chosen.test, chosen.yes, chosen.no))
         return chosen
 
 
-def _unsettled(node: Node) -> bool:
+def _unsettled(node: ExprNode) -> bool:
     """Whether the value depends on more than attributes: the time, chance, or whether there is a match (`.Name`)."""
     waiting = [node]
     while waiting:
         below = waiting.pop()
-        if isinstance(below, Call) and below.name.lower() in _VOLATILE:
+        if isinstance(below, FunctionCall) and below.name.lower() in _VOLATILE:
             return True
         if isinstance(below, Ref) and below.absolute:
             return True

@@ -10,7 +10,7 @@ from typing import Any
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
 from pool.classad.expr import Expr, literal
-from pool.classad.nodes import AdNode, ListNode, Literal, Node, TimeLiteral
+from pool.classad.nodes import AdNode, ExprNode, ListNode, Literal, TimeLiteral
 from pool.classad.parser import parse
 from pool.classad.printing import once_each, print_node, print_real
 from pool.classad.values import ERROR, UNDEFINED
@@ -32,7 +32,7 @@ def to_json(ad: ClassAd) -> str:
     return json_node(ad.node())
 
 
-def json_node(node: Node) -> str:
+def json_node(node: ExprNode) -> str:
     if isinstance(node, AdNode):
         return "{" + ",".join([f"{_quoted(name)}: {json_node(below)}" for name, below in once_each(node.items)]) + "}"
     if isinstance(node, ListNode):

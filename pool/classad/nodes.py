@@ -26,7 +26,7 @@ MAX_HEIGHT = 300
 """Deepest tree that is accepted; recursion over a tree therefore always ends before the interpreter's limit."""
 
 
-class Node:
+class ExprNode:
     __slots__ = ("height",)
     height: int
 
@@ -38,7 +38,7 @@ def _above(*heights: int) -> int:
     return height
 
 
-class Literal(Node):
+class Literal(ExprNode):
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
@@ -54,96 +54,96 @@ class TimeLiteral(Literal):
     __slots__ = ()
 
 
-class Ref(Node):
+class Ref(ExprNode):
     __slots__ = ("absolute", "base", "name")
 
-    def __init__(self, base: Node | None, name: str, absolute: bool = False) -> None:
+    def __init__(self, base: ExprNode | None, name: str, absolute: bool = False) -> None:
         self.height = 1 if base is None else _above(base.height)
         self.base = base
         self.name = name
         self.absolute = absolute
 
 
-class Unary(Node):
+class Unary(ExprNode):
     __slots__ = ("operand", "sign")
 
-    def __init__(self, sign: str, operand: Node) -> None:
+    def __init__(self, sign: str, operand: ExprNode) -> None:
         self.height = _above(operand.height)
         self.sign = sign
         self.operand = operand
 
 
-class Paren(Node):
+class Paren(ExprNode):
     __slots__ = ("inner",)
 
-    def __init__(self, inner: Node) -> None:
+    def __init__(self, inner: ExprNode) -> None:
         self.height = _above(inner.height)
         self.inner = inner
 
 
-class Chain(Node):
+class Chain(ExprNode):
     __slots__ = ("first", "rest")
 
-    def __init__(self, first: Node, rest: tuple[tuple[str, Node], ...]) -> None:
+    def __init__(self, first: ExprNode, rest: tuple[tuple[str, ExprNode], ...]) -> None:
         self.height = _above(first.height, *[node.height for _, node in rest])
         self.first = first
         self.rest = rest
 
 
-class Conditional(Node):
+class Conditional(ExprNode):
     __slots__ = ("no", "test", "yes")
 
-    def __init__(self, test: Node, yes: Node, no: Node) -> None:
+    def __init__(self, test: ExprNode, yes: ExprNode, no: ExprNode) -> None:
         self.height = _above(test.height, yes.height, no.height)
         self.test = test
         self.yes = yes
         self.no = no
 
 
-class Elvis(Node):
+class Elvis(ExprNode):
     __slots__ = ("left", "right")
 
-    def __init__(self, left: Node, right: Node) -> None:
+    def __init__(self, left: ExprNode, right: ExprNode) -> None:
         self.height = _above(left.height, right.height)
         self.left = left
         self.right = right
 
 
-class Subscript(Node):
+class Subscript(ExprNode):
     __slots__ = ("base", "index")
 
-    def __init__(self, base: Node, index: Node) -> None:
+    def __init__(self, base: ExprNode, index: ExprNode) -> None:
         self.height = _above(base.height, index.height)
         self.base = base
         self.index = index
 
 
-class Call(Node):
+class FunctionCall(ExprNode):
     __slots__ = ("arguments", "name")
 
-    def __init__(self, name: str, arguments: tuple[Node, ...]) -> None:
+    def __init__(self, name: str, arguments: tuple[ExprNode, ...]) -> None:
         self.height = _above(*[node.height for node in arguments])
         self.name = name
         self.arguments = arguments
 
 
-class ListNode(Node):
+class ListNode(ExprNode):
     __slots__ = ("items",)
 
-    def __init__(self, items: tuple[Node, ...]) -> None:
+    def __init__(self, items: tuple[ExprNode, ...]) -> None:
         self.height = _above(*[node.height for node in items])
         self.items = items
 
 
-class AdNode(Node):
+class AdNode(ExprNode):
     __slots__ = ("items",)
 
-    def __init__(self, items: tuple[tuple[str, Node], ...]) -> None:
+    def __init__(self, items: tuple[tuple[str, ExprNode], ...]) -> None:
         self.height = _above(*[node.height for _, node in items])
         self.items = items
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: ExprNode) -> tuple[ExprNode, ...]:
     """The nodes directly below, in the order they are written."""
     if isinstance(node, Ref):
         return () if node.base is None else (node.base,)
@@ -159,7 +159,7 @@ def children(node: Node) -> tuple[Node, ...]:
         return (node.left, node.right)
     if isinstance(node, Subscript):
         return (node.base, node.index)
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return node.arguments
     if isinstance(node, ListNode):
         return node.items
@@ -168,7 +168,7 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def weight(node: Node) -> int:
+def weight(node: ExprNode) -> int:
     """How many nodes the tree has: what evaluating it once costs."""
     total, waiting = 0, [node]
     while waiting:

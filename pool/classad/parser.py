@@ -20,13 +20,13 @@ from pool.classad.errors import ParseError
 from pool.classad.lexer import tokens
 from pool.classad.nodes import (
     AdNode,
-    Call,
     Chain,
     Conditional,
     Elvis,
+    ExprNode,
+    FunctionCall,
     ListNode,
     Literal,
-    Node,
     Paren,
     Ref,
     Subscript,
@@ -55,13 +55,13 @@ _PREFIX = frozenset("-+!~")
 _CONSTANTS = {"true": True, "false": False, "undefined": UNDEFINED, "error": ERROR}
 
 
-def parse(text: str, *, old: bool = False) -> Node:
+def parse(text: str, *, old: bool = False) -> ExprNode:
     """The tree of one expression.
 
     Raises:
         ParseError: naming what was expected and what was found.
     """
-    reader = _Reader(text, old)
+    reader = _ExprReader(text, old)
     try:
         node = reader.expression()
     except RecursionError:
@@ -71,17 +71,17 @@ def parse(text: str, *, old: bool = False) -> Node:
     return node
 
 
-def parse_beginning(text: str, *, old: bool = False) -> Node:
+def parse_beginning(text: str, *, old: bool = False) -> ExprNode:
     """The tree of the expression that the text begins with; the rest is ignored (lines of the long form)."""
     try:
-        return _Reader(text, old).expression()
+        return _ExprReader(text, old).expression()
     except RecursionError:
         raise ParseError("the expression is nested too deeply") from None
 
 
 def parse_record(text: str) -> AdNode:
     """The tree of one ad written `[ Name = expression; ... ]`."""
-    reader = _Reader(text, False)
+    reader = _ExprReader(text, False)
     try:
         reader.expect("[", "'[' to begin an ad")
         node = reader.ad()
@@ -91,7 +91,7 @@ def parse_record(text: str) -> AdNode:
     return node
 
 
-class _Reader:
+class _ExprReader:
     __slots__ = ("at", "kinds", "nesting", "positions", "values")
 
     def __init__(self, text: str, old: bool) -> None:
@@ -118,7 +118,7 @@ class _Reader:
             position = self.positions[self.at]
             raise ParseError(f"more than {MAX_NESTING} brackets within brackets at column {position + 1}", position)
 
-    def expression(self) -> Node:
+    def expression(self) -> ExprNode:
         test = self.tighter(self.operand(), 0)
         if self.kinds[self.at] != "?":
             return test
@@ -130,14 +130,14 @@ class _Reader:
         self.nesting -= 1
         return Conditional(test, yes, no)
 
-    def tighter(self, left: Node, loosest: int) -> Node:
+    def tighter(self, left: ExprNode, loosest: int) -> ExprNode:
         """Go on from an operand already read, with operators of at least this level."""
         kinds = self.kinds
         while True:
             level = _LEVEL.get(kinds[self.at])
             if level is None or level < loosest:
                 return left
-            rest: list[tuple[str, Node]] = []
+            rest: list[tuple[str, ExprNode]] = []
             while _LEVEL.get(kinds[self.at]) == level:
                 sign = kinds[self.at]
                 self.at += 1
@@ -148,7 +148,7 @@ class _Reader:
                 rest.append((sign, right))
             left = Chain(left, tuple(rest))
 
-    def operand(self) -> Node:
+    def operand(self) -> ExprNode:
         """Prefix operators, then a postfix expression."""
         first = self.at
         while self.kinds[self.at] in _PREFIX:
@@ -159,8 +159,8 @@ class _Reader:
             node = Unary(self.kinds[at], node)
         return node
 
-    def postfix(self) -> Node:
-        lefts: list[Node] = []
+    def postfix(self) -> ExprNode:
+        lefts: list[ExprNode] = []
         while True:
             node = self.primary()
             while True:
@@ -184,7 +184,7 @@ class _Reader:
             node = Elvis(left, node)
         return node
 
-    def primary(self) -> Node:
+    def primary(self) -> ExprNode:
         at = self.at
         kind = self.kinds[at]
         self.at = at + 1
@@ -211,9 +211,9 @@ class _Reader:
         self.at = at
         raise self.unexpected("an operand")
 
-    def call(self, name: str, position: int) -> Node:
+    def call(self, name: str, position: int) -> ExprNode:
         self.at += 1
-        arguments: list[Node] = []
+        arguments: list[ExprNode] = []
         self.deeper()
         if self.kinds[self.at] != ")":
             while True:
@@ -231,10 +231,10 @@ class _Reader:
                     unread = arguments[0].value
                     raise ParseError(f"{name} cannot read {unread!r} at column {position + 1}", position)
                 return TimeLiteral(value)
-        return Call(name, tuple(arguments))
+        return FunctionCall(name, tuple(arguments))
 
-    def list(self) -> Node:
-        items: list[Node] = []
+    def list(self) -> ExprNode:
+        items: list[ExprNode] = []
         self.deeper()
         if self.kinds[self.at] != "}":
             while True:
@@ -247,7 +247,7 @@ class _Reader:
         return ListNode(tuple(items))
 
     def ad(self) -> AdNode:
-        items: list[tuple[str, Node]] = []
+        items: list[tuple[str, ExprNode]] = []
         self.deeper()
         while True:
             separated = self.kinds[self.at] == ";"

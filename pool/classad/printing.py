@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from pool.classad import timetext
 from pool.classad.nodes import (
     AdNode,
-    Call,
     Chain,
     Conditional,
     Elvis,
+    ExprNode,
+    FunctionCall,
     ListNode,
     Literal,
-    Node,
     Paren,
     Ref,
     Subscript,
@@ -104,7 +104,7 @@ def print_value(value: Any, style: Style = NEW) -> str:
     raise TypeError(f"no value of the language: {value!r}")
 
 
-def print_node(node: Node, style: Style = NEW) -> str:
+def print_node(node: ExprNode, style: Style = NEW) -> str:
     """The expression as text; what was parsed from it prints the same again."""
     parts: list[str] = []
     _Printer(style, parts.append).node(node, 0)
@@ -117,9 +117,9 @@ def print_order(name: str) -> tuple[int, str]:
     return len(encoded(name)), name.lower()
 
 
-def once_each(items: tuple[tuple[str, Node], ...]) -> list[tuple[str, Node]]:
+def once_each(items: tuple[tuple[str, ExprNode], ...]) -> list[tuple[str, ExprNode]]:
     """An ad's attributes in the order they are printed; of one written twice the last expression counts."""
-    kept: dict[str, tuple[str, Node]] = {}
+    kept: dict[str, tuple[str, ExprNode]] = {}
     for name, node in items:
         key = name.lower()
         kept[key] = (kept[key][0] if key in kept else name, node)
@@ -133,7 +133,7 @@ class _Printer:
         self.style = style
         self.put = put
 
-    def node(self, node: Node, indent: int) -> None:
+    def node(self, node: ExprNode, indent: int) -> None:
         put = self.put
         if isinstance(node, Literal):
             put(print_value(node.value, self.style))
@@ -155,7 +155,7 @@ class _Printer:
         elif isinstance(node, Unary):
             put(" " + node.sign)
             self.node(node.operand, indent)
-        elif isinstance(node, Call):
+        elif isinstance(node, FunctionCall):
             put(node.name + "(")
             self.separated(node.arguments, indent)
             put(")")
@@ -186,7 +186,7 @@ class _Printer:
             return sign
         return "is" if sign == "=?=" else "isnt" if sign == "=!=" else sign
 
-    def separated(self, nodes: tuple[Node, ...], indent: int) -> None:
+    def separated(self, nodes: tuple[ExprNode, ...], indent: int) -> None:
         for index, below in enumerate(nodes):
             if index:
                 self.put(",")

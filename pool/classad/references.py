@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pool.classad.errors import EvaluationFailed
 from pool.classad.expr import Expr
 from pool.classad.names import SCOPE_NAMES
-from pool.classad.nodes import AdNode, Node, Ref, children
+from pool.classad.nodes import AdNode, ExprNode, Ref, children
 from pool.classad.printing import print_node
 from pool.classad.scope import Scope, outermost
 from pool.classad.values import UNDEFINED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DEEPEST = 200
 
 
-def mentioned(node: Node) -> Iterator[str]:
+def mentioned(node: ExprNode) -> Iterator[str]:
     """Names of attributes in the text, as spelled; names of scopes are left out. Of `a.b` both are given, of
     `TARGET.b` the latter.
     """
@@ -83,7 +83,7 @@ class _Walk:
         self.seen: set[tuple[int, str, bool]] = set()
         self.scope_only = False
 
-    def node(self, node: Node, scope: Scope, depth: int) -> None:
+    def node(self, node: ExprNode, scope: Scope, depth: int) -> None:
         self.top.spend(1)
         if depth > _DEEPEST:
             raise EvaluationFailed("too deep")
@@ -140,7 +140,7 @@ class _Walk:
         self.outside.setdefault(key, name)
 
 
-def _evaluated(node: Node, scope: Scope) -> Any:
+def _evaluated(node: ExprNode, scope: Scope) -> Any:
     from pool.classad.compiling import compile_node
 
     return compile_node(node)(scope)

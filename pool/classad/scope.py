@@ -23,7 +23,7 @@ from pool.classad.values import ERROR, UNDEFINED
 
 if TYPE_CHECKING:
     from pool.classad.ad import ClassAd
-    from pool.classad.nodes import Node
+    from pool.classad.nodes import ExprNode
 
 STEPS = 40_000
 """Work that one evaluation may do, roughly in nodes evaluated; some ten milliseconds."""
@@ -105,7 +105,7 @@ class ListValue:
     def __init__(
         self,
         values: tuple[Any, ...] | None,
-        nodes: tuple[Node, ...] = (),
+        nodes: tuple[ExprNode, ...] = (),
         compiled: tuple[Compiled, ...] = (),
         scope: Scope | None = None,
         made: bool = False,

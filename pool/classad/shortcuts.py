@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.classad import operations
 from pool.classad.names import SCOPE_NAMES, SHADOWED, fold
-from pool.classad.nodes import Node, Ref
+from pool.classad.nodes import ExprNode, Ref
 from pool.classad.scope import Scope
 
 Compiled = Callable[[Scope], Any]
@@ -20,7 +20,7 @@ Native = Callable[[Any, Any], bool]
 Place = tuple[bool, str]
 
 
-def place_of(node: Node) -> Place | None:
+def place_of(node: ExprNode) -> Place | None:
     """Where an attribute is looked for first: (whether on the other side, folded name); None for any other tree."""
     if not isinstance(node, Ref) or node.absolute:
         return None

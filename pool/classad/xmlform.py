@@ -13,7 +13,7 @@ import re
 from pool.classad import timetext
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
-from pool.classad.nodes import AdNode, ListNode, Literal, Node, TimeLiteral
+from pool.classad.nodes import AdNode, ExprNode, ListNode, Literal, TimeLiteral
 from pool.classad.parser import parse
 from pool.classad.printing import escape, once_each, print_node
 from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, decoded, encoded
@@ -28,7 +28,7 @@ def to_xml(ad: ClassAd) -> str:
     return xml_node(ad.node())
 
 
-def xml_node(node: Node) -> str:
+def xml_node(node: ExprNode) -> str:
     if isinstance(node, AdNode):
         parts = [
             f'<a n="{_text(escape(name)).replace(chr(34), "&quot;")}">{xml_node(below)}</a>'
@@ -88,10 +88,10 @@ def from_xml(text: str) -> ClassAd:
     Raises:
         ParseError: the text has none, or it is not well formed.
     """
-    return ClassAd.from_node(_Reader(text).first())
+    return ClassAd.from_node(_XmlReader(text).first())
 
 
-class _Reader:
+class _XmlReader:
     __slots__ = ("at", "text")
 
     def __init__(self, text: str) -> None:
@@ -117,7 +117,7 @@ class _Reader:
                 return self.ad(0) if kind == "<" else AdNode(())
 
     def ad(self, depth: int) -> AdNode:
-        items: list[tuple[str, Node]] = []
+        items: list[tuple[str, ExprNode]] = []
         while True:
             kind, name, attribute = self.tag()
             if kind == "/" and name == "c":
@@ -128,11 +128,11 @@ class _Reader:
             if self.tag()[:2] != ("/", "a"):
                 raise ParseError("missing </a> in an ad", self.at)
 
-    def value(self, depth: int) -> Node:
+    def value(self, depth: int) -> ExprNode:
         kind, name, attribute = self.tag()
         return self.element(kind, name, attribute, depth)
 
-    def element(self, kind: str, name: str, attribute: str, depth: int) -> Node:
+    def element(self, kind: str, name: str, attribute: str, depth: int) -> ExprNode:
         if depth > _DEEPEST:
             raise ParseError("the XML is nested too deeply", self.at)
         if name in ("un", "er", "b") and kind == "<>":
@@ -144,8 +144,8 @@ class _Reader:
         inside = "" if kind == "<>" else self.inside(name)
         return _scalar(name, inside)
 
-    def list(self, depth: int) -> Node:
-        items: list[Node] = []
+    def list(self, depth: int) -> ExprNode:
+        items: list[ExprNode] = []
         while True:
             kind, name, attribute = self.tag()
             if kind == "/" and name == "l":
@@ -161,7 +161,7 @@ class _Reader:
         return found
 
 
-def _scalar(name: str, inside: str) -> Node:
+def _scalar(name: str, inside: str) -> ExprNode:
     if name == "s":
         return Literal(_string(inside))
     plain = _plain(inside).strip()

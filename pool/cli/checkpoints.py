@@ -16,7 +16,7 @@ from pool.cli.tables import Column
 from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
-    from pool.client.checkpoints import Deleted, Kept
+    from pool.client.checkpoints import Deleted, KeptCheckpoint
     from pool.client.pool import Pool
 
 
@@ -60,10 +60,10 @@ def checkpoints(
         raise UsageProblem("checkpoints: delete which", hint="name jobs: poolnode checkpoints --delete 12.0 13")
     wanted = [".".join(map(str, one_job(word))) for word in jobs or ()]
 
-    def chosen(found: list[Kept]) -> list[Kept]:
+    def chosen(found: list[KeptCheckpoint]) -> list[KeptCheckpoint]:
         return [one for one in found if not wanted or one.job in wanted or one.job.partition(".")[0] in wanted]
 
-    async def question(pool: Pool) -> tuple[list[Kept], Deleted | None]:
+    async def question(pool: Pool) -> tuple[list[KeptCheckpoint], Deleted | None]:
         from pool.client.checkpoints import delete_checkpoints, kept_checkpoints
 
         found = chosen(await kept_checkpoints(pool))
@@ -83,7 +83,7 @@ def checkpoints(
     return 1 if missing or (deleted is not None and deleted.refused) else 0
 
 
-def _lines(found: list[Kept], width: int | None) -> list[str]:
+def _lines(found: list[KeptCheckpoint], width: int | None) -> list[str]:
     now = OutsideWorld().wall()
     rows: list[WireAd] = [asdict(one) | {"age": max(now - one.created, 0.0)} for one in found]
     total = sum(one.size for one in found) / 1e6

@@ -96,12 +96,12 @@ def _load(name: str) -> Any:
 
     module, function, help_line = HOMES[name]
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    register = one.command(name, short_help=help_line, cls=Command, context_settings={"max_content_width": WIDEST})
+    register = one.command(name, short_help=help_line, cls=Subcommand, context_settings={"max_content_width": WIDEST})
     register(getattr(import_module(module), function))
     return typer.main.get_command(one)
 
 
-class Command(TyperCommand):
+class Subcommand(TyperCommand):
     """One subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -117,7 +117,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class Program(TyperGroup):
+class CommandGroup(TyperGroup):
     """The group of all subcommands."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -145,7 +145,7 @@ class Program(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Program,
+    cls=CommandGroup,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -15,7 +15,7 @@ from typing import Any
 from pool.classad import ClassAd, requirements_accept
 from pool.jobs.arguments import QuotingError, arguments_of
 from pool.jobs.checkpoint_precheck import FIRST_LINE, interpreter_of, known_as, network_hints, program_trouble
-from pool.policy.checkpoints import Wish
+from pool.policy.checkpoints import CheckpointWish
 
 #: Interpreters of interpreters that are followed.
 DEEPEST = 4
@@ -36,9 +36,9 @@ def checkpoints(folded: Mapping[str, Any], refusals: Mapping[str, str] | None = 
         refusals: why programs could not be saved when they ran last, by the name that they are known as.
     """
     wish = str(folded.get("jobcheckpoint") or ("self" if "successcheckpointexitcode" in folded else "auto"))
-    if wish == Wish.OFF:
+    if wish == CheckpointWish.OFF:
         return "off: what it has done is lost with its machine"
-    if wish == Wish.SELF:
+    if wish == CheckpointWish.SELF:
         return "its own"
     found = _troubles(str(folded.get("cmd") or ""), str(folded.get("iwd") or "/"))
     gpus = folded.get("requestgpus")
@@ -46,7 +46,11 @@ def checkpoints(folded: Mapping[str, Any], refusals: Mapping[str, str] | None = 
         found.append("what it keeps on a GPU cannot be saved")
     if not found:
         return _doubts(folded, wish, refusals or {}) or _LOOKED
-    lost = "it would be held" if wish == Wish.REQUIRED else "it runs, and what it has done is lost with its machine"
+    lost = (
+        "it would be held"
+        if wish == CheckpointWish.REQUIRED
+        else "it runs, and what it has done is lost with its machine"
+    )
     return f"cannot be made: {'; '.join(dict.fromkeys(found))}: {lost}"
 
 
@@ -75,7 +79,7 @@ def _doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -
         found.append(earlier(program, why))
     if hints := _hints(program.split(" "), str(folded.get("iwd") or "/"), _arguments(folded)):
         found.append(f"{', '.join(hints)}: what it has open on the network cannot be saved")
-    held = "; it is held where it cannot be" if wish == Wish.REQUIRED else ""
+    held = "; it is held where it cannot be" if wish == CheckpointWish.REQUIRED else ""
     return f"{'; '.join(found)}{held}" if found else ""
 
 
@@ -101,7 +105,9 @@ def _contents(path: str) -> Iterator[bytes]:
 def saves(folded: Mapping[str, Any]) -> bool:
     """Whether the keeper is to save such a job, so that machines matter for it; attributes by lower-case name."""
     wish = folded.get("jobcheckpoint")
-    return wish not in (Wish.OFF, Wish.SELF) and (wish is not None or "successcheckpointexitcode" not in folded)
+    return wish not in (CheckpointWish.OFF, CheckpointWish.SELF) and (
+        wish is not None or "successcheckpointexitcode" not in folded
+    )
 
 
 def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:

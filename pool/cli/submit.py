@@ -189,22 +189,22 @@ def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PoolFacts:
     """What the pool tells of jobs before they are queued: its slots, and what their programs were refused for."""
 
     machines: list[ClassAd]
     refusals: dict[str, str]
 
 
-def _known(address: str | None, programs: list[str]) -> Known | None:
+def _known(address: str | None, programs: list[str]) -> PoolFacts | None:
     """None where no pool can be reached at once, which a check does not need."""
     import asyncio
 
     from pool.client.pool import Pool
 
-    async def asked() -> Known:
+    async def asked() -> PoolFacts:
         async with asyncio.timeout(POOL_MOMENT), await Pool.connect(address) as pool:
-            return Known(await pool.machines(), await pool.call("schedd.refusals", {"programs": programs}))
+            return PoolFacts(await pool.machines(), await pool.call("schedd.refusals", {"programs": programs}))
 
     try:
         return run(asked())
@@ -233,7 +233,7 @@ async def _refusals(pool: Pool, programs: list[str]) -> list[str]:
     return [earlier(program, why) for program, why in found.items()]
 
 
-def _check(description: Description, name: str, as_json: bool, known: Known | None) -> int:
+def _check(description: Description, name: str, as_json: bool, known: PoolFacts | None) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
         say_json(
@@ -318,7 +318,7 @@ _SUMMARY = (
 )
 
 
-def _facts(draft: ClusterDraft, known: Known | None = None) -> dict[str, str]:
+def _facts(draft: ClusterDraft, known: PoolFacts | None = None) -> dict[str, str]:
     """What a person reads of a cluster: the first job's values, and how many there are of what varies.
 
     Args:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptCheckpoint:
     """One checkpoint of a job that was removed.
 
     Attributes:
@@ -44,13 +44,13 @@ class Deleted:
     refused: tuple[tuple[str, str], ...]
 
 
-async def kept_checkpoints(pool: Pool) -> list[Kept]:
+async def kept_checkpoints(pool: Pool) -> list[KeptCheckpoint]:
     """The caller's kept checkpoints, by job; everybody's for an administrator.
 
     Raises:
         PoolError: they lie on a checkpoint server that cannot be reached now.
     """
-    return [Kept(**one) for one in await pool.call("schedd.checkpoints")]
+    return [KeptCheckpoint(**one) for one in await pool.call("schedd.checkpoints")]
 
 
 async def delete_checkpoints(pool: Pool, jobs: Iterable[str]) -> Deleted:

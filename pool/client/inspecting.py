@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pool.policy.inspection import Inspection, Part, WrongInspection, with_waits
+from pool.policy.inspection import InspectedPart, Inspection, WrongInspection, with_waits
 from pool.policy.inspection.model import MOST_PARTS
 
 if TYPE_CHECKING:
@@ -25,4 +25,4 @@ async def inspect_job(pool: Pool, cluster: int, proc: int, seconds: float) -> In
     parts = answer.get("parts") if isinstance(answer, dict) else None
     if not isinstance(parts, list) or len(parts) > MOST_PARTS:
         raise WrongInspection("the schedd's answer about the job cannot be read")
-    return Inspection(f"{cluster}.{proc}", tuple(with_waits(Part.from_wire(part)) for part in parts))
+    return Inspection(f"{cluster}.{proc}", tuple(with_waits(InspectedPart.from_wire(part)) for part in parts))

@@ -21,7 +21,7 @@ from pool.client.ids import job_id, job_ids, one_job
 from pool.client.network import NothingToShow
 from pool.client.patience import Patience
 from pool.client.through_node import ThroughNode
-from pool.client.watching import Watches
+from pool.client.watching import PoolWatches
 from pool.errors import PoolError
 from pool.wire import ConnectionLost, DeadlineExceeded
 
@@ -80,7 +80,7 @@ class Pool:
         self._links: dict[str, Connection] = {address: connection}
         self._connecting = asyncio.Lock()
         self._info: WireAd | None = None
-        self._watches = Watches(self)
+        self._watches = PoolWatches(self)
         self._asking = asyncio.Semaphore(QUERIES)
 
     @classmethod

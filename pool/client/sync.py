@@ -25,7 +25,7 @@ from pool.client import handles
 from pool.client import pool as asynchronous
 from pool.errors import PoolError
 
-__all__ = ["Cluster", "Job", "Pool"]
+__all__ = ["SyncCluster", "SyncJob", "SyncPool"]
 
 T = TypeVar("T")
 _END = object()
@@ -85,9 +85,9 @@ class _Mirror:
     def _shown(self, found: Any) -> Any:
         """What a method has returned, in this module's classes."""
         if isinstance(found, handles.Cluster):
-            return Cluster(found, self._thread)
+            return SyncCluster(found, self._thread)
         if isinstance(found, handles.Job):
-            return Job(found, self._thread)
+            return SyncJob(found, self._thread)
         if isinstance(found, list):
             return [self._shown(one) for one in found]
         if hasattr(found, "__anext__"):
@@ -143,7 +143,7 @@ def _calling(name: str, member: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_mirrored(handles.Job)
-class Job(_Mirror):
+class SyncJob(_Mirror):
     """One job: `cluster.proc`. Its methods are those of `pool.client.Job`, and return when it is done."""
 
     @property
@@ -158,7 +158,7 @@ class Job(_Mirror):
 
 
 @_mirrored(handles.Cluster)
-class Cluster(_Mirror):
+class SyncCluster(_Mirror):
     """The jobs of one submit. Its methods are those of `pool.client.Cluster`, and return when it is done."""
 
     @property
@@ -177,12 +177,12 @@ class Cluster(_Mirror):
         """Whether its files were sent along: `fetch` brings its outputs."""
         return bool(self._inner.spooled)
 
-    def __getitem__(self, proc: int) -> Job:
-        return Job(self._inner[proc], self._thread)
+    def __getitem__(self, proc: int) -> SyncJob:
+        return SyncJob(self._inner[proc], self._thread)
 
 
 @_mirrored(asynchronous.Pool)
-class Pool(_Mirror):
+class SyncPool(_Mirror):
     """A connected pool. `with Pool.connect() as pool:` closes it at the end.
 
     Its methods are those of `pool.client.Pool`, and return when it is done.

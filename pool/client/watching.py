@@ -26,7 +26,7 @@ WireEvent = dict[str, Any]
 MOST_WAITING = 20_000
 
 
-class Streams(Protocol):
+class StreamOpener(Protocol):
     """What opens streams: a Pool."""
 
     patience: float
@@ -92,10 +92,10 @@ class Watch:
         return {"watch": self.number, "ids": self.ids, "after": self.after}
 
 
-class Watches:
+class PoolWatches:
     """The watches of one pool."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: StreamOpener) -> None:
         self._streams = streams
         self._open: dict[int, Watch] = {}
         self._last = 0

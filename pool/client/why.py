@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.why.findings import Finding, Silent, Slot, from_wire, to_wire
+from pool.policy.why.findings import Finding, Silent, SlotFinding, from_wire, to_wire
 from pool.policy.why.standing import Standing, standing
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         whole: dict[str, Any] = {"subject": self.subject, "time": self.time}
-        if not any(isinstance(finding, Slot) for finding in self.findings):
+        if not any(isinstance(finding, SlotFinding) for finding in self.findings):
             whole["standing"] = str(self.standing)
         return whole | {"findings": to_wire(self.findings)}
 

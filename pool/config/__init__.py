@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pool.config.kinds import Kind
+    from pool.config.kinds import SettingKind
     from pool.config.reading import ConfigError
-    from pool.config.settings import Change, ConfigWarning, Explanation, Settings
+    from pool.config.settings import Change, ConfigWarning, ExplainedSetting, Settings
     from pool.config.table import TABLE, Setting
 
-__all__ = ["TABLE", "Change", "ConfigError", "ConfigWarning", "Explanation", "Kind", "Setting", "Settings"]
+__all__ = ["TABLE", "Change", "ConfigError", "ConfigWarning", "ExplainedSetting", "SettingKind", "Setting", "Settings"]
 
-_HOMES = {"Kind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
+_HOMES = {"SettingKind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
 
 
 def __getattr__(name: str) -> Any:

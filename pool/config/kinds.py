@@ -27,7 +27,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):(\d{1,5})")
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """What a setting's value is."""
 
     TEXT = "text"

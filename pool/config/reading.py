@@ -37,7 +37,7 @@ class ConfigError(PoolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class SettingDefinition:
     """One definition.
 
     Attributes:
@@ -52,7 +52,7 @@ class Assignment:
     text: str
     where: str
     control: bool = False
-    before: Assignment | None = None
+    before: SettingDefinition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Include:
     needed: bool
 
 
-def parse(text: str, name: str) -> Iterator[Assignment | Include]:
+def parse(text: str, name: str) -> Iterator[SettingDefinition | Include]:
     """The definitions of one file, in order.
 
     Args:
@@ -87,7 +87,7 @@ def parse(text: str, name: str) -> Iterator[Assignment | Include]:
                 f"{where}: expected NAME = value or NAME : expression, found `{_short(line)}`",
                 hint="a comment begins with #; a value goes on in the next line after a \\ at the end",
             )
-        yield Assignment(match[1], match[3].strip(), where, match[2] == ":")
+        yield SettingDefinition(match[1], match[3].strip(), where, match[2] == ":")
 
 
 def joined(text: str) -> Iterator[tuple[int, str]]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pool.config import kinds
-from pool.config.kinds import Kind, Unfit
+from pool.config.kinds import SettingKind, Unfit
 from pool.config.macros import Replacer, TooLong, names_in
 from pool.config.places import config_files
-from pool.config.reading import DEEPEST, Assignment, ConfigError, Opener, open_file, parse
+from pool.config.reading import DEEPEST, ConfigError, Opener, SettingDefinition, open_file, parse
 from pool.config.table import TABLE, Setting, canonical
 from pool.policy.shipped import MACROS, SHIPPED_TEXTS
 
@@ -43,7 +43,7 @@ class ConfigWarning:
         return f"{self.where}: {self.text}"
 
 
-class Explanation(NamedTuple):
+class ExplainedSetting(NamedTuple):
     """A setting's value, and where it was set: file and line, the environment, the command line, or `default`."""
 
     value: str
@@ -69,7 +69,7 @@ class Change:
 class Settings:
     """All settings of one node. Not changed after it was loaded."""
 
-    values: dict[str, Assignment] = field(default_factory=dict)
+    values: dict[str, SettingDefinition] = field(default_factory=dict)
     warnings: list[ConfigWarning] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     hostname: str = field(default_factory=socket.gethostname)
@@ -105,7 +105,7 @@ class Settings:
         for given, text in sets.items():
             if canonical(given) not in TABLE and given.upper() != "VACATE":
                 raise ConfigError(f"--set {given}: there is no such setting", hint=nearest(given))
-            settings._assign(Assignment(given, text.strip(), COMMAND_LINE))
+            settings._assign(SettingDefinition(given, text.strip(), COMMAND_LINE))
         settings._check()
         return settings
 
@@ -127,7 +127,7 @@ class Settings:
     def number(self, name: str) -> float:
         """A setting that is a number or a length of time, in its unit."""
         row = TABLE[canonical(name)]
-        return kinds.duration(self.text(name)) if row.kind is Kind.DURATION else kinds.number(self.text(name))
+        return kinds.duration(self.text(name)) if row.kind is SettingKind.DURATION else kinds.number(self.text(name))
 
     def flag(self, name: str) -> bool:
         """A setting that is true or false."""
@@ -145,14 +145,14 @@ class Settings:
             return DEFAULT
         return known.where
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> ExplainedSetting:
         """A setting's value and where it was set.
 
         Raises:
             ConfigError: there is no such setting, and no macro of that name.
         """
         self._must_exist(name)
-        return Explanation(self.text(name), self.source(name))
+        return ExplainedSetting(self.text(name), self.source(name))
 
     def describe(self, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Settings as data: name, value, source, unit, doc, kind, default, live. All of the table's by default.
@@ -163,7 +163,9 @@ class Settings:
         found = []
         for name in names or TABLE:
             value, source = self.explain(name)
-            row = TABLE.get(canonical(name)) or Setting(canonical(name), Kind.TEXT, "", "", "a macro of one's own")
+            row = TABLE.get(canonical(name)) or Setting(
+                canonical(name), SettingKind.TEXT, "", "", "a macro of one's own"
+            )
             found.append(
                 {
                     "name": row.name,
@@ -218,7 +220,7 @@ class Settings:
         if len(within) > DEEPEST:
             raise ConfigError(f"{path}: too many files within files")
         for item in parse(opener(path), str(path)):
-            if isinstance(item, Assignment):
+            if isinstance(item, SettingDefinition):
                 self._assign(item)
                 continue
             self._used |= {canonical(name) for name in names_in(item.path)}
@@ -236,17 +238,17 @@ class Settings:
             if not variable.startswith(PREFIX):
                 continue
             if name in TABLE:
-                self._assign(Assignment(name, text.strip(), f"environment {variable}"))
+                self._assign(SettingDefinition(name, text.strip(), f"environment {variable}"))
             elif close := difflib.get_close_matches(name, TABLE, 1, 0.85):
                 self._warn(f"environment {variable}", f"there is no setting {name}; is {close[0]} meant?")
 
-    def _assign(self, made: Assignment) -> None:
+    def _assign(self, made: SettingDefinition) -> None:
         """Take a definition in; EV's VACATE becomes the PREEMPT that it says for a suspended job."""
         name, text = canonical(made.name), made.text
         if name == "VACATE" and text:
             name = "PREEMPT"
             text = f'Activity == "Suspended" && ({_OWN_STATE.sub("EnteredCurrentActivity", text)})'
-        self.values[name] = Assignment(made.name, text, made.where, made.control, self.values.get(name))
+        self.values[name] = SettingDefinition(made.name, text, made.where, made.control, self.values.get(name))
         self._known.clear()
 
     def _warn(self, where: str, text: str) -> None:
@@ -263,7 +265,7 @@ class Settings:
             return self._default(name, asking)
         return self._one(name, known, asking)
 
-    def _one(self, name: str, made: Assignment | None, asking: tuple[str, ...]) -> str | None:
+    def _one(self, name: str, made: SettingDefinition | None, asking: tuple[str, ...]) -> str | None:
         """One definition of a name; the one before it, for what names itself."""
         if made is None:
             return self._default(name, asking)
@@ -285,7 +287,7 @@ class Settings:
         return None
 
     def _replaced(
-        self, text: str, name: str, where: str, asking: tuple[str, ...], before: Assignment | None = None
+        self, text: str, name: str, where: str, asking: tuple[str, ...], before: SettingDefinition | None = None
     ) -> str:
         if "$" not in text:
             return text
@@ -322,7 +324,7 @@ class Settings:
             said = _unfit(row, self.text(row.name))
             if said:
                 wrong.append(f"{self._blamed(row.name)}: {row.name} = {self.text(row.name)}: expected {said}")
-            elif row.kind is Kind.TEXT and row.name in self.values and " #" in self.values[row.name].text:
+            elif row.kind is SettingKind.TEXT and row.name in self.values and " #" in self.values[row.name].text:
                 self._warn(self.source(row.name), f"{row.name} contains ` #`: a comment needs a line of its own")
         if wrong:
             more = f"and {len(wrong) - 1} more: {'; '.join(each.partition(' = ')[0] for each in wrong[1:])}"
@@ -355,7 +357,7 @@ class Settings:
         used = set(self._used)
         used |= {f"JOB_TRANSFORM_{one}".upper() for one in self.text("JOB_TRANSFORM_NAMES").replace(",", " ").split()}
         for made in self.values.values():
-            one: Assignment | None = made
+            one: SettingDefinition | None = made
             while one is not None:
                 used |= {canonical(name) for name in names_in(one.text)}
                 one = one.before
@@ -367,21 +369,21 @@ class Settings:
 
 def _unfit(row: Setting, text: str) -> str:
     """What was expected instead of a value; nothing when it is fit."""
-    unit = f" ({row.unit})" if row.unit and row.kind is not Kind.DURATION else ""
-    readers = {Kind.NUMBER: kinds.number, Kind.COUNT: kinds.count, Kind.DURATION: kinds.duration}
+    unit = f" ({row.unit})" if row.unit and row.kind is not SettingKind.DURATION else ""
+    readers = {SettingKind.NUMBER: kinds.number, SettingKind.COUNT: kinds.count, SettingKind.DURATION: kinds.duration}
     try:
         if row.kind in readers:
             if readers[row.kind](text) < row.least:
                 return f"at least {row.least:g}{unit or ' ' + row.unit}".rstrip()
-        elif row.kind is Kind.FLAG:
+        elif row.kind is SettingKind.FLAG:
             kinds.flag(text)
-        elif row.kind is Kind.ADDRESS:
+        elif row.kind is SettingKind.ADDRESS:
             kinds.address(text)
-        elif row.kind is Kind.EXPRESSION:
+        elif row.kind is SettingKind.EXPRESSION:
             kinds.expression(text)
-        elif row.kind is Kind.SPAN:
+        elif row.kind is SettingKind.SPAN:
             kinds.span(text)
-        elif row.kind is Kind.CHOICE and text.strip().lower() not in row.choices:
+        elif row.kind is SettingKind.CHOICE and text.strip().lower() not in row.choices:
             return f"one of {', '.join(row.choices)}"
     except Unfit as unfit:
         return f"{unfit}{unit}"
@@ -391,7 +393,7 @@ def _unfit(row: Setting, text: str) -> str:
 def _plain(name: str, value: str) -> str:
     """A length of time as plain seconds, for use within other values."""
     row = TABLE.get(name)
-    if row is None or row.kind is not Kind.DURATION:
+    if row is None or row.kind is not SettingKind.DURATION:
         return value
     try:
         return repr(kinds.duration(value)).removesuffix(".0")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pool.config.kinds import Kind
+from pool.config.kinds import SettingKind
 from pool.policy.priorities.updown import INACTIVE, UPDATE_PRIO
 from pool.policy.shipped import SHIPPED_TEXTS, TIMES
 
@@ -26,7 +26,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str
     unit: str
     doc: str
@@ -37,31 +37,31 @@ class Setting:
 
 
 def _text(name: str, default: str, doc: str, *, needed: bool = False, live: bool = True) -> Setting:
-    return Setting(name, Kind.TEXT, default, "", doc, needed=needed, live=live)
+    return Setting(name, SettingKind.TEXT, default, "", doc, needed=needed, live=live)
 
 
 def _count(name: str, default: str, unit: str, doc: str, *, live: bool = True) -> Setting:
-    return Setting(name, Kind.COUNT, default, unit, doc, needed=True, live=live)
+    return Setting(name, SettingKind.COUNT, default, unit, doc, needed=True, live=live)
 
 
 def _number(name: str, default: str, unit: str, doc: str) -> Setting:
-    return Setting(name, Kind.NUMBER, default, unit, doc, needed=True)
+    return Setting(name, SettingKind.NUMBER, default, unit, doc, needed=True)
 
 
 def _duration(name: str, default: str, doc: str, *, least: float = 0.001, live: bool = True) -> Setting:
-    return Setting(name, Kind.DURATION, default, "s", doc, least=least, needed=True, live=live)
+    return Setting(name, SettingKind.DURATION, default, "s", doc, least=least, needed=True, live=live)
 
 
 def _flag(name: str, default: str, doc: str) -> Setting:
-    return Setting(name, Kind.FLAG, default, "", doc, needed=True)
+    return Setting(name, SettingKind.FLAG, default, "", doc, needed=True)
 
 
 def _choice(name: str, default: str, choices: tuple[str, ...], doc: str, *, live: bool = True) -> Setting:
-    return Setting(name, Kind.CHOICE, default, "", doc, choices=choices, needed=True, live=live)
+    return Setting(name, SettingKind.CHOICE, default, "", doc, choices=choices, needed=True, live=live)
 
 
 def _expression(name: str, default: str, doc: str) -> Setting:
-    return Setting(name, Kind.EXPRESSION, default, "", doc, needed=True)
+    return Setting(name, SettingKind.EXPRESSION, default, "", doc, needed=True)
 
 
 def _owners(name: str, doc: str) -> Setting:
@@ -81,7 +81,7 @@ _NODE = (
     _text("ROLES", "", "roles to run when --roles is not given", live=False),
     Setting(
         "LISTEN",
-        Kind.ADDRESS,
+        SettingKind.ADDRESS,
         "0.0.0.0:9618",
         "",
         "host and port to listen on for other nodes; empty listens on the unix socket only",
@@ -254,7 +254,7 @@ _OWNER = (
     _time("MAX_VACATE", "time for leaving after which a job is killed (EV 2.7)"),
     Setting(
         "MAX_JOB_RETIREMENT",
-        Kind.SPAN,
+        SettingKind.SPAN,
         "$(POLICY_MAX_JOB_RETIREMENT)",
         "s",
         "time that a job may run since its start before PREEMPT or a better job has it leave; may ask for the job's ad",

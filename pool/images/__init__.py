@@ -11,11 +11,11 @@ one is made `pool.policy.checkpoints`'.
 from pool.images.assembling import Assembly
 from pool.images.drafts import Draft
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
-from pool.images.manifest import Manifest, Part
-from pool.images.pacing import Share
+from pool.images.manifest import ImageFile, Manifest
+from pool.images.pacing import SendingShare
 from pool.images.store import ImageStore
 from pool.images.transfer import (
-    Ahead,
+    EarlyTransfer,
     ask_chunks,
     fetch_image,
     lay_pieces,
@@ -26,7 +26,7 @@ from pool.images.transfer import (
 )
 
 __all__ = [
-    "Ahead",
+    "EarlyTransfer",
     "Assembly",
     "Draft",
     "ImageDamaged",
@@ -35,8 +35,8 @@ __all__ = [
     "ImageStore",
     "Manifest",
     "NoRoom",
-    "Part",
-    "Share",
+    "ImageFile",
+    "SendingShare",
     "ask_chunks",
     "fetch_image",
     "lay_pieces",

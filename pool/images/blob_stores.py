@@ -35,7 +35,7 @@ SPARES = 1024
 _SPARE = "spare"
 
 
-class Place(Protocol):
+class BlobStore(Protocol):
     """Named blobs."""
 
     #: For people.
@@ -204,7 +204,7 @@ class Bounded:
         take: waits until so many bytes may be sent.
     """
 
-    def __init__(self, place: Place, take: Callable[[int], None]) -> None:
+    def __init__(self, place: BlobStore, take: Callable[[int], None]) -> None:
         self.where, self.at_once = place.where, place.at_once
         self._take = take
         self._inner = place

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from pool.images.blob_stores import Place
+from pool.images.blob_stores import BlobStore
 from pool.images.errors import ImageDamaged, ImageGone, failed
 from pool.images.manifest import CHUNK, DIGEST
 
@@ -67,7 +67,7 @@ class Chunks:
         used: bytes they take, all together.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BlobStore) -> None:
         self._place = place
         self._lock = threading.Lock()
         self._sizes: dict[bytes, int] = {}

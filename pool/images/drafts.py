@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from pool.images.chunks import compress, digest_of, expand
 from pool.images.errors import ImageError, failed
-from pool.images.manifest import CHUNK, HOLE, Manifest, Part
+from pool.images.manifest import CHUNK, HOLE, ImageFile, Manifest
 from pool.images.priority import packers
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Draft:
         """The chunks of somebody's manifest that have to come; those that are here stay here from now on."""
         return self.lacks(manifest.digests())
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: ImageFile) -> bool:
         """Whether all chunks of a file are here; they stay here from now on."""
         with self._store._lock:
             wanted = {chunk for chunk in part.chunks if chunk != HOLE}
@@ -106,8 +106,8 @@ class Draft:
         directory: Path,
         *,
         without: tuple[str, ...] = (),
-        known: Callable[[os.stat_result], Part | None] = lambda status: None,
-    ) -> tuple[Part, ...]:
+        known: Callable[[os.stat_result], ImageFile | None] = lambda status: None,
+    ) -> tuple[ImageFile, ...]:
         """Put down what a directory holds.
 
         Args:
@@ -117,7 +117,7 @@ class Draft:
         Raises:
             NoRoom, ImageError
         """
-        parts: list[Part] = []
+        parts: list[ImageFile] = []
         try:
             for path in sorted(_files(directory)):
                 name = str(path.relative_to(directory))
@@ -133,14 +133,14 @@ class Draft:
             raise failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
 
-    def _again(self, part: Part) -> Part:
+    def _again(self, part: ImageFile) -> ImageFile:
         """A file whose chunks were put down before: they are a piece of this checkpoint, too."""
         for index, digest in enumerate(part.chunks):
             if digest != HOLE and self.on_piece is not None:
                 self.on_piece(part.name, index, digest)
         return part
 
-    def add(self, name: str, file: BinaryIO) -> Part:
+    def add(self, name: str, file: BinaryIO) -> ImageFile:
         """Put down one open file. Raises NoRoom, ImageError, OSError."""
         fd = file.fileno()
         status = os.fstat(fd)
@@ -152,9 +152,9 @@ class Draft:
             if digest != HOLE and self.on_piece is not None:
                 self.on_piece(name, len(chunks), digest)
             chunks.append(digest)
-        return Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
+        return ImageFile(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
 
-    def tell(self, part: Part) -> None:
+    def tell(self, part: ImageFile) -> None:
         """Speak of the chunks of a file that lie here already as of those that are put down."""
         for index, digest in enumerate(part.chunks):
             if digest != HOLE and self.on_piece is not None:
@@ -191,7 +191,7 @@ class Draft:
 
     def commit(
         self,
-        parts: tuple[Part, ...],
+        parts: tuple[ImageFile, ...],
         created: float,
         *,
         generation: int | None = None,

@@ -28,7 +28,7 @@ _SUM = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ImageFile:
     """One file of an image.
 
     Attributes:
@@ -63,7 +63,7 @@ class Manifest:
     job: str
     generation: int
     created: float
-    parts: tuple[Part, ...]
+    parts: tuple[ImageFile, ...]
     needs: tuple[int, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()
 
@@ -114,7 +114,7 @@ class Manifest:
             raise ImageDamaged(f"this checkpoint's manifest makes no sense: {error}") from error
 
 
-def _written(part: Part) -> Iterator[bytes]:
+def _written(part: ImageFile) -> Iterator[bytes]:
     for chunk in part.chunks:
         yield chunk or bytes(DIGEST)
 
@@ -126,7 +126,7 @@ def is_plain(name: Any) -> bool:
     return name.split("/")[0] not in ("", ".", "..") and "\0" not in name
 
 
-def _part(name: Any, size: Any, mode: Any, chunks: Any) -> Part:
+def _part(name: Any, size: Any, mode: Any, chunks: Any) -> ImageFile:
     if not is_plain(name):
         raise ValueError(f"a file named {name!r}")
     if not isinstance(chunks, bytes) or not isinstance(size, int) or size < 0:
@@ -135,4 +135,4 @@ def _part(name: Any, size: Any, mode: Any, chunks: Any) -> Part:
         raise ValueError(f"{len(chunks) // DIGEST} chunks for {size} bytes in {name!r}")
     zero = bytes(DIGEST)
     found = [chunks[place : place + DIGEST] for place in range(0, len(chunks), DIGEST)]
-    return Part(name, size, int(mode) & 0o777, tuple(HOLE if chunk == zero else chunk for chunk in found))
+    return ImageFile(name, size, int(mode) & 0o777, tuple(HOLE if chunk == zero else chunk for chunk in found))

@@ -13,7 +13,7 @@ import asyncio
 BURST = 0.1
 
 
-class Share:
+class SendingShare:
     """What all checkpoints of a node may send together.
 
     Attributes:

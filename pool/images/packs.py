@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pool.images.blob_stores import SYNCS, Folder, Objects, Place, set_out, synchronise
+from pool.images.blob_stores import SYNCS, BlobStore, Folder, Objects, set_out, synchronise
 
 #: What lies in packs.
 CHUNK_NAME = re.compile(r"chunks/([0-9a-f]{2})/([0-9a-f]{38})", re.ASCII)
@@ -272,7 +272,7 @@ class Packs(Folder):
             self._settle(pack)
 
 
-def place_at(text: str) -> Place:
+def place_at(text: str) -> BlobStore:
     """The place that a setting names: a path, file:// or another URL of fsspec's.
 
     Raises:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pool.images.manifest import Manifest, Part
+from pool.images.manifest import ImageFile, Manifest
 
 PARTS, ENDS = "parts", "ends"
 
 Facts = tuple[tuple[str, Any], ...]
 
 
-def together(images: Mapping[int, Manifest], ends: Mapping[int, dict[str, Any]]) -> tuple[tuple[Part, ...], Facts]:
+def together(images: Mapping[int, Manifest], ends: Mapping[int, dict[str, Any]]) -> tuple[tuple[ImageFile, ...], Facts]:
     """Files and facts of the whole.
 
     Args:

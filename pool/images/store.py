@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pool.images.blob_stores import Place
+from pool.images.blob_stores import BlobStore
 from pool.images.chunks import Chunks, expand
 from pool.images.drafts import Draft
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
-from pool.images.manifest import HOLE, Manifest, Part
+from pool.images.manifest import HOLE, ImageFile, Manifest
 from pool.images.packs import Packs
 from pool.images.priority import packers
 
@@ -49,7 +49,7 @@ class ImageStore:
 
     def __init__(
         self,
-        place: Path | Place,
+        place: Path | BlobStore,
         *,
         quota: int | None = None,
         keep: int = KEEP,
@@ -265,7 +265,7 @@ class ImageStore:
         except OSError as error:
             raise failed("write a checkpoint to", directory, error) from error
 
-    def write(self, part: Part, handle: BinaryIO) -> None:
+    def write(self, part: ImageFile, handle: BinaryIO) -> None:
         """Write one file of an image into an empty one, holes left as holes.
 
         Raises:
@@ -279,14 +279,14 @@ class ImageStore:
                 handle.write(self._piece(part, index, digest))
         handle.truncate(part.size)
 
-    def read(self, part: Part) -> bytes:
+    def read(self, part: ImageFile) -> bytes:
         """A small file of an image. Raises ImageDamaged, ImageGone."""
         return b"".join(
             bytes(part.length(index)) if digest == HOLE else self._piece(part, index, digest)
             for index, digest in enumerate(part.chunks)
         )
 
-    def _piece(self, part: Part, index: int, digest: bytes) -> bytes:
+    def _piece(self, part: ImageFile, index: int, digest: bytes) -> bytes:
         data = expand(digest, self.packed(digest))
         if len(data) != part.length(index):
             raise ImageDamaged(f"chunk {digest.hex()} is of another length than {part.name} says")

@@ -327,7 +327,7 @@ class _Laying(Generic[T]):
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
-class Ahead:
+class EarlyTransfer:
     """A checkpoint that is on its way while it is still being put together.
 
     Args:

@@ -25,7 +25,7 @@ from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
-from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, Process, joints_of, processes_of
+from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
 from pool.jobs.urls import is_fetched, path_at_home
 
 NOTHING = "/dev/null"
@@ -43,7 +43,7 @@ JAVA = 10
 _INPUTS = ("TransferInput", "PublicInputFiles", "CommonInputFiles")
 
 
-class Mode(StrEnum):
+class FileMode(StrEnum):
     """How a job gets at its files."""
 
     SHARED = "shared"
@@ -53,7 +53,7 @@ class Mode(StrEnum):
     @property
     def at_home(self) -> bool:
         """Whether the job works on its owner's files where they are."""
-        return self is not Mode.TRANSFER
+        return self is not FileMode.TRANSFER
 
 
 class CannotStart(PoolError):
@@ -103,7 +103,7 @@ class Activation:
     job: tuple[int, int]
     run: int
     owner: str
-    mode: Mode
+    mode: FileMode
     executable: str
     digest: str | None
     argv: tuple[str, ...]
@@ -136,7 +136,7 @@ class Activation:
     checkpoint_signal: int | None = None
     checkpoint: int | None = None
     checkpoint_from: tuple[str, str] | None = None
-    processes: tuple[Process, ...] = ()
+    processes: tuple[PipelineProcess, ...] = ()
     pipes: tuple[Joint, ...] = ()
     on_process_failure: str = "end"
     pipe_buffer: int = BUFFER
@@ -180,7 +180,7 @@ class Activation:
         if "job" in values:
             values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
         if "mode" in values:
-            values["mode"] = Mode(wire["mode"])
+            values["mode"] = FileMode(wire["mode"])
         for name in ("argv", "inputs", "outputs", "checkpoint_files", "checkpoint_from"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
@@ -238,9 +238,9 @@ def _plainly(wire: dict[str, Any]) -> dict[str, Any]:
     return wire
 
 
-def _process(wire: dict[str, Any]) -> Process:
+def _process(wire: dict[str, Any]) -> PipelineProcess:
     tuples = {name: tuple(value) for name, value in wire.items() if isinstance(value, (list, tuple))}
-    return Process(**{**wire, **tuples})
+    return PipelineProcess(**{**wire, **tuples})
 
 
 #: Job and run come first.
@@ -253,7 +253,7 @@ def hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
+def mode_for(job: ClassAd, slot: ClassAd) -> FileMode:
     """How the job's files are reached: directly, at home, or by copying them (B2, B1 and B4).
 
     RemoteIO is true where the job has to be at home, "auto" where it may also get copies.
@@ -264,7 +264,7 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
     wish = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper()
     if in_image(job):
         if wish != "NO":
-            return Mode.TRANSFER
+            return FileMode.TRANSFER
         raise CannotStart("a job in an image works on copies of its files", hint="leave should_transfer_files out")
     shared = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
     same = shared and slot.value(AS_NOBODY, False) is not True
@@ -272,16 +272,16 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
     able = slot.value("HasRemoteIO", False) is True
     if remote is True or (remote == "auto" and able):
         if same and wish != "YES":
-            return Mode.SHARED
+            return FileMode.SHARED
         if able:
-            return Mode.REMOTE
+            return FileMode.REMOTE
         raise CannotStart(
             "remote_io = on, but the machine cannot show a job its owner's files",
             hint="write remote_io = auto to have them copied there",
         )
     fetches = any(is_fetched(name) for name in _list(_text(job, "TransferInput")))
     if wish == "YES" or (wish != "NO" and (fetches or not same)):
-        return Mode.TRANSFER
+        return FileMode.TRANSFER
     if shared and not same:
         raise CannotStart(
             f"should_transfer_files = NO, but on {slot.value('Machine', 'its machine')} it would run as nobody, "
@@ -293,7 +293,7 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
             "should_transfer_files = NO, but the machine does not share the submit machine's file system",
             hint="set should_transfer_files = IF_NEEDED",
         )
-    return Mode.SHARED
+    return FileMode.SHARED
 
 
 def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkpoint: int | None = None) -> Activation:
@@ -315,7 +315,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     try:
         arguments = arguments_of(_plain(job, "Arguments", "Args"))
         if java:
-            arguments = [*_java_arguments(job, transfer=mode is Mode.TRANSFER), *arguments]
+            arguments = [*_java_arguments(job, transfer=mode is FileMode.TRANSFER), *arguments]
         env = environment_of(_plain(job, "Environment", "Env", "EnvDelim"))
         processes, pipes = processes_of(job), joints_of(job)
         for process in processes:
@@ -323,7 +323,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     except PoolError as error:
         raise CannotStart(error.message, hint=error.hint) from error
     iwd = _text(job, "Iwd") or "/"
-    transfer = mode is Mode.TRANSFER
+    transfer = mode is FileMode.TRANSFER
     image, inputs = _image(job, slot, iwd), _inputs(job) if transfer else ()
     if image.startswith("/"):  # it is there
         inputs = tuple(name for name in inputs if os.path.join(iwd, name).rstrip("/") != image)

@@ -24,7 +24,7 @@ PROCESSES = "Processes"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GangPart:
     """What one machine has of a job.
 
     Attributes:
@@ -36,7 +36,7 @@ class Part:
     own: dict[str, Any] = field(default_factory=dict)
 
 
-def attributes_of(parts: Sequence[Part], *, apart: bool) -> dict[str, Any]:
+def attributes_of(parts: Sequence[GangPart], *, apart: bool) -> dict[str, Any]:
     """The ad's attributes in wire form.
 
     Expressions of a part lie there as lists of their text: they mean something in the ad of a job only.
@@ -45,7 +45,7 @@ def attributes_of(parts: Sequence[Part], *, apart: bool) -> dict[str, Any]:
     return {**ClassAd({PARTS: records}).to_wire(), APART: apart}
 
 
-def parts_of(ad: ClassAd) -> tuple[Part, ...]:
+def parts_of(ad: ClassAd) -> tuple[GangPart, ...]:
     """The parts of a job's ad; none for a job that runs on one machine.
 
     Raises:
@@ -59,13 +59,13 @@ def parts_of(ad: ClassAd) -> tuple[Part, ...]:
     return tuple(_part(one) for one in value)
 
 
-def _part(record: ClassAd) -> Part:
+def _part(record: ClassAd) -> GangPart:
     own: dict[str, Any] = {name: record.value(name, None) for name in record if name != PROCESSES}
     own = {name: list(value) if isinstance(value, (tuple, list)) else value for name, value in own.items()}
-    return Part(tuple(name for name in str(record.value(PROCESSES, "")).split(",") if name), own)
+    return GangPart(tuple(name for name in str(record.value(PROCESSES, "")).split(",") if name), own)
 
 
-def part_of(start: Activation, parts: Sequence[Part], number: int, gang: str) -> Activation:
+def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str) -> Activation:
     """What one part is started with.
 
     Args:

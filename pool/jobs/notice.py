@@ -18,7 +18,7 @@ from pool.jobs import costs
 from pool.jobs.pipes.model import Ad, end_in_words, ends_of
 
 
-class Notification(IntEnum):
+class NotifyWhen(IntEnum):
     """The `notification` command of a job description; numbers are HTCondor's JobNotification."""
 
     NEVER = 0
@@ -41,11 +41,11 @@ def should_notify(ad: Ad) -> bool:
     """
     wish, status = _int(ad, "JobNotification"), _int(ad, "JobStatus")
     held = status == _HELD and _int(ad, "HoldReasonCode") not in (1, 15)
-    if wish == Notification.ALWAYS:
+    if wish == NotifyWhen.ALWAYS:
         return status != _HELD or held
-    if wish == Notification.COMPLETE:
+    if wish == NotifyWhen.COMPLETE:
         return status == _COMPLETED
-    if wish == Notification.ERROR:
+    if wish == NotifyWhen.ERROR:
         return held or (status == _COMPLETED and _went_wrong(ad))
     return False
 

@@ -94,7 +94,7 @@ class Happening(StrEnum):
     LEAVE = "leave"  # completed before, and no longer wished to be seen in the queue
 
 
-class Action(StrEnum):
+class QueueAction(StrEnum):
     """What the schedd does with the move, in the same transaction."""
 
     NONE = "none"
@@ -103,40 +103,40 @@ class Action(StrEnum):
     ENTER_HISTORY = "enter_history"  # as END_RUN where there was a run; then out of the queue
 
 
-class Move(NamedTuple):
+class JobTransition(NamedTuple):
     """Where to, and what to do."""
 
     next: JobStatus
-    action: Action
+    action: QueueAction
 
 
 class JobStateError(PoolError):
     """A job was told something that cannot happen to it in its state."""
 
 
-def _rows() -> dict[tuple[JobStatus, Happening], Move]:
-    s, h, a = JobStatus, Happening, Action
+def _rows() -> dict[tuple[JobStatus, Happening], JobTransition]:
+    s, h, a = JobStatus, Happening, QueueAction
     table = {
-        (s.IDLE, h.START): Move(s.RUNNING, a.WRITE_RUN),
-        (s.IDLE, h.HOLD): Move(s.HELD, a.NONE),
-        (s.IDLE, h.REMOVE): Move(s.REMOVED, a.ENTER_HISTORY),
-        (s.HELD, h.RELEASE): Move(s.IDLE, a.NONE),
-        (s.HELD, h.REMOVE): Move(s.REMOVED, a.ENTER_HISTORY),
-        (s.COMPLETED, h.LEAVE): Move(s.COMPLETED, a.ENTER_HISTORY),
-        (s.RUNNING, h.SUSPEND): Move(s.SUSPENDED, a.NONE),
-        (s.SUSPENDED, h.CONTINUE): Move(s.RUNNING, a.NONE),
-        (s.RUNNING, h.OUTPUT): Move(s.TRANSFERRING_OUTPUT, a.NONE),
+        (s.IDLE, h.START): JobTransition(s.RUNNING, a.WRITE_RUN),
+        (s.IDLE, h.HOLD): JobTransition(s.HELD, a.NONE),
+        (s.IDLE, h.REMOVE): JobTransition(s.REMOVED, a.ENTER_HISTORY),
+        (s.HELD, h.RELEASE): JobTransition(s.IDLE, a.NONE),
+        (s.HELD, h.REMOVE): JobTransition(s.REMOVED, a.ENTER_HISTORY),
+        (s.COMPLETED, h.LEAVE): JobTransition(s.COMPLETED, a.ENTER_HISTORY),
+        (s.RUNNING, h.SUSPEND): JobTransition(s.SUSPENDED, a.NONE),
+        (s.SUSPENDED, h.CONTINUE): JobTransition(s.RUNNING, a.NONE),
+        (s.RUNNING, h.OUTPUT): JobTransition(s.TRANSFERRING_OUTPUT, a.NONE),
         # A stopped program can still be killed, or end by a signal it was sent before it was stopped.
-        (s.SUSPENDED, h.OUTPUT): Move(s.TRANSFERRING_OUTPUT, a.NONE),
+        (s.SUSPENDED, h.OUTPUT): JobTransition(s.TRANSFERRING_OUTPUT, a.NONE),
     }
     for state in (s.RUNNING, s.SUSPENDED, s.TRANSFERRING_OUTPUT):
         table |= {
-            (state, h.EXIT): Move(s.COMPLETED, a.ENTER_HISTORY),
-            (state, h.REQUEUE): Move(s.IDLE, a.END_RUN),
-            (state, h.EVICT): Move(s.IDLE, a.END_RUN),
-            (state, h.LOST): Move(s.IDLE, a.END_RUN),
-            (state, h.HOLD): Move(s.HELD, a.END_RUN),
-            (state, h.REMOVE): Move(s.REMOVED, a.ENTER_HISTORY),
+            (state, h.EXIT): JobTransition(s.COMPLETED, a.ENTER_HISTORY),
+            (state, h.REQUEUE): JobTransition(s.IDLE, a.END_RUN),
+            (state, h.EVICT): JobTransition(s.IDLE, a.END_RUN),
+            (state, h.LOST): JobTransition(s.IDLE, a.END_RUN),
+            (state, h.HOLD): JobTransition(s.HELD, a.END_RUN),
+            (state, h.REMOVE): JobTransition(s.REMOVED, a.ENTER_HISTORY),
         }
     return table
 
@@ -144,7 +144,7 @@ def _rows() -> dict[tuple[JobStatus, Happening], Move]:
 TABLE = _rows()
 
 
-def move(state: JobStatus, happening: Happening) -> Move:
+def move(state: JobStatus, happening: Happening) -> JobTransition:
     """What follows.
 
     Raises:

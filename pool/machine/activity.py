@@ -162,7 +162,7 @@ class InputEvents:
         os.close(self._open.pop(name))
 
 
-class Activity:
+class UserActivity:
     """All signs of a person together.
 
     Args:

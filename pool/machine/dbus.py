@@ -1,7 +1,7 @@
 """The little of D-Bus that asking another program a question takes: messages in bytes, and nothing else.
 
 No I/O, no connections: `pool.machine.logind` has those. Little endian is written; both are read. What is not
-well formed raises `Malformed`, also where it is cut off or nests too deep.
+well formed raises `MalformedMessage`, also where it is cut off or nests too deep.
 
     y b n q i u x t d s o g v a(...) {..}        all types but file descriptors
 """
@@ -33,7 +33,7 @@ _PLAIN = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", 
 _ALIGN = {**{code: struct.calcsize(plain) for code, plain in _PLAIN.items()}, "s": 4, "o": 4, "a": 4, "(": 8, "{": 8}
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """Not a message."""
 
 
@@ -130,7 +130,7 @@ def types(signature: str) -> Iterator[str]:
 
 def _type_end(signature: str, position: int, depth: int) -> int:
     if depth > DEEPEST or position >= len(signature):
-        raise Malformed("a signature without end")
+        raise MalformedMessage("a signature without end")
     code = signature[position]
     if code == "a":
         return _type_end(signature, position + 1, depth + 1)
@@ -140,10 +140,10 @@ def _type_end(signature: str, position: int, depth: int) -> int:
         while position < len(signature) and signature[position] != closing:
             position = _type_end(signature, position, depth + 1)
         if position >= len(signature):
-            raise Malformed("a signature without end")
+            raise MalformedMessage("a signature without end")
         return position + 1
     if code not in _PLAIN and code not in "sogv":
-        raise Malformed(f"type {code!r}")
+        raise MalformedMessage(f"type {code!r}")
     return position + 1
 
 
@@ -151,16 +151,16 @@ def length(fixed: bytes) -> int:
     """The length of the whole message that begins with these FIXED bytes.
 
     Raises:
-        Malformed: no message begins so, or one that is too long.
+        MalformedMessage: no message begins so, or one that is too long.
     """
     if len(fixed) != FIXED or fixed[:1] not in (b"l", b"B") or fixed[3] != 1:
-        raise Malformed("not a message")
+        raise MalformedMessage("not a message")
     order = "<" if fixed[:1] == b"l" else ">"
     (body,) = struct.unpack_from(order + "I", fixed, 4)
     (fields,) = struct.unpack_from(order + "I", fixed, 12)
     whole = FIXED + int(fields) + (-(FIXED + int(fields)) % 8) + int(body)
     if whole > LONGEST:
-        raise Malformed("a message that is too long")
+        raise MalformedMessage("a message that is too long")
     return whole
 
 
@@ -168,12 +168,12 @@ def decode(data: bytes) -> Message:
     """A message from its bytes.
 
     Raises:
-        Malformed: it is none.
+        MalformedMessage: it is none.
     """
     if length(data[:FIXED]) != len(data):
-        raise Malformed("not a whole message")
+        raise MalformedMessage("not a whole message")
     order = "<" if data[:1] == b"l" else ">"
-    reader = _Reader(data, order)
+    reader = _MessageReader(data, order)
     try:
         _, kind, _, _, _, serial = struct.unpack_from(order + "cBBBII", data)
         reader.at = 12
@@ -181,11 +181,11 @@ def decode(data: bytes) -> Message:
         reader.align(8)
         body = tuple(reader.value(one, 0) for one in types(str(fields.get(SIGNATURE, ""))))
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise Malformed(str(error)) from None
+        raise MalformedMessage(str(error)) from None
     return Message(kind, serial, fields, body)
 
 
-class _Reader:
+class _MessageReader:
     def __init__(self, data: bytes, order: str) -> None:
         self._data = data
         self._order = order
@@ -196,7 +196,7 @@ class _Reader:
 
     def value(self, kind: str, depth: int) -> Any:
         if depth > DEEPEST:
-            raise Malformed("values within values without end")
+            raise MalformedMessage("values within values without end")
         code = kind[0]
         self.align(_ALIGN.get(code, 1))
         if code in _PLAIN:
@@ -210,7 +210,7 @@ class _Reader:
         if code == "v":
             inner = list(types(self.value("g", depth)))
             if len(inner) != 1:
-                raise Malformed("a variant of no single type")
+                raise MalformedMessage("a variant of no single type")
             return self.value(inner[0], depth + 1)
         if code == "a":
             return self._array(kind[1:], depth + 1)
@@ -221,21 +221,21 @@ class _Reader:
         self.align(_ALIGN.get(kind[0], 1))
         end = self.at + size
         if end > len(self._data):
-            raise Malformed("an array that is cut off")
+            raise MalformedMessage("an array that is cut off")
         found: list[Any] = []
         while self.at < end:
             before = self.at
             found.append(self.value(kind, depth))
             if self.at == before:
-                raise Malformed("an array of nothings, which would have no end")
+                raise MalformedMessage("an array of nothings, which would have no end")
         if self.at != end:
-            raise Malformed("an array of the wrong length")
+            raise MalformedMessage("an array of the wrong length")
         return _as_dict(found) if kind[0] == "{" else found
 
     def _text(self, size: int) -> str:
         raw = self._data[self.at : self.at + size]
         if len(raw) != size or self._data[self.at + size] != 0:
-            raise Malformed("a text that is cut off")
+            raise MalformedMessage("a text that is cut off")
         self.at += size + 1
         return raw.decode()
 
@@ -244,4 +244,4 @@ def _as_dict(pairs: Sequence[Any]) -> dict[Any, Any]:
     try:
         return dict(pairs)
     except (TypeError, ValueError):
-        raise Malformed("a dictionary of what is no pair") from None
+        raise MalformedMessage("a dictionary of what is no pair") from None

@@ -23,9 +23,9 @@ from pool.policy.inspection.model import (
     MOST_PROCESSES,
     MOST_TEXT,
     MOST_THREADS,
+    InspectedPart,
+    InspectedProcess,
     OpenFile,
-    Part,
-    Process,
     Thread,
 )
 from pool.policy.inspection.system_calls import call_of
@@ -36,7 +36,7 @@ _ACCESS = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 MOST_LINES = 100_000
 
 
-async def look_at(keeper: int, seconds: float) -> tuple[Part, bool]:
+async def look_at(keeper: int, seconds: float) -> tuple[InspectedPart, bool]:
     """The processes below a keeper, with their rates over so many seconds, and whether anything moved meanwhile.
 
     Args:
@@ -50,13 +50,13 @@ async def look_at(keeper: int, seconds: float) -> tuple[Part, bool]:
     return with_rates(before, after, loop.time() - began), moved(before, after)
 
 
-def read_part(keeper: int) -> Part:
+def read_part(keeper: int) -> InspectedPart:
     """The processes below a keeper as they are now."""
     pids = job_pids(keeper)
     read = (_read_process(pid) for pid in pids[:MOST_PROCESSES])
     processes = tuple(process for process in read if process is not None)
     locks = tuple(_awaited_locks({process.pid for process in processes}))
-    return Part("", machine=MACHINE, processes=processes, locks=locks, more=max(0, len(pids) - MOST_PROCESSES))
+    return InspectedPart("", machine=MACHINE, processes=processes, locks=locks, more=max(0, len(pids) - MOST_PROCESSES))
 
 
 def job_pids(keeper: int) -> list[int]:
@@ -69,23 +69,23 @@ def job_pids(keeper: int) -> list[int]:
     return [process.pid for process in below if not _runs(process.pid, own)]
 
 
-def with_rates(before: Part, after: Part, seconds: float) -> Part:
+def with_rates(before: InspectedPart, after: InspectedPart, seconds: float) -> InspectedPart:
     """The later look, with what has changed since the earlier one for each second of it."""
     earlier = {process.pid: process for process in before.processes}
     processes = tuple(_process_rates(earlier.get(process.pid), process, seconds) for process in after.processes)
     return replace(after, processes=processes, looked=round(seconds, 3))
 
 
-def moved(before: Part, after: Part) -> bool:
+def moved(before: InspectedPart, after: InspectedPart) -> bool:
     """Whether anything of the job has gone on between two looks: it computed, read, wrote, began or ended."""
     return _marks(before) != _marks(after)
 
 
-def _marks(part: Part) -> list[tuple[int, float, int | None, int | None]]:
+def _marks(part: InspectedPart) -> list[tuple[int, float, int | None, int | None]]:
     return [(process.pid, process.cpu, process.read, process.written) for process in part.processes]
 
 
-def _process_rates(before: Process | None, after: Process, seconds: float) -> Process:
+def _process_rates(before: InspectedProcess | None, after: InspectedProcess, seconds: float) -> InspectedProcess:
     if before is None or seconds <= 0:
         return after
     positions = {(file.fd, file.target): file.position for file in before.files}
@@ -113,7 +113,7 @@ def _runs(pid: int, program: os.stat_result) -> bool:
     return (own.st_dev, own.st_ino) == (program.st_dev, program.st_ino)
 
 
-def _read_process(pid: int) -> Process | None:
+def _read_process(pid: int) -> InspectedProcess | None:
     """One process; None where it has ended."""
     try:
         process = psutil.Process(pid)
@@ -130,7 +130,7 @@ def _read_process(pid: int) -> Process | None:
     with contextlib.suppress(OSError, psutil.Error):
         counters = process.io_counters()
         read, written = counters.read_chars, counters.write_chars
-    return Process(
+    return InspectedProcess(
         pid=pid,
         parent=parent,
         inner=int(inner.split()[-1]) if inner else pid,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.machine import dbus
-from pool.machine.dbus import Malformed, Message
+from pool.machine.dbus import MalformedMessage, Message
 
 BUS = "/run/dbus/system_bus_socket"
 _BUS_NAME, _LOGIND = "org.freedesktop.DBus", "org.freedesktop.login1"
@@ -88,12 +88,12 @@ class SessionIdle:
     async def _run(self) -> None:
         pause = FIRST
         while True:
-            link = _Link()
+            link = _BusLink()
             try:
                 await link.open(self._bus)
                 pause = FIRST
                 await self._follow(link)
-            except (OSError, EOFError, TimeoutError, Malformed, Refused):
+            except (OSError, EOFError, TimeoutError, MalformedMessage, BusError):
                 pass
             finally:
                 await link.close()
@@ -101,7 +101,7 @@ class SessionIdle:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LATER)
 
-    async def _follow(self, link: _Link) -> None:
+    async def _follow(self, link: _BusLink) -> None:
         for rule in _RULES:
             await link.ask(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "AddMatch", "s", rule)
         while True:
@@ -115,16 +115,16 @@ class SessionIdle:
         self.told.set()
 
 
-class Refused(Exception):
+class BusError(Exception):
     """The bus, or the one asked, answered with an error."""
 
 
-async def _sessions(link: _Link) -> list[dict[str, Any]]:
+async def _sessions(link: _BusLink) -> list[dict[str, Any]]:
     listed = await link.ask(_LOGIND, "/org/freedesktop/login1", f"{_LOGIND}.Manager", "ListSessions")
     found: list[dict[str, Any]] = []
     for entry in listed[0] if listed else ():
         # One that has ended meanwhile answers with an error.
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(BusError):
             answer = await link.ask(
                 _LOGIND, str(entry[-1]), "org.freedesktop.DBus.Properties", "GetAll", "s", _SESSION
             )
@@ -133,7 +133,7 @@ async def _sessions(link: _Link) -> list[dict[str, Any]]:
     return found
 
 
-class _Link:
+class _BusLink:
     """A connection to the bus: questions and answers by number, and that something changed."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Link:
             who = str(os.geteuid()).encode().hex().encode()
             self._writer.write(b"\0AUTH EXTERNAL " + who + b"\r\n")
             if not (await reader.readline()).startswith(b"OK "):
-                raise Refused("the bus does not let us in")
+                raise BusError("the bus does not let us in")
             self._writer.write(b"BEGIN\r\n")
         self._listener = asyncio.get_running_loop().create_task(self._listen(reader), name="system bus")
         await self.ask(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "Hello")
@@ -161,7 +161,7 @@ class _Link:
         """One question; the values of the answer.
 
         Raises:
-            Refused: an error came back.
+            BusError: an error came back.
         """
         assert self._writer is not None
         self._serial += 1
@@ -174,7 +174,7 @@ class _Link:
         finally:
             self._waiting.pop(self._serial, None)
         if message.kind == dbus.ERROR:
-            raise Refused(str(message.fields.get(dbus.ERROR_NAME)))
+            raise BusError(str(message.fields.get(dbus.ERROR_NAME)))
         return message.body
 
     async def wait_for_change(self) -> None:
@@ -204,7 +204,7 @@ class _Link:
                 answer = self._waiting.get(int(message.fields.get(dbus.REPLY_SERIAL, 0)))
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-        except (OSError, EOFError, Malformed) as error:
+        except (OSError, EOFError, MalformedMessage) as error:
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(EOFError(str(error)))

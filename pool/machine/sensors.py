@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from pool.machine.activity import Activity
+from pool.machine.activity import UserActivity
 from pool.machine.gpus import facts_of, find_gpus
 from pool.machine.limits import usable_cpus, usable_memory
 from pool.machine.load import Count, Loads, OwnerLoad, Trees, running_tasks
@@ -64,7 +64,7 @@ class LinuxSensors:
     def __init__(self, directory: Path, resources: Mapping[str, int | float] | None = None) -> None:
         self._directory = directory
         self._still = still_facts(resources or {})
-        self._activity = Activity()
+        self._activity = UserActivity()
         self._session = SessionIdle()
         self._owner = OwnerLoad()
         self._trees = Trees()

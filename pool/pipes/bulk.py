@@ -23,7 +23,7 @@ from typing import Any, Self
 from pool.errors import PoolError
 from pool.wire import Connection, Stream, WireConnection
 from pool.wire.bulk_stream import KEY, BulkReceiver, BulkSender
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 #: A stream that has carried this many bytes gets a connection of its own.
 WORTH = 4 << 20
@@ -164,29 +164,29 @@ class LentConnections:
         self._streams: dict[str, asyncio.Future[BulkReceiver]] = {}
 
     async def lend(self, ticket: str, key: bytes, connection: Connection) -> None:
-        """Make a bulk stream of a connection. Raises Refused if that is not possible."""
+        """Make a bulk stream of a connection. Raises CallRefused if that is not possible."""
         if not isinstance(connection, WireConnection) or len(key) != KEY:
-            raise Refused("this connection cannot carry bytes of a job")
+            raise CallRefused("this connection cannot carry bytes of a job")
         bulk = BulkReceiver(await connection.detach(), key)
         waiting = self._of(ticket)
         if waiting.done():
             bulk.close()
-            raise Refused("there is a connection with this ticket")
+            raise CallRefused("there is a connection with this ticket")
         waiting.set_result(bulk)
 
     async def lent(self, ticket: str) -> None:
-        """Wait until `lend` is done. Raises Refused after `PATIENCE` seconds."""
+        """Wait until `lend` is done. Raises CallRefused after `PATIENCE` seconds."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self._of(ticket))
         except TimeoutError:
-            raise Refused("no connection with this ticket has come") from None
+            raise CallRefused("no connection with this ticket has come") from None
 
     def take(self, ticket: str) -> BulkReceiver:
-        """Return the bulk stream with this ticket, once. Raises Refused if there is none."""
+        """Return the bulk stream with this ticket, once. Raises CallRefused if there is none."""
         waiting = self._streams.pop(ticket, None)
         if waiting is None or not waiting.done():
-            raise Refused("there is no connection with this ticket")
+            raise CallRefused("there is no connection with this ticket")
         return waiting.result()
 
     def _of(self, ticket: str) -> asyncio.Future[BulkReceiver]:
@@ -219,7 +219,7 @@ async def open_bulk_stream(
         PoolError, TimeoutError: it cannot be opened.
     """
     if not isinstance(link, WireConnection) or not link.detachable:
-        raise Refused("this link has no socket")
+        raise CallRefused("this link has no socket")
     ticket, key = secret(16), bytes.fromhex(secret(KEY))
     async with asyncio.timeout(PATIENCE):
         other = await apart()
@@ -227,7 +227,7 @@ async def open_bulk_stream(
             other.notify("startd.lend", {**stream, "ticket": ticket, "key": key})
             await link.call("startd.lent", {**stream, "ticket": ticket}, timeout=PATIENCE)
             if not isinstance(other, WireConnection):
-                raise Refused("this link has no socket")
+                raise CallRefused("this link has no socket")
             peer = await other.detach()
         except BaseException:
             if not other.closed.done():

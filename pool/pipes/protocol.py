@@ -23,7 +23,7 @@ class StreamLost(PoolError):
     """Bytes of one part of a job can no longer reach another."""
 
 
-class Stream(Protocol):
+class PipeStream(Protocol):
     """The methods of a wire stream that pipes use."""
 
     def widen(self, size: int, /) -> None: ...

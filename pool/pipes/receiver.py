@@ -12,7 +12,7 @@ from collections import deque
 
 from pool.errors import PoolError
 from pool.pipes.positions import ReceiverPosition
-from pool.pipes.protocol import ALL, GONE, WINDOW, Stream, StreamLost, ready
+from pool.pipes.protocol import ALL, GONE, WINDOW, PipeStream, StreamLost, ready
 
 #: Used bytes are reported each time they are so many more.
 REPORT_STEP = WINDOW // 16
@@ -40,10 +40,10 @@ class Receiver:
         self._gone = False
         self._news = asyncio.Event()
         self._work = asyncio.Event()
-        self._stream: Stream | None = None
+        self._stream: PipeStream | None = None
         self._writing = asyncio.get_running_loop().create_task(self._write())
 
-    async def serve(self, stream: Stream) -> None:
+    async def serve(self, stream: PipeStream) -> None:
         """Take the bytes of a stream, which replaces the previous one."""
         if self._stream is not None:
             self._stream.abort()
@@ -70,7 +70,7 @@ class Receiver:
             if self._stream is stream:
                 self._stream = None
 
-    async def _report(self, stream: Stream) -> None:
+    async def _report(self, stream: PipeStream) -> None:
         reported = 0
         with contextlib.suppress(PoolError):
             while True:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from pool.jobs.activation import Activation
 from pool.pipes.positions import PipePositions, SenderPosition
-from pool.pipes.protocol import ROOM, Stream, StreamLost
+from pool.pipes.protocol import ROOM, PipeStream, StreamLost
 from pool.pipes.receiver import Receiver
 from pool.pipes.sender import Sender
 
@@ -43,7 +43,7 @@ class OtherParts(Protocol):
     async def meet(self, activation: Activation) -> Cards:
         """Wait until every part can start; return the card of each."""
 
-    async def join(self, card: dict[str, Any], activation: Activation, stream: int) -> Stream:
+    async def join(self, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
         """Open a stream to the part with this card."""
 
     def expect(self, activation: Activation, stream: int, receiver: Receiver) -> None:
@@ -126,7 +126,7 @@ class RemotePipes:
             if cards[part] is None:
                 before = SenderPosition(over=True)  # the reader had ended
 
-            async def join(card: dict[str, Any] = card, stream: int = stream) -> Stream:
+            async def join(card: dict[str, Any] = card, stream: int = stream) -> PipeStream:
                 return await elsewhere.join(card, start, stream)
 
             sender = Sender(fd, join, elsewhere.patience, before)

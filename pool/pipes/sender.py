@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from pool.errors import PoolError
 from pool.pipes.positions import SenderPosition
-from pool.pipes.protocol import ALL, GONE, ROOM, WINDOW, Stream, StreamLost, ready
+from pool.pipes.protocol import ALL, GONE, ROOM, WINDOW, PipeStream, StreamLost, ready
 
 #: Seconds until a broken stream is opened again: at first, and at most.
 AGAIN, SELDOM = 0.05, 2.0
@@ -31,7 +31,7 @@ class Sender:
     """
 
     def __init__(
-        self, fd: int, join: Callable[[], Awaitable[Stream]], patience: float, before: SenderPosition | None = None
+        self, fd: int, join: Callable[[], Awaitable[PipeStream]], patience: float, before: SenderPosition | None = None
     ) -> None:
         before = before if before is not None else SenderPosition()
         self._fd = fd
@@ -76,7 +76,7 @@ class Sender:
             os.close(self._fd)
             self._fd = -1
 
-    async def _through(self, stream: Stream) -> bool:
+    async def _through(self, stream: PipeStream) -> bool:
         """Continue from the other side's position until this stream breaks; True if nothing is left to send."""
         try:
             first = await stream.receive()
@@ -110,7 +110,7 @@ class Sender:
         while self._kept and self._kept[0][0] <= used:
             self._kept.popleft()
 
-    async def _send(self, stream: Stream, came: int) -> None:
+    async def _send(self, stream: PipeStream, came: int) -> None:
         self._late.clear()  # these bytes are among the kept ones
         for end, data in list(self._kept):
             if end > came:
@@ -164,7 +164,7 @@ class Sender:
         self._going.set()
         self._held = SenderPosition()
 
-    async def _hear(self, stream: Stream) -> bool:
+    async def _hear(self, stream: PipeStream) -> bool:
         async for item in stream:
             if item in (ALL, GONE):
                 return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class FairShare:
+class FairBandwidth:
     """One bounded bandwidth.
 
     Attributes:

@@ -4,8 +4,9 @@ Resources are a mapping of name to amount: Cpus and GPUs (whole), Memory in MB, 
 names in its `MachineResources`. A job's request may be an expression over the slot's ad, as in
 `RequestMemory = TARGET.Memory / 4`.
 
-What does not add up is a `Refusal`, data that says which resource, how much was wanted and how much there is; nothing
-here raises but `layout`, whose setting an administrator wrote. Nothing here knows of claims or states.
+A job that does not fit gets a `CarveRefusal`: data that says which resource is short, how much was wanted and how
+much is free. Only `layout` raises an error, since an administrator wrote its setting. Nothing here knows of claims or
+states.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LayoutError(PoolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CarveRefusal:
     """Why a slot cannot be carved for a job.
 
     Attributes:
@@ -55,7 +56,7 @@ class Refusal:
 # --- what a job asks for
 
 
-def demand(slot: ClassAd, job: ClassAd) -> Resources | Refusal:
+def demand(slot: ClassAd, job: ClassAd) -> Resources | CarveRefusal:
     """What a job asks of a slot: its Request expressions, evaluated against the slot's ad.
 
     Standard resources are rounded up to whole ones; a job asks for a resource of the machine's own by
@@ -65,13 +66,13 @@ def demand(slot: ClassAd, job: ClassAd) -> Resources | Refusal:
     for name in STANDARD:
         value = job.value(f"Request{name}", DEFAULTS[name], target=slot)
         if not _is_amount(value):
-            return Refusal(name, math.nan, 0)
+            return CarveRefusal(name, math.nan, 0)
         wanted[name] = math.ceil(value)
     for name in named_resources(slot):
         if job.get(f"Request{name}") is not None:
             value = job.value(f"Request{name}", 0, target=slot)
             if not _is_amount(value):
-                return Refusal(name, math.nan, 0)
+                return CarveRefusal(name, math.nan, 0)
             wanted[name] = value
     return wanted
 
@@ -92,13 +93,15 @@ def _is_amount(value: object) -> bool:
 # --- carving
 
 
-def carve(free: Mapping[str, int | float], wanted: Resources | Refusal) -> tuple[Resources, Resources] | Refusal:
+def carve(
+    free: Mapping[str, int | float], wanted: Resources | CarveRefusal
+) -> tuple[Resources, Resources] | CarveRefusal:
     """The resources of a dynamic slot and what is left, or the first thing that does not suffice."""
-    if isinstance(wanted, Refusal):
+    if isinstance(wanted, CarveRefusal):
         return wanted
     for name, amount in wanted.items():
         if amount > free.get(name, 0):
-            return Refusal(name, amount, free.get(name, 0))
+            return CarveRefusal(name, amount, free.get(name, 0))
     given = {name: amount for name, amount in wanted.items() if amount or name in free}
     return given, take_away(free, given)
 

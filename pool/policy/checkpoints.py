@@ -29,7 +29,7 @@ MOST_FAILURES = 3
 KEPT_AWAY = 60.0
 
 
-class Wish(StrEnum):
+class CheckpointWish(StrEnum):
     """What the description file says: `checkpoint = off | auto | self | required`."""
 
     OFF = "off"  # never
@@ -46,7 +46,7 @@ class Saves(StrEnum):
     ALWAYS = "always"  # its user says that it leaves, and counts on what it has done
 
 
-class Cause(StrEnum):
+class CheckpointCause(StrEnum):
     """What a checkpoint is made for."""
 
     PERIODIC = "periodic"
@@ -90,12 +90,12 @@ class Rhythm:
         return interval
 
 
-def wish_of(job: ClassAd) -> Wish:
+def wish_of(job: ClassAd) -> CheckpointWish:
     """What a job wants; what is not understood counts as AUTO."""
     text = job.value("JobCheckpoint", None)
-    if isinstance(text, str) and text.lower() in set(Wish):
-        return Wish(text.lower())
-    return Wish.SELF if job.value("SuccessCheckpointExitCode", None) is not None else Wish.AUTO
+    if isinstance(text, str) and text.lower() in set(CheckpointWish):
+        return CheckpointWish(text.lower())
+    return CheckpointWish.SELF if job.value("SuccessCheckpointExitCode", None) is not None else CheckpointWish.AUTO
 
 
 def rhythm_of(job: ClassAd, pool: Rhythm) -> Rhythm:
@@ -109,7 +109,7 @@ def rhythm_of(job: ClassAd, pool: Rhythm) -> Rhythm:
     return Rhythm(seconds, seconds, 1.0)
 
 
-def before_leaving(wish: Wish, allowed: bool, resumable: bool, ran: float, worth: float) -> bool:
+def before_leaving(wish: CheckpointWish, allowed: bool, resumable: bool, ran: float, worth: float) -> bool:
     """Whether a last checkpoint is made before a job leaves its machine.
 
     Args:
@@ -118,7 +118,7 @@ def before_leaving(wish: Wish, allowed: bool, resumable: bool, ran: float, worth
         ran: seconds the job has run since its last checkpoint, or since its start.
         worth: seconds of work below which it is not worth the owner's time.
     """
-    return wish in (Wish.AUTO, Wish.REQUIRED) and allowed and resumable and ran >= worth
+    return wish in (CheckpointWish.AUTO, CheckpointWish.REQUIRED) and allowed and resumable and ran >= worth
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pool.policy.queue import Job
+    from pool.policy.queue import QueuedJob
 
 #: Seconds before its moment when a machine is looked for, where the job does not say.
 PREPARATION = 300.0
@@ -26,7 +26,7 @@ class Deferral:
     preparation: float = PREPARATION
 
 
-def deferral_of(job: Job) -> Deferral | None:
+def deferral_of(job: QueuedJob) -> Deferral | None:
     """The moment that a job waits for; None for one that may start at any time.
 
     An expression counts as it was when the job was queued: it must not run away before the clock.

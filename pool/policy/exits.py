@@ -16,7 +16,7 @@ from pool.jobs.reasons import Hold
 from pool.jobs.states import JobStatus
 
 
-class Verdict(StrEnum):
+class ExitVerdict(StrEnum):
     """What to do with a job."""
 
     STAY = "stay"
@@ -32,13 +32,13 @@ class Verdict(StrEnum):
 class Decision:
     """A verdict and, for hold, release and removal, the reason in words with HTCondor's numeric code."""
 
-    verdict: Verdict
+    verdict: ExitVerdict
     reason: str = ""
     code: int = 0
     subcode: int = 0
 
 
-STAY = Decision(Verdict.STAY)
+STAY = Decision(ExitVerdict.STAY)
 #: Expressions of jobs that are evaluated at intervals.
 WATCHED = (
     "PeriodicHold",
@@ -80,23 +80,23 @@ def after_exit(ad: ClassAd, now: float) -> Decision:
     if truth(ad, "OnExitHold", now, False):
         reason = ad.value("OnExitHoldReason", None, now=now)
         text = reason if isinstance(reason, str) and reason else "the job's on_exit_hold became true"
-        return Decision(Verdict.HOLD, text, 3, _subcode(ad, "OnExitHoldSubCode", now))
+        return Decision(ExitVerdict.HOLD, text, 3, _subcode(ad, "OnExitHoldSubCode", now))
     if truth(ad, "OnExitRemove", now, True):
-        return Decision(Verdict.COMPLETE)
-    return Decision(Verdict.REQUEUE, "the job's on_exit_remove is false: it runs again")
+        return Decision(ExitVerdict.COMPLETE)
+    return Decision(ExitVerdict.REQUEUE, "the job's on_exit_remove is false: it runs again")
 
 
 def periodic(ad: ClassAd, held: bool, now: float) -> Decision:
     """What the job's periodic expressions ask for now (RL 4.1: preemption given at submit)."""
     if held:
         if truth(ad, "PeriodicRelease", now, False):
-            return Decision(Verdict.RELEASE, "the job's periodic_release became true")
+            return Decision(ExitVerdict.RELEASE, "the job's periodic_release became true")
     elif truth(ad, "PeriodicHold", now, False):
         reason = ad.value("PeriodicHoldReason", None, now=now)
         text = reason if isinstance(reason, str) and reason else "the job's periodic_hold became true"
-        return Decision(Verdict.HOLD, text, 3, _subcode(ad, "PeriodicHoldSubCode", now))
+        return Decision(ExitVerdict.HOLD, text, 3, _subcode(ad, "PeriodicHoldSubCode", now))
     if truth(ad, "PeriodicRemove", now, False):
-        return Decision(Verdict.REMOVE, "the job's periodic_remove became true")
+        return Decision(ExitVerdict.REMOVE, "the job's periodic_remove became true")
     if ad.value("JobStatus") in _ON_A_MACHINE:
         return _of_a_run(ad, now)
     return STAY
@@ -106,9 +106,9 @@ def _of_a_run(ad: ClassAd, now: float) -> Decision:
     for allowed, since, said, code in _DURATIONS:
         most, began = ad.value(allowed, None, now=now), ad.value(since)
         if isinstance(most, (int, float)) and isinstance(began, (int, float)) and now - began > most:
-            return Decision(Verdict.HOLD, f"{said} = {most:g} seconds", code)
+            return Decision(ExitVerdict.HOLD, f"{said} = {most:g} seconds", code)
     if truth(ad, "PeriodicVacate", now, False):
-        return Decision(Verdict.VACATE, "the job's periodic_vacate became true")
+        return Decision(ExitVerdict.VACATE, "the job's periodic_vacate became true")
     return STAY
 
 

@@ -21,7 +21,7 @@ NAMES = (MAX_IDLE, MAX_MATERIALIZE, START_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class MaterializationLimits:
     """The bounds of one cluster; None where there is none."""
 
     idle: int | None = None
@@ -29,7 +29,7 @@ class Bounds:
     delay: float = 0.0
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Bounds | None:
+    def of(cls, value: Mapping[str, Any]) -> MaterializationLimits | None:
         """Those that values of NAMES say; None for a cluster without any."""
         idle, whole, delay = (_number(value.get(name)) for name in NAMES)
         bounds = cls(
@@ -47,7 +47,7 @@ class Materialization:
         paused: a job has started, and the pause after it is not over.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: MaterializationLimits) -> None:
         self.bounds = bounds
         self.paused = False
         #: Jobs that have had their turns and are in the queue yet; those of them that machines are looked for.

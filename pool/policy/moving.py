@@ -17,7 +17,7 @@ MOST_LEFT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MovingTerms:
     """When a job may move.
 
     Attributes:
@@ -36,7 +36,7 @@ def prefers(job: Wire) -> bool:
     return isinstance(job.get("Rank"), list)
 
 
-def may_move(terms: Terms, job: Wire, now: float) -> bool:
+def may_move(terms: MovingTerms, job: Wire, now: float) -> bool:
     """Whether a running job may look for another machine now.
 
     Args:
@@ -48,7 +48,7 @@ def may_move(terms: Terms, job: Wire, now: float) -> bool:
     return int(job.get("NumMoves") or 0) < terms.most and now - began >= terms.pause
 
 
-def request(terms: Terms, job: Wire, present: float) -> Wire:
+def request(terms: MovingTerms, job: Wire, present: float) -> Wire:
     """The ad with which a running job looks for a better machine.
 
     Args:

@@ -31,8 +31,8 @@ docs/owner.md. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a runni
 that PREEMPT is true for, or that another is to take the place of, runs on until it has run for so long since its
 start, suspensions not counted, and no other follows it.
 
-An expression that is undefined, an error, or of the wrong type is a *fault*: it is told (`Verdict.faults`), and counts
-as
+An expression that is undefined, an error, or of the wrong type is a *fault*: it is reported (`OwnerVerdict.faults`),
+and counts as
 
     START         false: nothing starts on a machine whose owner's wish is not known. Without a job to look at,
                   a START without value that names more than the machine has depends on the job, and is no
@@ -69,7 +69,7 @@ from pool.classad.references import external
 from pool.policy import urgent
 from pool.policy.managed import SCHEDULER, managed
 from pool.policy.shipped import TIMES, PolicyError, shipped
-from pool.policy.slots import Activity, Condition, SlotEvent, SlotState
+from pool.policy.slots import Activity, SlotCondition, SlotEvent, SlotState
 
 NAMES = (
     "START",
@@ -155,7 +155,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OwnerVerdict:
     """What the owner's expressions ask of a slot.
 
     Attributes:
@@ -172,7 +172,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class OwnerPolicy:
     """The owner's expressions, by name: their texts, and read; and the times that stand in for those that fail."""
 
     texts: Mapping[str, str]
@@ -186,7 +186,7 @@ class Policy:
         overrides: Mapping[str, str],
         times: Mapping[str, float] = TIMES,
         schedulers: Sequence[str] = (),
-    ) -> Policy:
+    ) -> OwnerPolicy:
         """A shipped policy with some of its expressions or times replaced.
 
         Args:
@@ -232,7 +232,7 @@ def is_condition(value: object) -> bool:
     return isinstance(value, (bool, int)) or (isinstance(value, float) and not math.isnan(value))
 
 
-def wire(policy: Policy, resources: Iterable[str] = ()) -> dict[str, Any]:
+def wire(policy: OwnerPolicy, resources: Iterable[str] = ()) -> dict[str, Any]:
     """What a machine's ad says of its owner's policy: the match it asks for and what it prefers.
 
     A slot accepts a job when START does and the job asks for no more than the slot has.
@@ -256,12 +256,16 @@ def wire(policy: Policy, resources: Iterable[str] = ()) -> dict[str, Any]:
     return said
 
 
-def decide(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Condition, now: float) -> SlotEvent | None:
+def decide(
+    policy: OwnerPolicy, slot: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
+) -> SlotEvent | None:
     """What the owner's expressions ask of a slot now, as `judge` has it."""
     return judge(policy, slot, job, condition, now).event
 
 
-def judge(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Condition, now: float) -> Verdict:
+def judge(
+    policy: OwnerPolicy, slot: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
+) -> OwnerVerdict:
     """What the owner's expressions ask of a slot now, and why (EV 2.7: every five seconds).
 
     Args:
@@ -272,7 +276,7 @@ def judge(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Conditi
     return _Judge(policy, slot, job, now).on(condition)
 
 
-def settled(policy: Policy, condition: Condition) -> bool:
+def settled(policy: OwnerPolicy, condition: SlotCondition) -> bool:
     """Whether plain constants decide that nothing is asked of a slot in this condition: whatever ads and clock say.
 
     Such a slot need not be looked at again before its condition or the policy changes.
@@ -290,24 +294,24 @@ def settled(policy: Policy, condition: Condition) -> bool:
     return False
 
 
-def judge_replaced(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> Verdict:
+def judge_replaced(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> OwnerVerdict:
     """What a running job has to do for which another is to come: retire, leave, or be killed (RL 4.3)."""
     return _Judge(policy, slot, job, now).replaced("preemption")
 
 
-def wants_checkpoint(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> tuple[bool, Verdict]:
+def wants_checkpoint(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> tuple[bool, OwnerVerdict]:
     """Whether a job that has to leave may have a last checkpoint (WANT_CHECKPOINT); the verdict has faults only."""
     judged = _Judge(policy, slot, job, now)
     return judged.condition("WANT_CHECKPOINT"), judged.noted()
 
 
-def preference(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> tuple[float, Verdict]:
+def preference(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> tuple[float, OwnerVerdict]:
     """How much the machine likes a job (RANK); the verdict has its faults only."""
     judged = _Judge(policy, slot, job, now)
     return judged.amount("RANK") or 0.0, judged.noted()
 
 
-def weight(policy: Policy, slot: ClassAd, now: float) -> tuple[float | None, Verdict]:
+def weight(policy: OwnerPolicy, slot: ClassAd, now: float) -> tuple[float | None, OwnerVerdict]:
     """What the slot weighs (SLOT_WEIGHT), None where that is no amount; the verdict has its faults only."""
     judged = _Judge(policy, slot, None, now)
     return judged.weight(), judged.noted()
@@ -316,7 +320,7 @@ def weight(policy: Policy, slot: ClassAd, now: float) -> tuple[float | None, Ver
 class _Judge:
     """One judgement: notes the faults of what it asks."""
 
-    def __init__(self, policy: Policy, slot: ClassAd, job: ClassAd | None, now: float) -> None:
+    def __init__(self, policy: OwnerPolicy, slot: ClassAd, job: ClassAd | None, now: float) -> None:
         self._policy = policy
         self._slot = slot
         self._job = job
@@ -324,7 +328,7 @@ class _Judge:
         self._faults: list[Fault] = []
         self._names: list[str] = []
 
-    def on(self, condition: Condition) -> Verdict:
+    def on(self, condition: SlotCondition) -> OwnerVerdict:
         match condition:
             case (SlotState.OWNER, _):
                 return self._so(SlotEvent.OWNER_LEAVES, "START") if self._offered() else self._so(None)
@@ -353,7 +357,7 @@ class _Judge:
                 return self._leave("SUSPEND") if self._true("SUSPEND") else self._so(None)
         return self._so(None)
 
-    def replaced(self, because: str) -> Verdict:
+    def replaced(self, because: str) -> OwnerVerdict:
         """A running job has to make room, in its retirement if it has any left."""
         if self._retirement_left() > 0:
             return self._so(SlotEvent.RETIRE, because)
@@ -379,7 +383,7 @@ class _Judge:
             return None
         return value
 
-    def noted(self) -> Verdict:
+    def noted(self) -> OwnerVerdict:
         """Nothing to be done, with the faults of what was asked."""
         return self._so(None)
 
@@ -452,8 +456,8 @@ class _Judge:
         entered = self._number("EnteredCurrentActivity")
         return entered is not None and self._now - entered > self._policy.times[limit]
 
-    def _leave(self, because: str) -> Verdict:
+    def _leave(self, because: str) -> OwnerVerdict:
         return self._so(SlotEvent.VACATE if self._true("WANT_VACATE") else SlotEvent.KILL, because)
 
-    def _so(self, event: SlotEvent | None, because: str = "") -> Verdict:
-        return Verdict(event, because, tuple(self._faults), tuple(self._names))
+    def _so(self, event: SlotEvent | None, because: str = "") -> OwnerVerdict:
+        return OwnerVerdict(event, because, tuple(self._faults), tuple(self._names))

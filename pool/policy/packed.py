@@ -95,7 +95,7 @@ def ad_of(parts: Parts) -> ClassAd:
     return ClassAd.from_wire(wire_of(parts))
 
 
-class Alike:
+class RepeatPacker:
     """Packs maps of which many that follow each other are equal: an equal one is not packed again."""
 
     def __init__(self) -> None:

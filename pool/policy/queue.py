@@ -39,7 +39,7 @@ Wire = dict[str, Any]
 JobId = tuple[int, int]
 
 
-class Cluster:
+class QueuedCluster:
     """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
@@ -60,16 +60,16 @@ class Cluster:
         self.turns: Materialization | None = None
         if any(name in wire for name in materialization.NAMES):
             ad = self.ad
-            bounds = materialization.Bounds.of({name: ad.value(name) for name in materialization.NAMES})
+            bounds = materialization.MaterializationLimits.of({name: ad.value(name) for name in materialization.NAMES})
             self.turns = Materialization(bounds) if bounds is not None else None
         #: Processor seconds that its submit took for each job.
         self.cost = 0.0
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, QueuedJob] = {}
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         #: Names (lower case) by which its jobs may be matched or ordered differently, and the group and place of those
         #: that differ in none; as of the queue's grouping of that number.
         self.matters: frozenset[str] = frozenset()
-        self.group: Group | None = None
+        self.group: JobGroup | None = None
         self.prio = 0.0
         self.grouped = 0
 
@@ -88,7 +88,7 @@ class Cluster:
         return joined(*self._parts, pack(own))
 
 
-class Job:
+class QueuedJob:
     """One process of a cluster: its status, and what its ad has beyond the cluster's.
 
     `delta` came with the submit and never changes; `state` is what happened since. `notes`, whose names begin with
@@ -97,7 +97,7 @@ class Job:
 
     __slots__ = ("cluster", "cost", "delta", "group", "notes", "prio", "proc", "run", "state", "status")
 
-    def __init__(self, cluster: Cluster, proc: int, status: int, delta: Wire | None, kept: Wire | None) -> None:
+    def __init__(self, cluster: QueuedCluster, proc: int, status: int, delta: Wire | None, kept: Wire | None) -> None:
         self.cluster = cluster
         self.proc = proc
         self.status = JobStatus(status)
@@ -107,7 +107,7 @@ class Job:
         if kept:
             self.update(kept)
         self.prio = 0.0
-        self.group: Group | None = None
+        self.group: JobGroup | None = None
         self.run: Any = None
         self.cost = 0.0  # processor seconds that it took of the node, beside what meters count, since its last run
 
@@ -135,7 +135,7 @@ class Job:
         return wire
 
     def kept(self) -> bytes:
-        """What happened to it since its submit, packed; `Job` takes it back unpacked."""
+        """What happened to it since its submit, packed; `QueuedJob` takes it back unpacked."""
         if self.notes:
             return pack({**(self.state or {}), **self.notes})
         return pack(self.state) if self.state else b""
@@ -174,7 +174,7 @@ class Job:
         self.state, self.notes = state or None, notes or None
 
 
-class Group:
+class JobGroup:
     """The idle jobs of one owner that no expression can tell apart.
 
     `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
@@ -229,7 +229,7 @@ def asked_by(prio: Expr) -> frozenset[str]:
     return frozenset({"jobprio", "numjobstarts", *map(fold, prio.references())})
 
 
-class Queue:
+class JobQueue:
     """All jobs of one schedd.
 
     Args:
@@ -238,18 +238,18 @@ class Queue:
     """
 
     def __init__(self, prio: Expr, machine_references: frozenset[str] = frozenset()) -> None:
-        self.clusters: dict[int, Cluster] = {}
+        self.clusters: dict[int, QueuedCluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
         #: Which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
-        self.keeps_back: Callable[[Job], bool] = lambda job: False
+        self.keeps_back: Callable[[QueuedJob], bool] = lambda job: False
         #: Called where a job of a cluster has started that wants a pause before the next one starts.
-        self.pauses: Callable[[Cluster], None] = lambda cluster: None
+        self.pauses: Callable[[QueuedCluster], None] = lambda cluster: None
         #: Called where the turn of other jobs of a cluster has come by a change of one.
-        self.gave_turns: Callable[[Cluster], None] = lambda cluster: None
+        self.gave_turns: Callable[[QueuedCluster], None] = lambda cluster: None
         self._prio = prio
         self._asked = asked_by(prio)
-        self._groups: dict[tuple[str, bytes], Group] = {}
-        self._numbers: dict[int, Group] = {}
+        self._groups: dict[tuple[str, bytes], JobGroup] = {}
+        self._numbers: dict[int, JobGroup] = {}
         self._next_group = 1
         self._grouping = 1
         self._regrouping: Iterator[None] = iter(())
@@ -258,11 +258,11 @@ class Queue:
     def __len__(self) -> int:
         return sum(len(cluster.jobs) for cluster in self.clusters.values())
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[QueuedJob]:
         for cluster in self.clusters.values():
             yield from cluster.jobs.values()
 
-    def find(self, cluster: int, proc: int) -> Job | None:
+    def find(self, cluster: int, proc: int) -> QueuedJob | None:
         found = self.clusters.get(cluster)
         return found.jobs.get(proc) if found else None
 
@@ -276,10 +276,10 @@ class Queue:
 
     # -- changes -----------------------------------------------------------------------------------------
 
-    def add_cluster(self, cluster: Cluster) -> None:
+    def add_cluster(self, cluster: QueuedCluster) -> None:
         self.clusters[cluster.id] = cluster
 
-    def add(self, job: Job) -> None:
+    def add(self, job: QueuedJob) -> None:
         """Put a job in, in the status it has."""
         job.cluster.jobs[job.proc] = job
         counts = self.counts.setdefault(job.cluster.owner, {})
@@ -288,7 +288,7 @@ class Queue:
         if job.status == IDLE and job.group is None:
             self._enqueue(job)
 
-    def _moved(self, job: Job, before: JobStatus | None, after: JobStatus | None) -> None:
+    def _moved(self, job: QueuedJob, before: JobStatus | None, after: JobStatus | None) -> None:
         """Give the turns of a cluster on, where not all of its jobs are asked for at once."""
         turns = job.cluster.turns
         if turns is None:
@@ -299,7 +299,7 @@ class Queue:
             self.pauses(job.cluster)
         self._give_turns(job.cluster)
 
-    def _give_turns(self, cluster: Cluster) -> None:
+    def _give_turns(self, cluster: QueuedCluster) -> None:
         """Let those jobs of a cluster be asked for whose turn it is."""
         if cluster.turns is not None and (procs := cluster.turns.admit()):
             for proc in procs:
@@ -308,20 +308,20 @@ class Queue:
             if not cluster.coming:
                 self.gave_turns(cluster)
 
-    def pause(self, cluster: Cluster) -> None:
+    def pause(self, cluster: QueuedCluster) -> None:
         """Start no other job of a cluster until `resume`."""
         if cluster.turns is not None:
             cluster.turns.paused = True
             for proc in cluster.turns.withdrawn():
                 self.edited(cluster.jobs[proc])
 
-    def resume(self, cluster: Cluster) -> None:
+    def resume(self, cluster: QueuedCluster) -> None:
         """The pause between two starts of a cluster is over."""
         if cluster.turns is not None:
             cluster.turns.paused = False
             self._give_turns(cluster)
 
-    def set_status(self, job: Job, status: JobStatus) -> None:
+    def set_status(self, job: QueuedJob, status: JobStatus) -> None:
         """Move a job to another status; it enters or leaves the idle order with it."""
         if job.status == status:
             return
@@ -338,7 +338,7 @@ class Queue:
         if status == IDLE and job.group is None:
             self._enqueue(job)
 
-    def remove(self, job: Job) -> bool:
+    def remove(self, job: QueuedJob) -> bool:
         """Take a job out of the queue; True when it was the last of its cluster, which goes with it."""
         counts = self.counts[job.cluster.owner]
         counts[job.status] -= 1
@@ -355,11 +355,11 @@ class Queue:
             return True
         return False
 
-    def remove_cluster(self, cluster: Cluster) -> None:
+    def remove_cluster(self, cluster: QueuedCluster) -> None:
         """Take out a cluster whose jobs are all gone."""
         del self.clusters[cluster.id]
 
-    def edited(self, job: Job) -> None:
+    def edited(self, job: QueuedJob) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""
         if job.status == IDLE and job.group is not None:
             job.group.leaves(job.prio)
@@ -405,7 +405,7 @@ class Queue:
                     self.admit(job)
                 yield
 
-    def admit(self, job: Job) -> None:
+    def admit(self, job: QueuedJob) -> None:
         """A job that was kept back may have come to be kept back no more: it takes its place."""
         if job.status == IDLE and job.group is None:
             self._enqueue(job)
@@ -422,9 +422,9 @@ class Queue:
 
     # -- the idle order ----------------------------------------------------------------------------------
 
-    def groups(self, owner: str) -> list[Group]:
+    def groups(self, owner: str) -> list[JobGroup]:
         """The owner's groups with idle jobs, the one whose first job comes first in front."""
-        heads: list[tuple[tuple[float, int, int], int, Group]] = []
+        heads: list[tuple[tuple[float, int, int], int, JobGroup]] = []
         for group in self._groups.values():
             if group.owner == owner and group.idle:
                 head = self._head(group)
@@ -437,15 +437,15 @@ class Queue:
         """How many of an owner's idle jobs are charged like that."""
         return sum(group.idle for group in self._groups.values() if group.owner == owner and group.charge == of)
 
-    def group(self, number: int) -> Group | None:
+    def group(self, number: int) -> JobGroup | None:
         return self._numbers.get(number)
 
-    def first(self, group: Group) -> Job | None:
+    def first(self, group: JobGroup) -> QueuedJob | None:
         """The job of the group that comes first, left where it is."""
         head = self._head(group)
         return self.find(head[1], head[2]) if head else None
 
-    def _head(self, group: Group) -> tuple[float, int, int] | None:
+    def _head(self, group: JobGroup) -> tuple[float, int, int] | None:
         heap = group.heap
         while heap:
             prio, cluster, proc = heap[0]
@@ -455,12 +455,12 @@ class Queue:
             heapq.heappop(heap)
         return None
 
-    def is_kept_back(self, job: Job) -> bool:
+    def is_kept_back(self, job: QueuedJob) -> bool:
         """Whether an idle job is neither asked for nor started now."""
         turns = job.cluster.turns
         return (turns is not None and turns.keeps_back(job.proc)) or self.keeps_back(job)
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: QueuedJob) -> None:
         if self.is_kept_back(job):
             return
         cluster = job.cluster
@@ -484,7 +484,7 @@ class Queue:
         heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
 
     @staticmethod
-    def _differs(job: Job, matters: frozenset[str]) -> bool:
+    def _differs(job: QueuedJob, matters: frozenset[str]) -> bool:
         """Whether a job may be matched or ordered otherwise than its cluster's others."""
         for own in (job.delta, job.state):
             if own:
@@ -493,24 +493,24 @@ class Queue:
                         return True
         return autoclusters.OF_EACH_JOB in matters
 
-    def _group_of(self, job: Job, ad: Wire) -> Group:
+    def _group_of(self, job: QueuedJob, ad: Wire) -> JobGroup:
         owner = job.cluster.owner
         signature = self._autoclusters.signature(ad)
         group = self._groups.get((owner, signature))
         if group is None:
-            group = Group(self._next_group, owner, signature, job.ad())
+            group = JobGroup(self._next_group, owner, signature, job.ad())
             self._next_group += 1
             self._groups[(owner, signature)] = group
             self._numbers[group.id] = group
         return group
 
-    def _forget_if_empty(self, group: Group) -> None:
+    def _forget_if_empty(self, group: JobGroup) -> None:
         if group.idle == 0:
             self._groups.pop((group.owner, group.signature), None)
             self._numbers.pop(group.id, None)
             group.heap.clear()
 
-    def _priority(self, job: Job, ad: Wire) -> float:
+    def _priority(self, job: QueuedJob, ad: Wire) -> float:
         """Its place by PRIO.
 
         Args:

@@ -25,12 +25,12 @@ LONGEST_LIFE = 24 * 3600.0
 SHORTEST_LIFE = 1.0
 
 
-class NameTaken(PoolError):
+class AdNameTaken(PoolError):
     """Another node advertises under this name."""
 
 
 @dataclass(slots=True)
-class Entry:
+class RegisteredAd:
     """One ad as it was last told.
 
     Attributes:
@@ -74,25 +74,25 @@ class Update:
 class Registry:
     """All ads of the pool, by type and name."""
 
-    entries: dict[Key, Entry] = field(default_factory=dict)
+    entries: dict[Key, RegisteredAd] = field(default_factory=dict)
     _due: list[tuple[float, Key]] = field(default_factory=list)
 
-    def update(self, update: Update, holder: str, now: float) -> Entry | None:
+    def update(self, update: Update, holder: str, now: float) -> RegisteredAd | None:
         """Take in an advertisement; None asks the advertiser to send the whole ad again.
 
         Raises:
-            NameTaken: another node holds the name.
+            AdNameTaken: another node holds the name.
         """
         key = (update.kind, update.name)
         entry = self.entries.get(key)
         if entry is not None and entry.holder != holder:
-            raise NameTaken(
+            raise AdNameTaken(
                 f"cannot advertise {update.kind} {update.name}: node {entry.holder} advertises under this name",
                 hint="give one of the two another NODE_NAME; a name is free again when its ad has expired",
             )
         life = min(max(update.lifetime, SHORTEST_LIFE), LONGEST_LIFE)
         if update.whole:
-            entry = Entry(
+            entry = RegisteredAd(
                 key,
                 holder,
                 update.incarnation,
@@ -152,7 +152,7 @@ class Registry:
         """Monotonic time at which `expire` should be called next."""
         return self._due[0][0] if self._due else None
 
-    def of_kind(self, kind: str) -> Iterator[Entry]:
+    def of_kind(self, kind: str) -> Iterator[RegisteredAd]:
         for entry in self.entries.values():
             if kind in (entry.key[0], "Any"):
                 yield entry

@@ -96,7 +96,7 @@ class SlotEvent(StrEnum):
     UNDRAIN = "undrain"
 
 
-class Action(StrEnum):
+class SlotAction(StrEnum):
     """What has to be done about a move, by whoever keeps the slot."""
 
     NOTHING = "nothing"
@@ -110,7 +110,7 @@ class Action(StrEnum):
     END_CLAIM = "end the claim"
 
 
-class Condition(NamedTuple):
+class SlotCondition(NamedTuple):
     """A slot's state and activity."""
 
     state: SlotState
@@ -120,28 +120,28 @@ class Condition(NamedTuple):
         return f"{self.state} {self.activity}"
 
 
-class Step(NamedTuple):
+class SlotTransition(NamedTuple):
     """Where an event leads, and what has to be done."""
 
-    after: Condition
-    action: Action
+    after: SlotCondition
+    action: SlotAction
 
 
 class SlotStateError(PoolError):
     """A slot was told something that cannot happen to it."""
 
 
-OWNER = Condition(SlotState.OWNER, Activity.IDLE)
-UNCLAIMED = Condition(SlotState.UNCLAIMED, Activity.IDLE)
-MATCHED = Condition(SlotState.MATCHED, Activity.IDLE)
-CLAIMED_IDLE = Condition(SlotState.CLAIMED, Activity.IDLE)
-BUSY = Condition(SlotState.CLAIMED, Activity.BUSY)
-SUSPENDED = Condition(SlotState.CLAIMED, Activity.SUSPENDED)
-RETIRING = Condition(SlotState.CLAIMED, Activity.RETIRING)
-YIELDING = Condition(SlotState.CLAIMED, Activity.YIELDING)
-VACATING = Condition(SlotState.PREEMPTING, Activity.VACATING)
-KILLING = Condition(SlotState.PREEMPTING, Activity.KILLING)
-DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
+OWNER = SlotCondition(SlotState.OWNER, Activity.IDLE)
+UNCLAIMED = SlotCondition(SlotState.UNCLAIMED, Activity.IDLE)
+MATCHED = SlotCondition(SlotState.MATCHED, Activity.IDLE)
+CLAIMED_IDLE = SlotCondition(SlotState.CLAIMED, Activity.IDLE)
+BUSY = SlotCondition(SlotState.CLAIMED, Activity.BUSY)
+SUSPENDED = SlotCondition(SlotState.CLAIMED, Activity.SUSPENDED)
+RETIRING = SlotCondition(SlotState.CLAIMED, Activity.RETIRING)
+YIELDING = SlotCondition(SlotState.CLAIMED, Activity.YIELDING)
+VACATING = SlotCondition(SlotState.PREEMPTING, Activity.VACATING)
+KILLING = SlotCondition(SlotState.PREEMPTING, Activity.KILLING)
+DRAINED = SlotCondition(SlotState.DRAINED, Activity.IDLE)
 #: Where a job is.
 OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, YIELDING, VACATING, KILLING})
 #: Where it stands still.
@@ -163,8 +163,8 @@ CONDITIONS = (
     DRAINED,
 )
 
-_E, _A = SlotEvent, Action
-_ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
+_E, _A = SlotEvent, SlotAction
+_ROWS: tuple[tuple[SlotCondition, SlotEvent, SlotCondition, SlotAction], ...] = (
     # no claim
     (OWNER, _E.OWNER_LEAVES, UNCLAIMED, _A.OFFER),
     (OWNER, _E.FIND, BUSY, _A.RESUME_JOB),
@@ -214,12 +214,12 @@ _ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
     (KILLING, _E.RELEASE, KILLING, _A.NOTHING),
     (KILLING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
 )
-TABLE: dict[tuple[Condition, SlotEvent], Step] = {
-    (before, event): Step(after, action) for before, event, after, action in _ROWS
+TABLE: dict[tuple[SlotCondition, SlotEvent], SlotTransition] = {
+    (before, event): SlotTransition(after, action) for before, event, after, action in _ROWS
 }
 
 
-def step(now: Condition, event: SlotEvent) -> Step:
+def step(now: SlotCondition, event: SlotEvent) -> SlotTransition:
     """Where an event leads and what has to be done.
 
     Raises:
@@ -234,7 +234,7 @@ def step(now: Condition, event: SlotEvent) -> Step:
     return found
 
 
-def next_condition(now: Condition, event: SlotEvent) -> Condition:
+def next_condition(now: SlotCondition, event: SlotEvent) -> SlotCondition:
     """Where an event leads.
 
     Raises:
@@ -243,9 +243,9 @@ def next_condition(now: Condition, event: SlotEvent) -> Condition:
     return step(now, event).after
 
 
-def draw(conditions: Iterable[Condition] = CONDITIONS) -> str:
+def draw(conditions: Iterable[SlotCondition] = CONDITIONS) -> str:
     """The table as a Mermaid state diagram, for the docs: one arrow for each pair of conditions, with its events."""
-    arrows: dict[tuple[Condition, Condition], list[str]] = {}
+    arrows: dict[tuple[SlotCondition, SlotCondition], list[str]] = {}
     for (before, event), (after, _) in TABLE.items():
         arrows.setdefault((before, after), []).append(event.value)
     lines = ["stateDiagram-v2", f"    [*] --> {_label(OWNER)}"]
@@ -261,5 +261,5 @@ def describe() -> str:
     )
 
 
-def _label(condition: Condition) -> str:
+def _label(condition: SlotCondition) -> str:
     return f"{condition.state}{condition.activity}"

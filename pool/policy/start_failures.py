@@ -22,7 +22,7 @@ EVERYWHERE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StartFailure:
     """A start that failed, and counts.
 
     Attributes:
@@ -49,12 +49,12 @@ class Again:
         hold: it is held instead.
     """
 
-    failures: tuple[Failure, ...]
+    failures: tuple[StartFailure, ...]
     until: float
     hold: bool
 
 
-def after_failure(before: Sequence[Failure], machine: str, now: float) -> Again:
+def after_failure(before: Sequence[StartFailure], machine: str, now: float) -> Again:
     """What follows when a start has failed.
 
     Args:
@@ -66,26 +66,26 @@ def after_failure(before: Sequence[Failure], machine: str, now: float) -> Again:
     if own and own[-1].lasts(now):  # it was on its way there already
         return Again(tuple(before), own[-1].until, False)
     until = float(math.ceil(now + PAUSES[min(len(own), len(PAUSES) - 1)]))  # expressions see whole seconds
-    failures = (*before, Failure(machine, now, until))
+    failures = (*before, StartFailure(machine, now, until))
     return Again(failures, until, len(failures) >= MOST_FAILED_STARTS)
 
 
-def waits_until(failures: Iterable[Failure], now: float) -> float | None:
+def waits_until(failures: Iterable[StartFailure], now: float) -> float | None:
     """Until when no machine is asked for the job; None where one may be."""
     ends = [failure.until for failure in failures if failure.machine == EVERYWHERE and failure.lasts(now)]
     return max(ends, default=None)
 
 
-def next_change(failures: Iterable[Failure], now: float) -> float | None:
+def next_change(failures: Iterable[StartFailure], now: float) -> float | None:
     """When the first of the pauses that last is over, and a machine is to be asked for again; None where none lasts."""
     return min((failure.until for failure in failures if failure.lasts(now)), default=None)
 
 
-def to_wire(failures: Iterable[Failure]) -> list[list[str | float]]:
+def to_wire(failures: Iterable[StartFailure]) -> list[list[str | float]]:
     """As a job keeps them."""
     return [[failure.machine, failure.when, failure.until] for failure in failures]
 
 
-def from_wire(kept: Iterable[Sequence[object]] | None) -> tuple[Failure, ...]:
+def from_wire(kept: Iterable[Sequence[object]] | None) -> tuple[StartFailure, ...]:
     """The reverse of `to_wire`."""
-    return tuple(Failure(str(machine), float(str(when)), float(str(until))) for machine, when, until in kept or ())
+    return tuple(StartFailure(str(machine), float(str(when)), float(str(until))) for machine, when, until in kept or ())

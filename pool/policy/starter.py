@@ -45,7 +45,7 @@ from typing import NamedTuple
 from pool.errors import PoolError
 
 
-class State(StrEnum):
+class StartState(StrEnum):
     """Where a start of a job is."""
 
     START = "start"
@@ -92,7 +92,7 @@ class Event(StrEnum):
     GET_PROC = "GET_PROC"
 
 
-class Action(StrEnum):
+class StartAction(StrEnum):
     """What is to be done about it."""
 
     NOTHING = "nothing"
@@ -114,11 +114,11 @@ class Action(StrEnum):
     LEARN = "take up what the job was started with"
 
 
-class Step(NamedTuple):
+class StartTransition(NamedTuple):
     """Where an event leads, and what is to be done."""
 
-    after: State
-    action: Action
+    after: StartState
+    action: StartAction
 
 
 class StarterStateError(PoolError):
@@ -126,7 +126,7 @@ class StarterStateError(PoolError):
 
 
 #: Where it is to be said how the program ended.
-EXAMINED = frozenset({State.PROC_EXIT, State.PROC_EXIT_QUIT})
+EXAMINED = frozenset({StartState.PROC_EXIT, StartState.PROC_EXIT_QUIT})
 #: In the order in which they are answered when several were kept.
 ASYNCHRONOUS = (
     Event.CKPT_DONE,
@@ -141,9 +141,9 @@ ASYNCHRONOUS = (
     Event.ALARM,
     Event.GET_PROC,
 )
-_S, _E, _A = State, Event, Action
+_S, _E, _A = StartState, Event, StartAction
 
-_SYNCHRONOUS: tuple[tuple[State, Event, State, Action], ...] = (
+_SYNCHRONOUS: tuple[tuple[StartState, Event, StartState, StartAction], ...] = (
     (_S.START, _E.DEFAULT, _S.GET_EXEC, _A.FETCH),
     (_S.START, _E.FOUND, _S.SUPERVISE, _A.RESUME),
     (_S.START, _E.FAILURE, _S.SEND_STATUS, _A.TELL),
@@ -169,16 +169,16 @@ _SYNCHRONOUS: tuple[tuple[State, Event, State, Action], ...] = (
     (_S.SEND_STATUS, _E.SUCCESS, _S.END, _A.CLEAN),
 )
 
-_NO = Action.NOTHING, None
-_KEEP = Action.KEEP, None
-_Answer = tuple[Action, State | None]
+_NO = StartAction.NOTHING, None
+_KEEP = StartAction.KEEP, None
+_Answer = tuple[StartAction, StartState | None]
 
 
-def _to(state: State, action: Action) -> _Answer:
+def _to(state: StartState, action: StartAction) -> _Answer:
     return action, state
 
 
-_LEARN: _Answer = (Action.LEARN, None)
+_LEARN: _Answer = (StartAction.LEARN, None)
 _EXIT = _to(_S.PROC_EXIT, _A.EXAMINE)
 _EXIT_QUIT = _to(_S.PROC_EXIT_QUIT, _A.EXAMINE)
 _QUIT = _to(_S.PROC_EXIT_QUIT, _A.NOTHING)
@@ -189,7 +189,7 @@ _EARLY = _to(_S.LEAVE_EARLY, _A.NOTHING)
 _LEAVE_ONLY = _to(_S.SEND_CKPT, _A.NOTHING)
 
 #: Each state's answers, in the order of ASYNCHRONOUS.
-_ANSWERS: dict[State, tuple[_Answer, ...]] = {
+_ANSWERS: dict[StartState, tuple[_Answer, ...]] = {
     # CKPT_DONE, CKPT_FAILED, CHILD_EXIT
     # DIE, VACATE, CKPT_AND_VACATE
     # SUSPEND, CONTINUE
@@ -274,16 +274,16 @@ _ANSWERS: dict[State, tuple[_Answer, ...]] = {
     _S.END: (_NO,) * len(ASYNCHRONOUS),
 }
 
-TABLE: dict[tuple[State, Event], Step] = {
-    (before, event): Step(after, action) for before, event, after, action in _SYNCHRONOUS
+TABLE: dict[tuple[StartState, Event], StartTransition] = {
+    (before, event): StartTransition(after, action) for before, event, after, action in _SYNCHRONOUS
 } | {
-    (state, event): Step(after or state, action)
+    (state, event): StartTransition(after or state, action)
     for state, answers in _ANSWERS.items()
     for event, (action, after) in zip(ASYNCHRONOUS, answers, strict=True)
 }
 
 
-def step(now: State, event: Event) -> Step:
+def step(now: StartState, event: Event) -> StartTransition:
     """Where an event leads and what is to be done.
 
     Raises:
@@ -302,10 +302,10 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        self.state = State.START
+        self.state = StartState.START
         self.kept: set[Event] = set()
 
-    def happen(self, event: Event) -> list[Action]:
+    def happen(self, event: Event) -> list[StartAction]:
         """Take an event in: what is to be done about it, and about what was kept and can be answered now.
 
         Raises:
@@ -317,13 +317,13 @@ class Machine:
             actions += self._take(due)
         return actions
 
-    def _take(self, event: Event) -> list[Action]:
+    def _take(self, event: Event) -> list[StartAction]:
         after, action = step(self.state, event)
         self.state = after
-        if action is Action.KEEP:
+        if action is StartAction.KEEP:
             self._keep(event)
             return []
-        return [] if action is Action.NOTHING else [action]
+        return [] if action is StartAction.NOTHING else [action]
 
     def _keep(self, event: Event) -> None:
         if event is Event.CONTINUE:
@@ -334,21 +334,21 @@ class Machine:
     def _due(self) -> Event | None:
         """The strongest kept event that the state does not keep."""
         for event in ASYNCHRONOUS:
-            if event in self.kept and step(self.state, event).action is not Action.KEEP:
+            if event in self.kept and step(self.state, event).action is not StartAction.KEEP:
                 return event
         return None
 
 
 def draw() -> str:
     """The table as a Mermaid state diagram: what leads from one state to another. Asynchronous events in capitals."""
-    arrows: dict[tuple[State, State], list[str]] = {}
+    arrows: dict[tuple[StartState, StartState], list[str]] = {}
     for (before, event), (after, _) in TABLE.items():
         if before is not after:
             arrows.setdefault((before, after), []).append(event.value)
-    lines = ["stateDiagram-v2", f"    [*] --> {_label(State.START)}"]
-    lines += [f'    state "{state}" as {_label(state)}' for state in State]
+    lines = ["stateDiagram-v2", f"    [*] --> {_label(StartState.START)}"]
+    lines += [f'    state "{state}" as {_label(state)}' for state in StartState]
     lines += [f"    {_label(a)} --> {_label(b)}: {', '.join(events)}" for (a, b), events in arrows.items()]
-    return "\n".join([*lines, f"    {_label(State.END)} --> [*]"]) + "\n"
+    return "\n".join([*lines, f"    {_label(StartState.END)} --> [*]"]) + "\n"
 
 
 def moves() -> list[tuple[str, ...]]:
@@ -362,17 +362,17 @@ def moves() -> list[tuple[str, ...]]:
 
 def answers() -> list[tuple[str, ...]]:
     """What every state answers every asynchronous event, for the docs: a row for each state; `-` for no use for it."""
-    return [(state.value, *(_answer(state, event) for event in ASYNCHRONOUS)) for state in State]
+    return [(state.value, *(_answer(state, event) for event in ASYNCHRONOUS)) for state in StartState]
 
 
-def _answer(state: State, event: Event) -> str:
+def _answer(state: StartState, event: Event) -> str:
     after, action = TABLE[state, event]
-    if action is Action.KEEP:
+    if action is StartAction.KEEP:
         return "keep"
     if after is not state:
         return f"**{after}**"
-    return "-" if action is Action.NOTHING else action.value
+    return "-" if action is StartAction.NOTHING else action.value
 
 
-def _label(state: State) -> str:
+def _label(state: StartState) -> str:
     return state.name.title().replace("_", "")

@@ -76,12 +76,12 @@ class Transform:
             met = evaluate(self.requirements, ClassAd.from_wire(ad), None, now)
             if not isinstance(met, (bool, int, float)) or not met:
                 return ad
-        changed = _Ad(ad)
+        changed = _ChangingAd(ad)
         for one in self.statements:
             self._do(one, changed, now)
         return changed.wire
 
-    def _do(self, one: Statement, ad: _Ad, now: float) -> None:
+    def _do(self, one: Statement, ad: _ChangingAd, now: float) -> None:
         if one.verb in _PATTERNED:
             for name, other in self._chosen(one, ad):
                 if one.verb != "DELETE":
@@ -101,7 +101,7 @@ class Transform:
                 ) from error
             ad.put(one.name, value)
 
-    def _chosen(self, one: Statement, ad: _Ad) -> list[tuple[str, str]]:
+    def _chosen(self, one: Statement, ad: _ChangingAd) -> list[tuple[str, str]]:
         """The attributes a statement is about, as they are spelled, each with its other name."""
         if one.pattern is None:
             spelled = ad.spelled(one.name)
@@ -117,7 +117,7 @@ class Transform:
         return found
 
 
-class _Ad:
+class _ChangingAd:
     """An ad that is being changed; names are the same in either case."""
 
     def __init__(self, wire: Mapping[str, Any]) -> None:

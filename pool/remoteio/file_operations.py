@@ -19,11 +19,11 @@ from typing import Any
 from pool.remoteio import kernel
 from pool.remoteio.changes import Changes
 from pool.remoteio.frames import APPEND, Attr, Op
-from pool.remoteio.journal import Identity, Journal
+from pool.remoteio.journal import ChangeJournal, Identity
 from pool.remoteio.journal.settings import USERS, beneath
-from pool.remoteio.leases import Leases
+from pool.remoteio.leases import FileLeases
 from pool.remoteio.locks import Locks
-from pool.remoteio.path_lookup import PROBE, UNDO, Held, Place, Places
+from pool.remoteio.path_lookup import PROBE, UNDO, NameInDirectory, PathDescriptor, Places
 
 #: Entries of a directory in one answer.
 LISTED = 1000
@@ -75,8 +75,8 @@ class FileOperations:
         self._told_of: set[bytes] = set()
         self._changes = changes or Changes()
         self._most = most
-        self.journal: Journal | None = None
-        self.leases: Leases | None = None
+        self.journal: ChangeJournal | None = None
+        self.leases: FileLeases | None = None
         self.files: dict[int, Open] = {}
         self.locks = Locks()
         self._lock = threading.Lock()
@@ -420,7 +420,7 @@ class FileOperations:
     # -- rights and times --------------------------------------------------------------------------------
 
     def chmod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place, Held(place) as fd:
+        with self.places.at(path, write=True) as place, PathDescriptor(place) as fd:
             if modes.S_ISLNK(os.fstat(fd).st_mode):
                 raise _problem(errno.EOPNOTSUPP)
             self._kept().settings.before("p", path, place)
@@ -474,7 +474,7 @@ class FileOperations:
         self._changes.note((status.st_dev, status.st_ino))
         return status
 
-    def _kept(self) -> Journal:
+    def _kept(self) -> ChangeJournal:
         assert self.journal is not None
         return self.journal
 
@@ -533,7 +533,7 @@ def _is_full(fd: int) -> bool:
     return room.f_bavail * room.f_frsize < SCARCE and room.f_blocks > 0
 
 
-def _existing(place: Place, flags: int) -> int:
+def _existing(place: NameInDirectory, flags: int) -> int:
     """Open what is there, if it is a regular file or a directory: nothing waits for a pipe, nothing wakes a device."""
     kind = _stat(place).st_mode
     if modes.S_ISLNK(kind):
@@ -548,7 +548,7 @@ def _existing(place: Place, flags: int) -> int:
         raise
 
 
-def _stat(place: Place) -> os.stat_result:
+def _stat(place: NameInDirectory) -> os.stat_result:
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
 
 

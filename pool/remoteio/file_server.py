@@ -42,10 +42,10 @@ from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
 from pool.remoteio.changes import Changes
 from pool.remoteio.file_operations import FileOperations
-from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
-from pool.remoteio.leases import Leases, Watches
+from pool.remoteio.journal import ChangeJournal, Flushes, MarkForgotten, rollback
+from pool.remoteio.leases import DirectoryWatches, FileLeases
 from pool.remoteio.path_lookup import Places
-from pool.remoteio.session import Session
+from pool.remoteio.session import RemoteSession
 from pool.remoteio.thread_times import seconds_of
 from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
 
@@ -53,7 +53,7 @@ from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
 LONGEST = 256 * 1024
 
 
-class Job:
+class ServedJob:
     """One job that is here.
 
     Args:
@@ -67,7 +67,7 @@ class Job:
         incarnation: int,
         flushes: Flushes,
         tell: Callable[[dict[str, Any]], None],
-        watches: Watches,
+        watches: DirectoryWatches,
         changes: Changes,
     ) -> None:
         self.name = str(message["job"])
@@ -81,7 +81,7 @@ class Job:
         # What one job has open leaves room for other jobs, and for what each request opens for a moment.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self.work = FileOperations(Places(trees, message["hidden"]), most, changes, self._not_kept)
-        self.journal = self.work.journal = Journal(
+        self.journal = self.work.journal = ChangeJournal(
             journal,
             self.name,
             self.work.places,
@@ -90,8 +90,8 @@ class Job:
             lambda why: tell({"event": "why", "job": self.name, "why": why}),
         )
         self.journal.write_ahead()
-        self.session = Session(self.work, self._hello)
-        self.work.leases = Leases(watches, self.work.places, self.session.tell)
+        self.session = RemoteSession(self.work, self._hello)
+        self.work.leases = FileLeases(watches, self.work.places, self.session.tell)
 
     def _not_kept(self, why: str) -> None:
         self._tell({"event": "not kept", "job": self.name, "why": why})
@@ -104,7 +104,7 @@ class Job:
         if back_to is not None and self.journal.run:  # it was here before
             try:
                 problems = rollback(self.journal, back_to if back_to >= 0 else self.journal.first, self._flushes)
-            except Unreachable:
+            except MarkForgotten:
                 # Said once. Whoever starts the job again after that takes its files as they are.
                 self.journal.forget()
                 raise
@@ -137,7 +137,7 @@ class Job:
         }
 
 
-class Home:
+class UserFileServer:
     """All jobs of one user.
 
     Args:
@@ -146,10 +146,10 @@ class Home:
 
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
         self._send = send
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, ServedJob] = {}
         self._busy: dict[str, threading.Lock] = {}
         self._flushes = Flushes()
-        self._watches = Watches()
+        self._watches = DirectoryWatches()
         self._changes = Changes()
         with open("/proc/self/stat", "rb") as handle:
             started = int(handle.read().rpartition(b")")[2].split()[19])
@@ -165,7 +165,7 @@ class Home:
         with lock if message["do"] != "secure" else nullcontext():  # a disk may take long, and a job end meanwhile
             try:
                 answer |= getattr(self, f"_do_{message['do']}")(message, fds) or {}
-            except Unreachable as error:
+            except MarkForgotten as error:
                 answer |= {"unreachable": str(error)}
             except OSError as error:
                 answer |= {"errno": error.errno or 5, "path": str(error.filename or "")}
@@ -188,7 +188,7 @@ class Home:
                 job.close()
             self._watches.limit = int(message["watches"])
             shared = self._incarnation, self._flushes, self._send, self._watches, self._changes
-            job = Job(message, os.dup(fds[0]), *shared)
+            job = ServedJob(message, os.dup(fds[0]), *shared)
             try:
                 problems = job.begin(message["back_to"])
             except BaseException:
@@ -261,11 +261,11 @@ def _wishes(message: dict[str, Any]) -> list[Tree]:
 
 
 @contextmanager
-def _closed(name: str, directory: int) -> Iterator[Journal]:
+def _closed(name: str, directory: int) -> Iterator[ChangeJournal]:
     """The journal of a job that is not here."""
     places = Places(trees_of("/"))
     try:
-        journal = Journal(directory, name, places, sys.maxsize, lambda _: False)
+        journal = ChangeJournal(directory, name, places, sys.maxsize, lambda _: False)
         try:
             yield journal
         finally:
@@ -299,7 +299,7 @@ def main() -> None:
         except OSError:
             return  # the node has gone, and so do we
 
-    home = Home(send)
+    home = UserFileServer(send)
     while True:
         try:
             data, fds, _, _ = socket.recv_fds(control, LONGEST, 4)

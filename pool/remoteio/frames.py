@@ -71,7 +71,7 @@ class Op(IntEnum):
     SEEK = 34
 
 
-class Malformed(ValueError):
+class MalformedFrame(ValueError):
     """Bytes that are no frame of this version."""
 
 
@@ -98,7 +98,7 @@ class Attr(NamedTuple):
     changes: int = 0
 
 
-class Frame(NamedTuple):
+class RequestFrame(NamedTuple):
     """One frame, its body not looked into."""
 
     op: int
@@ -197,11 +197,11 @@ def header(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, int,
     """(size of the whole frame, op, errno, unique) of a frame that begins there.
 
     Raises:
-        Malformed: no frame is of that size.
+        MalformedFrame: no frame is of that size.
     """
     found: tuple[int, int, int, int] = _HEADER.unpack_from(data, at)
     if not HEADER <= found[0] <= LARGEST:
-        raise Malformed(f"a frame of {found[0]} bytes")
+        raise MalformedFrame(f"a frame of {found[0]} bytes")
     return found
 
 
@@ -269,16 +269,16 @@ def values_of(shape: str, body: bytes) -> list[Any]:
     """The values in a body of this shape.
 
     Raises:
-        Malformed: it is not of this shape.
+        MalformedFrame: it is not of this shape.
     """
     found: list[Any] = []
     try:
         runs = _runs(shape)
         end = _take(shape, body, 0, found) if runs is None else _take_runs(runs, body, found)
     except (struct.error, IndexError) as error:
-        raise Malformed("a body that is cut off") from error
+        raise MalformedFrame("a body that is cut off") from error
     if end != len(body):
-        raise Malformed("a body that is too long")
+        raise MalformedFrame("a body that is too long")
     return found
 
 

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from pool.remoteio import frames
-from pool.remoteio.frames import Malformed, Op
+from pool.remoteio.frames import MalformedFrame, Op
 
 _ROOM = 256 * 1024
 #: A frame of more bytes has a buffer of its own, into which it is received.
@@ -18,7 +18,7 @@ _LARGE = 32 * 1024
 _WRITE = struct.Struct("<QQI")
 
 
-class Intake:
+class RequestReader:
     """One connection; read by one thread at a time.
 
     Attributes:
@@ -37,7 +37,7 @@ class Intake:
         An operation that is not known has no values.
 
         Raises:
-            Malformed, ValueError: it is none.
+            MalformedFrame, ValueError: it is none.
             OSError: the connection is broken.
         """
         while True:
@@ -68,7 +68,7 @@ class Intake:
         while have < size:
             count = self.connection.recv_into(frame[have:])
             if not count:
-                raise Malformed("a frame that is cut off")
+                raise MalformedFrame("a frame that is cut off")
             have += count
         return frame[frames.HEADER :]
 
@@ -81,9 +81,9 @@ class Intake:
         if op is not Op.WRITE:
             return op, unique, frames.values_of(frames.REQUESTS[op], bytes(body))
         if len(body) < _WRITE.size:
-            raise Malformed("a body that is cut off")
+            raise MalformedFrame("a body that is cut off")
         handle, offset, size = _WRITE.unpack_from(body)
         data = body[_WRITE.size :]
         if len(data) != size:
-            raise Malformed("a body that is too long or cut off")
+            raise MalformedFrame("a body that is too long or cut off")
         return op, unique, [handle, offset, data]

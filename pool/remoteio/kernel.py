@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import Any
 
+from pool.safe_directory import OpenHow
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2, _RENAMEAT2 = 437, {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(os.uname().machine, 276)
 AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
@@ -15,17 +17,13 @@ NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 2, 4, 8
 UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 
 
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 class _Time(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 #: Those that were asked for, which are few; the kernel only reads them.
 _HOWS: dict[tuple[int, int], Any] = {}
-_HOW_SIZE = ctypes.sizeof(_How)
+_HOW_SIZE = ctypes.sizeof(OpenHow)
 
 
 def _checked(result: int) -> int:
@@ -39,7 +37,7 @@ def openat2(directory: int, path: bytes, flags: int, resolve: int) -> int:
     """Open a path below a directory under the kernel's own rules of resolution. Raises OSError."""
     how = _HOWS.get((flags, resolve))
     if how is None:
-        how = _HOWS[flags, resolve] = ctypes.pointer(_How(flags | os.O_CLOEXEC, 0, resolve))
+        how = _HOWS[flags, resolve] = ctypes.pointer(OpenHow(flags | os.O_CLOEXEC, 0, resolve))
     return _checked(_libc.syscall(_OPENAT2, directory, path, how, _HOW_SIZE))
 
 

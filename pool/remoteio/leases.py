@@ -48,7 +48,7 @@ _ITEMS = 256
 class _Lease:
     __slots__ = ("holder", "names", "number", "path", "told", "ways")
 
-    def __init__(self, holder: Leases, number: int, path: bytes) -> None:
+    def __init__(self, holder: FileLeases, number: int, path: bytes) -> None:
         self.holder = holder
         self.number = number
         self.path = path
@@ -58,7 +58,7 @@ class _Lease:
         self.names: list[bytes] = []
 
 
-class _Watch:
+class _WatchedDirectory:
     """A watched directory: its own leases, and those below it by the name that leads there."""
 
     __slots__ = ("below", "own")
@@ -68,7 +68,7 @@ class _Watch:
         self.below: dict[bytes, set[_Lease]] = {}
 
 
-class Watches:
+class DirectoryWatches:
     """What one home watches, for all of its jobs.
 
     Args:
@@ -82,7 +82,7 @@ class Watches:
         self.limit = limit
         self._mounts = mounts
         self._lock = threading.Lock()
-        self._watched: dict[int, _Watch] = {}
+        self._watched: dict[int, _WatchedDirectory] = {}
         self._events = -1
 
     def grant(self, lease: _Lease, places: Places) -> bool:
@@ -139,7 +139,7 @@ class Watches:
             if len(self._watched) >= self.limit:
                 kernel.inotify_rm_watch(self._events, number)
                 raise OSError
-            self._watched[number] = _Watch()
+            self._watched[number] = _WatchedDirectory()
         lease.ways.append(number)
 
     def _forget(self, lease: _Lease) -> None:
@@ -220,14 +220,14 @@ class Watches:
         return {one for watch in self._watched.values() for one in watch.own}
 
 
-class Leases:
+class FileLeases:
     """The leases of one job.
 
     Args:
         send: sends a frame to the job's side, if there is one; may wait.
     """
 
-    def __init__(self, watches: Watches, places: Places, send: Callable[[bytes], None]) -> None:
+    def __init__(self, watches: DirectoryWatches, places: Places, send: Callable[[bytes], None]) -> None:
         self._watches = watches
         self._places = places
         self._send = send

@@ -29,7 +29,7 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _KNOWN = 4096
 
 
-class Place(NamedTuple):
+class NameInDirectory(NamedTuple):
     """A name in a directory; the name is '.' for a tree itself."""
 
     directory: int
@@ -37,12 +37,12 @@ class Place(NamedTuple):
     readonly: bool
 
 
-class Held:
+class PathDescriptor:
     """What is at a place, whatever becomes of its name: for `with`, which answers a descriptor that only names it."""
 
     __slots__ = ("_fd", "_place")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: NameInDirectory) -> None:
         self._place = place
 
     def __enter__(self) -> int:
@@ -59,10 +59,10 @@ class _At:
 
     __slots__ = ("_place",)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: NameInDirectory) -> None:
         self._place = place
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> NameInDirectory:
         return self._place
 
     def __exit__(self, *exception: object) -> None:
@@ -141,7 +141,7 @@ class Places:
         except OSError:
             os.close(directory)
             raise
-        return _At(Place(directory, name, readonly))
+        return _At(NameInDirectory(directory, name, readonly))
 
     def way(self, path: bytes) -> Generator[tuple[bytes, int], None, None]:
         """Every directory from a tree to this one, each with its name in the one before, and open until the next.

@@ -17,7 +17,7 @@ WINDOW = 16 * 1024 * 1024
 Gate = Callable[[int], Awaitable[None]]
 
 
-class Carrier(Protocol):
+class RelayStream(Protocol):
     """The part of a wire stream that is used here."""
 
     async def send(self, item: Any, /) -> None: ...
@@ -26,7 +26,7 @@ class Carrier(Protocol):
     def __aiter__(self) -> Any: ...
 
 
-async def carry(stream: Carrier, end: socket.socket, gate: Gate | None = None) -> None:
+async def carry(stream: RelayStream, end: socket.socket, gate: Gate | None = None) -> None:
     """Carry both ways until either side ends; closes the socket.
 
     Args:

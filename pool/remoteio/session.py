@@ -26,8 +26,8 @@ from typing import Any
 
 from pool.remoteio import frames
 from pool.remoteio.file_operations import FileOperations, methods
-from pool.remoteio.frames import Malformed, Op
-from pool.remoteio.intake import Intake
+from pool.remoteio.frames import MalformedFrame, Op
+from pool.remoteio.intake import RequestReader
 from pool.remoteio.locks import TEST, Waits
 from pool.remoteio.thread_times import ThreadTimes
 from pool.remoteio.watchdog import Watchdog
@@ -73,12 +73,12 @@ class _Reading:
         overtake: has another thread go on with it.
     """
 
-    def __init__(self, intake: Intake, overtake: Callable[[_Reading], None]) -> None:
+    def __init__(self, intake: RequestReader, overtake: Callable[[_Reading], None]) -> None:
         self.intake = intake
         self.watch = Watchdog(lambda: overtake(self))
 
 
-class Session:
+class RemoteSession:
     """The requests of one job.
 
     Args:
@@ -118,7 +118,7 @@ class Session:
             self._work.leases.end()
         if before is not None:
             _shut(before)
-        self._go_on(_Reading(Intake(connection), self._go_on))
+        self._go_on(_Reading(RequestReader(connection), self._go_on))
 
     def close(self) -> None:
         """End the connection, and wait until nothing is being done any more."""
@@ -153,7 +153,7 @@ class Session:
             while (found := reading.intake.request()) is not None:
                 if not self._take(reading, *found):
                     return
-        except (Malformed, ValueError, OSError):
+        except (MalformedFrame, ValueError, OSError):
             pass
         with self._lock:
             if self._connection is connection:
@@ -169,13 +169,13 @@ class Session:
             return True
         if op is Op.HELLO and values[0] != frames.VERSION:
             self._say((frames.refusal(op, unique, errno.EPROTONOSUPPORT),), reading.intake.connection)
-            raise Malformed(frames.said_of_versions(values[0]))
+            raise MalformedFrame(frames.said_of_versions(values[0]))
         if op is Op.HELLO:
             reading.intake.greeted = True
             self._say((frames.answer(op, unique, *self._hello()),), reading.intake.connection)
             return True
         if not reading.intake.greeted:
-            raise Malformed("no HELLO")
+            raise MalformedFrame("no HELLO")
         if op is Op.LEASE:  # at once: what is asked behind it relies on it
             done = self._done(_Request(op, unique, values))
             assert done is not None

@@ -29,7 +29,7 @@ BATCH = 100
 
 
 @dataclass(slots=True)
-class _Ad:
+class _AdvertisedAd:
     now: Wire
     private: Wire | None
     sent: Wire | None = None
@@ -56,7 +56,7 @@ class Advertiser:
     log: logging.Logger
     instance: str = ""
     refresh: Callable[[], None] = lambda: None
-    _ads: dict[Key, _Ad] = field(default_factory=dict)
+    _ads: dict[Key, _AdvertisedAd] = field(default_factory=dict)
     _dirty: dict[Key, None] = field(default_factory=dict)
     _gone: dict[Key, None] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,7 +69,7 @@ class Advertiser:
         key = (kind, name)
         known = self._ads.get(key)
         if known is None:
-            self._ads[key] = _Ad(ad, private)
+            self._ads[key] = _AdvertisedAd(ad, private)
             self._gone.pop(key, None)
         else:
             if known.now == ad and known.private == private:
@@ -188,7 +188,7 @@ class Advertiser:
             self._tell_refusals(answer.get("refused", ()))
         self._wake.clear()
 
-    def _update(self, key: Key, ad: _Ad) -> Wire:
+    def _update(self, key: Key, ad: _AdvertisedAd) -> Wire:
         ad.sequence += 1
         update: Wire = {"kind": key[0], "name": key[1], "sequence": ad.sequence, "lifetime": self.lifetime}
         if ad.sent is None:

@@ -20,7 +20,7 @@ from pool.errors import PoolError
 from pool.machine import Sensors
 from pool.metering import Meter
 from pool.outside import OutsideWorld
-from pool.roles.cooperative import Turns
+from pool.roles.cooperative import WorkTurns
 from pool.roles.links import Links
 from pool.shadow.files import FilesOf
 from pool.starter.keeper import Keepers
@@ -73,7 +73,7 @@ class RoleContext:
     tell_admin: Callable[[str], None]
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
-    turns: Turns = field(default_factory=Turns)
+    turns: WorkTurns = field(default_factory=WorkTurns)
     leases: dict[str, float] = field(default_factory=dict)
     aside: Meter = field(default_factory=lambda: Meter(lambda: 0.0))
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ClassAd, evaluate, parse_expr
 from pool.errors import PoolError
-from pool.policy.registry import Entry, NameTaken, Registry, Update
+from pool.policy.registry import AdNameTaken, RegisteredAd, Registry, Update
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS, Check, optional
@@ -31,10 +31,10 @@ class _Watcher:
     def __init__(self, kinds: frozenset[str], private: bool) -> None:
         self.kinds = kinds
         self.private = private
-        self.changes: dict[tuple[str, str], Entry | None] = {}
+        self.changes: dict[tuple[str, str], RegisteredAd | None] = {}
         self.wake = asyncio.Event()
 
-    def tell(self, key: tuple[str, str], entry: Entry | None) -> None:
+    def tell(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
         if key[0] in self.kinds or "Any" in self.kinds:
             self.changes[key] = entry
             self.wake.set()
@@ -145,7 +145,7 @@ class Collector(Role):
                 continue
             try:
                 entry = self._registry.update(identified(update, node), holder, now)
-            except NameTaken as error:
+            except AdNameTaken as error:
                 refused.append([kind, name, str(error)])
                 continue
             if entry is None:
@@ -243,7 +243,7 @@ class Collector(Role):
         for key in self._registry.drop_of(nodes):
             self._tell(key, None)
 
-    def _tell(self, key: tuple[str, str], entry: Entry | None) -> None:
+    def _tell(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
         for watcher in list(self._watchers):
             watcher.tell(key, entry)
 

@@ -36,7 +36,7 @@ REST, LONGEST_REST = 2.0, 0.5
 MANY = 2000
 
 
-class Turn:
+class WorkTurn:
     """One piece of long work: whose it is and what it does.
 
     Attributes:
@@ -45,7 +45,7 @@ class Turn:
 
     __slots__ = ("_count", "_loop", "_since", "_turns", "_used", "spent", "what", "who")
 
-    def __init__(self, turns: Turns, who: str, what: str) -> None:
+    def __init__(self, turns: WorkTurns, who: str, what: str) -> None:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._since = self._used = 0.0
@@ -85,7 +85,7 @@ class Turn:
             self._turns.give(self._turns.ticks() - self._used)
 
 
-class Turns:
+class WorkTurns:
     """Who does long work next.
 
     Args:
@@ -98,16 +98,16 @@ class Turns:
 
     def __init__(self, ticks: Callable[[], float] | None = None) -> None:
         self.ticks = ticks or (lambda: asyncio.get_running_loop().time())
-        self.holder: Turn | None = None
+        self.holder: WorkTurn | None = None
         self._resting = False
         self._moments: dict[str, deque[asyncio.Future[None]]] = {}
         self._granting: set[asyncio.Task[None]] = set()
-        self._waiting: dict[str, deque[tuple[Turn, asyncio.Future[None]]]] = {}
+        self._waiting: dict[str, deque[tuple[WorkTurn, asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def work(self, who: str, what: str) -> AsyncIterator[Turn]:
+    async def work(self, who: str, what: str) -> AsyncIterator[WorkTurn]:
         """Long work for a user; begins with a slice."""
-        turn = Turn(self, who, what)
+        turn = WorkTurn(self, who, what)
         await turn.begin()
         try:
             yield turn
@@ -133,7 +133,7 @@ class Turns:
 
     async def _grant(self, who: str, what: str, line: deque[asyncio.Future[None]]) -> None:
         """Grant the moments that a user's tasks wait for, until there are no more."""
-        turn = Turn(self, who, what)
+        turn = WorkTurn(self, who, what)
         await turn.begin()
         while line:
             if turn.over:
@@ -146,7 +146,7 @@ class Turns:
         del self._moments[who]
         self.give()
 
-    async def take(self, turn: Turn) -> None:
+    async def take(self, turn: WorkTurn) -> None:
         """Wait until it is this one's turn."""
         if self.holder is None and not self._resting:
             self.holder = turn
@@ -188,7 +188,7 @@ class Turns:
 
 
 async def run_in_slices(
-    work: Generator[None, None, T], what: str, turns: Turns, who: str, longest: float = LONGEST
+    work: Generator[None, None, T], what: str, turns: WorkTurns, who: str, longest: float = LONGEST
 ) -> T:
     """What the work returns.
 

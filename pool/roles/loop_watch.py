@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from pool.roles.cooperative import Turns
+from pool.roles.cooperative import WorkTurns
 from pool.wire.dispatch import outcome
 
 #: Seconds between two looks, and for which the loop may be held without a word.
@@ -31,7 +31,7 @@ class LoopWatch:
         ticks: a clock that goes on while the loop is held.
     """
 
-    def __init__(self, turns: Turns, log: logging.Logger, ticks: Callable[[], float]) -> None:
+    def __init__(self, turns: WorkTurns, log: logging.Logger, ticks: Callable[[], float]) -> None:
         self._turns = turns
         self._log = log
         self._ticks = ticks

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pool.errors import PoolError
-from pool.shadow.placing import Journal, sync_directory, sync_files, sync_volume, write_all
+from pool.shadow.placing import OutputJournal, sync_directory, sync_files, sync_volume, write_all
 from pool.sparse import leave_hole, next_piece
 
 CHUNK = 256 * 1024
@@ -100,7 +100,7 @@ class Access:
 
     def __init__(self) -> None:
         self._files: dict[int, _Open] = {}
-        self._journals: dict[int, Journal] = {}
+        self._journals: dict[int, OutputJournal] = {}
         self._numbers = itertools.count(1)
 
     def stat(self, path: str) -> tuple[Any, ...]:
@@ -297,7 +297,7 @@ class Access:
     def begin_journal(self, path: str) -> int:
         """Begin the journal of outputs that are too many to be kept open; see `pool.shadow.placing`."""
         number = next(self._numbers)
-        self._journals[number] = Journal(path, new=True)
+        self._journals[number] = OutputJournal(path, new=True)
         return number
 
     def set_aside(self, journal: int, numbers: list[int]) -> None:
@@ -340,7 +340,7 @@ class Access:
         if known is not None:
             known.close()
         try:
-            found = Journal(path, new=False)
+            found = OutputJournal(path, new=False)
         except FileNotFoundError:
             return False
         try:

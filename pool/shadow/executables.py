@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.errors import PoolError
-from pool.policy.queue import Cluster, Job
+from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.shadow.files import FilesOf
 
 #: Larger executables are not stored; they are read from their own place when a job starts.
@@ -25,7 +25,7 @@ LARGEST = 4 * 2**30
 CHUNK = 2**20
 
 
-class Executables:
+class ExecutableStore:
     """The store of executables of one schedd.
 
     Args:
@@ -55,13 +55,13 @@ class Executables:
         path = self._directory / digest
         return path if path.exists() else None
 
-    def digest_of(self, job: Job) -> str | None:
+    def digest_of(self, job: QueuedJob) -> str | None:
         """The digest of a job's stored executable, None where none is stored (yet): one for each cluster is."""
         if job.delta and "Cmd" in job.delta and job.delta["Cmd"] != job.cluster.wire.get("Cmd"):
             return None
         return self._of_cluster.get(job.cluster.id)
 
-    def keep_soon(self, cluster: Cluster) -> None:
+    def keep_soon(self, cluster: QueuedCluster) -> None:
         """Store a cluster's executable in the background, unless the cluster never copies files."""
         wire = cluster.wire
         wish = wire.get("ShouldTransferFiles", "IF_NEEDED")

@@ -24,7 +24,7 @@ _MARK = b"\0whole\0"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Journal:
+class OutputJournal:
     """One job's outputs on their way to their places."""
 
     def __init__(self, path: str, *, new: bool) -> None:

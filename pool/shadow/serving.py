@@ -44,7 +44,7 @@ class ServedFiles(UserFiles):
         self._name = name
         self._identity = (uid, gid, *groups)
         self._idle = idle
-        self._link: _Link | None = None
+        self._link: _ServerLink | None = None
         self._open = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,7 +68,7 @@ class ServedFiles(UserFiles):
             self._timer = None
         if self._link is None or self._link.ended:
             self._open = 0
-            self._link = _Link(self._name, self._identity)
+            self._link = _ServerLink(self._name, self._identity)
         try:
             done, result = await self._link.ask(name, arguments)
         finally:
@@ -102,7 +102,7 @@ class ServedFiles(UserFiles):
             self._link = None
 
 
-class _Link(asyncio.Protocol):
+class _ServerLink(asyncio.Protocol):
     """One server process and the socket to it."""
 
     def __init__(self, name: str, identity: tuple[int, ...]) -> None:

@@ -17,15 +17,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from pool.errors import PoolError
-from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.activation import NOTHING, Activation, FileMode
 from pool.jobs.output_places import OutputPlaces, full_path
 from pool.jobs.registries import NoLogin, login_for
 from pool.jobs.urls import is_fetched, scheme_of
 from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
-from pool.policy.queue import Job
+from pool.policy.queue import QueuedJob
 from pool.shadow.arriving import OUTPUT_LIMIT, PLACING, Arriving, Note
-from pool.shadow.executables import Executables
+from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import FileProblem, FilesOf, UserFiles
 from pool.shadow.object_urls import SCHEMES, Keys, signed
 from pool.shadow.sending import send_tree
@@ -41,7 +41,7 @@ INPUT_LIMIT = "max_transfer_input_mb"
 #: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
 OFFER, WANT = "programs", "want"
 #: Writes something into a job's log.
-Tell = Callable[[Job, str], Awaitable[None]]
+Tell = Callable[[QueuedJob, str], Awaitable[None]]
 #: Outputs beside others that a job's log names.
 SHOWN = 5
 log = logging.getLogger("pool.shadow")
@@ -57,7 +57,7 @@ MOST_LOGINS = 1 << 20
 class ClaimedJob(Protocol):
     """What the shadow needs to know of a claim."""
 
-    job: Job | None
+    job: QueuedJob | None
     run: int
     start: Activation | None
     owner: str
@@ -158,7 +158,7 @@ class Shadow:
     def __init__(
         self,
         claims: Claims,
-        executables: Executables,
+        executables: ExecutableStore,
         files: FilesOf,
         note: Note,
         tell: Tell,
@@ -208,7 +208,7 @@ class Shadow:
             hint = "run podman login, or leave docker_send_credentials out"
             raise PoolError(f"cannot log in for {start.image_source} with {logins}: {error}", hint=hint) from error
 
-    async def _signed(self, start: Activation, files: UserFiles, job: Job | None) -> dict[str, str]:
+    async def _signed(self, start: Activation, files: UserFiles, job: QueuedJob | None) -> dict[str, str]:
         """For each input in an object store the URL that reads it; none where the job names no keys."""
         found = {}
         for attribute in _KEYS:
@@ -268,7 +268,7 @@ class Shadow:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun.of(claim, int(params.get("run", -1)))
-        if claim.start.mode is not Mode.TRANSFER:
+        if claim.start.mode is not FileMode.TRANSFER:
             raise NotPermitted(f"the files of job {claim.start.name} are not carried in this start")
         return claim.start, self._spooled.files(claim.owner, claim.start.job[0])
 

@@ -16,25 +16,25 @@ import os
 import pwd
 
 from pool.errors import PoolError
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 
 #: Accounts below this number belong to the system and never run jobs.
 LOWEST_UID = 1000
 NOBODY = "nobody"
 
 
-class NoAccount(PoolError):
+class NoJobAccount(PoolError):
     """This machine runs no jobs of that owner."""
 
 
-def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_home: bool) -> Account:
+def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_home: bool) -> UnixAccount:
     """The account for an owner's jobs.
 
     Args:
         at_home: the jobs were submitted on this same node: its own user's run as that user, root's as root.
 
     Raises:
-        NoAccount: the rule refuses the owner.
+        NoJobAccount: the rule refuses the owner.
     """
     me = os.geteuid()
     if rule == "node" or me != 0:
@@ -48,27 +48,27 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_h
             return _own()
         if entry is not None and entry.pw_uid >= LOWEST_UID:
             groups = tuple(os.getgrouplist(owner, entry.pw_gid))
-            return Account(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
+            return UnixAccount(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
     if rule == "refuse":
-        raise NoAccount(
+        raise NoJobAccount(
             f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in"
         )
     return _nobody()
 
 
 @functools.cache
-def _own() -> Account:
+def _own() -> UnixAccount:
     entry = _entry(os.geteuid())
     name, home = (entry.pw_name, entry.pw_dir) if entry else (str(os.geteuid()), "/")
-    return Account(os.geteuid(), os.getegid(), None, name, home, False)
+    return UnixAccount(os.geteuid(), os.getegid(), None, name, home, False)
 
 
-def _nobody() -> Account:
+def _nobody() -> UnixAccount:
     try:
         entry = pwd.getpwnam(NOBODY)
     except KeyError as error:
-        raise NoAccount("this machine has no account named nobody", hint="set RUN_AS = owner") from error
-    return Account(entry.pw_uid, entry.pw_gid, (), NOBODY, "/", True)
+        raise NoJobAccount("this machine has no account named nobody", hint="set RUN_AS = owner") from error
+    return UnixAccount(entry.pw_uid, entry.pw_gid, (), NOBODY, "/", True)
 
 
 def _entry(uid: int) -> pwd.struct_passwd | None:

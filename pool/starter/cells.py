@@ -13,12 +13,12 @@ import os
 import struct
 from pathlib import Path
 
-from pool.checkpoint.messages_table import State
+from pool.checkpoint.messages_table import CellState
 from pool.starter.messages import CELL_LEASE, LEASE_END, Cell, unpack_cell
 from pool.starter.spec import KeeperError
 
 _STATE_OFFSET = 8
-_FREE = struct.pack("=I", State.FREE)
+_FREE = struct.pack("=I", CellState.FREE)
 
 
 class Directory:

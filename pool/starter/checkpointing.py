@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.checkpoint.messages_table import CONSTANTS, Checkpoint, Verb
+from pool.checkpoint.messages_table import CONSTANTS, CheckpointFlag, Verb
 from pool.starter.messages import Report
 from pool.starter.spec import KeeperError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Hears that a job runs on while its image is written.
 LetGo = Callable[[frozenset[int]], None]
 DONE, REFUSED = 1, 2
-STOP, EXAMINE, LOOSE, CARRY = (int(how) for how in Checkpoint)
+STOP, EXAMINE, LOOSE, CARRY = (int(how) for how in CheckpointFlag)
 #: The contents of memory, in one file or two; those of images before it are named with a number behind
 #: (pool/checkpoint/image/image.h).
 PAGES, MORE, SOURCES = "pages", "pages_2", 8

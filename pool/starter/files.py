@@ -54,7 +54,7 @@ class Seen:
     home: str
 
 
-class Files:
+class StartFiles:
     """The files of one start.
 
     Args:

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgpack
 
-from pool.images import Draft, ImageDamaged, ImageError, Manifest, Part
+from pool.images import Draft, ImageDamaged, ImageError, ImageFile, Manifest
 from pool.safe_directory import SafeDirectory
 
 #: Parts of an image: what the scratch directory is made of, and its files by number.
@@ -41,7 +41,7 @@ Mark = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScratchEntry:
     """One thing in a scratch directory.
 
     Attributes:
@@ -67,7 +67,7 @@ class Frozen:
     def __init__(self, scratch: Path, owner: tuple[int, int] | None = None) -> None:
         self._scratch = scratch
         self._owner = owner
-        self._parts: dict[Mark, Part] = {}
+        self._parts: dict[Mark, ImageFile] = {}
 
     def settled(self, draft: Draft, keeper: int, now: float) -> bytes:
         """Take in, while the job runs, what has not been changed just now; what the keeper is told of it.
@@ -81,7 +81,7 @@ class Frozen:
             self._parts = {}
             return b""
         latest, leased = int(now * 1e9) - SETTLED, leased_files()
-        found: dict[Mark, Part] = {}
+        found: dict[Mark, ImageFile] = {}
         with SafeDirectory(self._scratch, self._owner) as safe:
             for entry in entries(safe):
                 if not stat.S_ISREG(entry.mode) or entry.mark[0] in mapped | leased or entry.mark[3] > latest:
@@ -91,7 +91,7 @@ class Frozen:
         self._parts = found
         return b"".join(_TAKEN.pack(*mark) for mark in found)
 
-    def gather(self, draft: Draft, directory: Path, before: dict[str, tuple[int, int]]) -> tuple[Part, ...]:
+    def gather(self, draft: Draft, directory: Path, before: dict[str, tuple[int, int]]) -> tuple[ImageFile, ...]:
         """All of the scratch directory as parts of an image, when the keeper has written its own.
 
         Args:
@@ -117,10 +117,10 @@ class Frozen:
         draft: Draft,
         safe: SafeDirectory,
         directory: Path,
-        found: list[Entry],
+        found: list[ScratchEntry],
         before: dict[str, tuple[int, int]],
-    ) -> tuple[Part, ...]:
-        parts: list[Part] = []
+    ) -> tuple[ImageFile, ...]:
+        parts: list[ImageFile] = []
         numbers: dict[int, int] = {}
         rows: list[list[Any]] = []
         for entry in found:
@@ -139,13 +139,13 @@ class Frozen:
             parts.append(draft.add(TREE, handle))
         return tuple(parts)
 
-    def _content(self, draft: Draft, safe: SafeDirectory, directory: Path, entry: Entry, name: str) -> Part:
+    def _content(self, draft: Draft, safe: SafeDirectory, directory: Path, entry: ScratchEntry, name: str) -> ImageFile:
         if entry.kept is not None:
             with (directory / f"{KEPT}{entry.kept}").open("rb") as handle:
                 return draft.add(name, handle)
         return self._part(draft, safe, entry, name)
 
-    def _part(self, draft: Draft, safe: SafeDirectory, entry: Entry, name: str = "") -> Part:
+    def _part(self, draft: Draft, safe: SafeDirectory, entry: ScratchEntry, name: str = "") -> ImageFile:
         known = self._parts.get(entry.mark)
         if known is not None and draft.has(known):
             known = replace(known, name=name)
@@ -161,7 +161,7 @@ class Frozen:
         return part
 
 
-def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[Entry]:
+def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[ScratchEntry]:
     """What lies in a directory, what holds others before them; what cannot be read is left out.
 
     Args:
@@ -180,7 +180,7 @@ def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[Entry]
                     mark = (*mark[:3], scratch.open_up(name, wanted).st_ctime_ns)
                 if stat.S_ISSOCK(status.st_mode):
                     continue
-                yield Entry(name, mark, status.st_mode, target)
+                yield ScratchEntry(name, mark, status.st_mode, target)
                 if stat.S_ISDIR(status.st_mode):
                     pending.append(name)
         except OSError:
@@ -188,7 +188,7 @@ def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[Entry]
                 raise
 
 
-def rows_of(path: Path) -> Iterator[Entry]:
+def rows_of(path: Path) -> Iterator[ScratchEntry]:
     """What a keeper has listed.
 
     Raises:
@@ -204,7 +204,7 @@ def rows_of(path: Path) -> Iterator[Entry]:
         name, target = data[place : place + length], data[place + length : place + length + more]
         place += length + more
         inode, size, modified, changed = mark
-        yield Entry(name, (inode, size, modified, changed), mode, target, number if kept else None)
+        yield ScratchEntry(name, (inode, size, modified, changed), mode, target, number if kept else None)
         number += 1
 
 

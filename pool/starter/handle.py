@@ -11,7 +11,7 @@ from pool.checkpoint.messages_table import Verb
 from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
 from pool.starter.messages import SIGNAL_SHIFT
 from pool.starter.outbox import Letter
-from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
+from pool.starter.spec import EndReport, JobUsage, KeeperError, KeeperSpec
 
 if TYPE_CHECKING:
     from pool.starter.native import NativeKeepers
@@ -102,7 +102,7 @@ class NativeKeeper:
         """The lease now ends so many seconds from now."""
         self._keepers.renew(self, seconds)
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> JobUsage:
         """What it has used so far, or in all when it has ended.
 
         Raises:
@@ -116,7 +116,7 @@ class NativeKeeper:
                 return answer.result()
             if self.ended.done():
                 end = self.ended.result()
-                return Usage(end.user_cpu, end.system_cpu, end.max_rss, wall=end.wall)
+                return JobUsage(end.user_cpu, end.system_cpu, end.max_rss, wall=end.wall)
             raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
         finally:
             answer.cancel()

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pool.starter import unpacking
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 from pool.starter.unpacking import GONE, CannotUnpack, ImageConfig
 
 RECORDS = "records"
@@ -63,7 +63,7 @@ class ImageCache:
     # -- one job's image -------------------------------------------------------------------------------------------
 
     async def take(
-        self, image: str, scratch: Path, account: Account, owner: str, login: str, leaves: asyncio.Event
+        self, image: str, scratch: Path, account: UnixAccount, owner: str, login: str, leaves: asyncio.Event
     ) -> tuple[Path | None, ImageConfig]:
         """The image, unpacked, and held for a job until it is released; no path where it is not kept by this cache.
 
@@ -132,7 +132,7 @@ class ImageCache:
             if not self._wanting[key]:
                 del self._wanting[key], self._fetching[key]
 
-    async def _fetch(self, source: str, key: Key, account: Account, login: str, leaves: asyncio.Event) -> _Kept:
+    async def _fetch(self, source: str, key: Key, account: UnixAccount, login: str, leaves: asyncio.Event) -> _Kept:
         user, digest = key
         place = self._place(user, account)
         taken = sum(kept.bytes for kept in self._kept.values())
@@ -152,7 +152,7 @@ class ImageCache:
         kept = self._kept[key] = _Kept(done.config, done.bytes, 0)
         return kept
 
-    def _place(self, user: str, account: Account) -> Path:
+    def _place(self, user: str, account: UnixAccount) -> Path:
         """The directory of a user's images. The node's own directory is around it, so that its name stays."""
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         place = self.directory / user
@@ -215,12 +215,12 @@ class ImageCache:
                         os.rename(name, f"{GONE}{number}", src_dir_fd=fd, dst_dir_fd=fd)
         finally:
             os.close(fd)
-        account = Account(found.st_uid, found.st_gid, (), "", "", found.st_uid != os.geteuid())
+        account = UnixAccount(found.st_uid, found.st_gid, (), "", "", found.st_uid != os.geteuid())
         task = asyncio.get_running_loop().create_task(self._remove(place, account))
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
 
-    async def _remove(self, place: Path, account: Account) -> None:
+    async def _remove(self, place: Path, account: UnixAccount) -> None:
         try:
             await unpacking.remove_gone(place, account)
         except (CannotUnpack, OSError) as error:
@@ -256,12 +256,12 @@ class ImageCache:
             self._trim(self.most)
 
 
-def _user(owner: str, account: Account) -> str:
+def _user(owner: str, account: UnixAccount) -> str:
     """The name of the directory for one owner of jobs under one account."""
     return f"{account.uid}-{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
 
 
-def _is_there(root: Path, account: Account) -> bool:
+def _is_there(root: Path, account: UnixAccount) -> bool:
     try:
         found = root.lstat()
     except OSError:

@@ -15,7 +15,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pool.images import Draft, ImageStore, Manifest, Part
+from pool.images import Draft, ImageFile, ImageStore, Manifest
 from pool.starter.checkpointing import CARRIED, META, PAGES
 
 #: What identifies a file that nobody changes: device, inode, size, time of the last change (ns).
@@ -35,7 +35,7 @@ class Earlier:
 
     def __init__(self) -> None:
         self.directory: Path | None = None
-        self._parts: dict[Mark, Part] = {}
+        self._parts: dict[Mark, ImageFile] = {}
         self._draft: Draft | None = None
 
     def keep(self, images: ImageStore, directory: Path, manifest: Manifest) -> None:
@@ -54,7 +54,7 @@ class Earlier:
             self._draft.has(part)
         self.directory = directory
 
-    def known(self, status: os.stat_result) -> Part | None:
+    def known(self, status: os.stat_result) -> ImageFile | None:
         """The part of the image before whose contents a file has, under whatever name."""
         return self._parts.get(_mark_of(status))
 

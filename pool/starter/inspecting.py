@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pool.machine.job_processes import look_at
-from pool.policy.inspection import Part
-from pool.policy.starter import State
+from pool.policy.inspection import InspectedPart
+from pool.policy.starter import StartState
 from pool.starter.starter import Starter
 
 #: States in which files of the job travel.
-TRANSFERS = frozenset({State.GET_EXEC, State.SEND_OUTPUT})
+TRANSFERS = frozenset({StartState.GET_EXEC, StartState.SEND_OUTPUT})
 #: Seconds for which a job is looked at, where nothing else is asked for, and the most that may be.
 USUAL, LONGEST = 0.5, 10.0
 
@@ -20,7 +20,7 @@ def bounded(seconds: float | None) -> float:
     return seconds if seconds is not None and 0.0 <= seconds <= LONGEST else USUAL
 
 
-async def inspect_start(starter: Starter, slot: str, seconds: float, still: float | None = None) -> Part:
+async def inspect_start(starter: Starter, slot: str, seconds: float, still: float | None = None) -> InspectedPart:
     """One start of a job.
 
     Args:
@@ -28,7 +28,7 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
         still: seconds since it was last known to have done anything.
     """
     keeper = starter.keeper
-    part = Part(slot)
+    part = InspectedPart(slot)
     if keeper is not None and keeper.pid and not keeper.ended.done():
         part, moved = await look_at(keeper.pid, seconds)
         still = 0.0 if moved else still

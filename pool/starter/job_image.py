@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pool.jobs.activation import Activation
-from pool.starter.place import Account, Place, StartRefused
+from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.unpacking import CannotUnpack, ImageConfig, unpack
 
 
@@ -23,13 +23,13 @@ class JobImage:
         login: what the registry is shown.
     """
 
-    def __init__(self, place: Place, root: str = "") -> None:
+    def __init__(self, place: ExecutionSite, root: str = "") -> None:
         self._cache = place.image_cache
         self.kept: Path | None = self._cache.holds(root) if self._cache is not None else None
         self.config = ImageConfig()
         self.login = ""
 
-    async def prepare(self, start: Activation, scratch: Path, account: Account, leaves: asyncio.Event) -> None:
+    async def prepare(self, start: Activation, scratch: Path, account: UnixAccount, leaves: asyncio.Event) -> None:
         """Fetch and unpack it, where that is needed.
 
         Raises:

@@ -18,17 +18,17 @@ from pool.starter.native import NativeKeepers
 from pool.starter.spec import (
     NO_ENDS,
     Abilities,
-    Cause,
+    EndCause,
     EndReport,
+    JobUsage,
     KeeperError,
     KeeperSpec,
     StartFailed,
-    Usage,
 )
 
 __all__ = [
     "Abilities",
-    "Cause",
+    "EndCause",
     "CheckpointFailed",
     "CheckpointReport",
     "EndReport",
@@ -39,7 +39,7 @@ __all__ = [
     "NativeKeeper",
     "NativeKeepers",
     "StartFailed",
-    "Usage",
+    "JobUsage",
 ]
 
 
@@ -74,7 +74,7 @@ class Keeper(Protocol):
     def renew(self, seconds: float, /) -> None:
         """The lease now ends so many seconds from now."""
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> JobUsage:
         """What it has used so far.
 
         Raises:

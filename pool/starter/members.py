@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pool.checkpoint import messages_table as table
-from pool.checkpoint.messages_table import Failure, MemberFlag, MemberState
+from pool.checkpoint.messages_table import FailurePolicy, MemberFlag, MemberState
 from pool.starter.spec import Member, MemberEnd, OnFailure, Pipe
 
 MEMBERS_MOST, PIPES_MOST = (table.CONSTANTS[name][0] for name in ("MEMBERS_MOST", "PIPES_MOST"))
@@ -21,9 +21,9 @@ _OVER, _WITH_JOB, _FAILED = (int(state) for state in (MemberState.OVER, MemberSt
 _FIXED = 6
 
 ON_FAILURE = {
-    OnFailure.END: int(Failure.ENDS),
-    OnFailure.WAIT: int(Failure.WAITS),
-    OnFailure.IGNORE: int(Failure.IGNORED),
+    OnFailure.END: int(FailurePolicy.ENDS),
+    OnFailure.WAIT: int(FailurePolicy.WAITS),
+    OnFailure.IGNORE: int(FailurePolicy.IGNORED),
 }
 FROM_ON_FAILURE = {number: what for what, number in ON_FAILURE.items()}
 

@@ -20,8 +20,8 @@ from pool.checkpoint.messages_table import (
     UNLIMITED,
     VERSION,
     CauseNumber,
+    CellState,
     Flag,
-    State,
     Verb,
 )
 from pool.outside import boot_seconds
@@ -37,7 +37,7 @@ from pool.starter.members import (
     unpack_members,
     unpack_pipes,
 )
-from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
+from pool.starter.spec import EndCause, EndReport, JobUsage, KeeperSpec, Member, OnFailure, StartFailed
 
 TOO_BIG, CELL_SPEC, CELL_REPORT, SIGNAL_SHIFT, _TEXT = (
     table.CONSTANTS[name][0] for name in ("TOO_BIG", "CELL_SPEC", "CELL_REPORT", "SIGNAL_SHIFT", "TEXT")
@@ -51,14 +51,14 @@ _START_NAMES = table.START.names()
 _STRING_COUNT = 9
 
 CAUSES = {
-    int(CauseNumber.EXIT): Cause.EXIT,
-    int(CauseNumber.SIGNAL): Cause.SIGNAL,
-    int(CauseNumber.LEASE): Cause.LEASE,
-    int(CauseNumber.KILLED): Cause.KILLED,
-    int(CauseNumber.VACATED): Cause.VACATED,
-    int(CauseNumber.START): Cause.START,
-    int(CauseNumber.MISUSE): Cause.MISUSE,
-    int(CauseNumber.MEMORY): Cause.MEMORY,
+    int(CauseNumber.EXIT): EndCause.EXIT,
+    int(CauseNumber.SIGNAL): EndCause.SIGNAL,
+    int(CauseNumber.LEASE): EndCause.LEASE,
+    int(CauseNumber.KILLED): EndCause.KILLED,
+    int(CauseNumber.VACATED): EndCause.VACATED,
+    int(CauseNumber.START): EndCause.START,
+    int(CauseNumber.MISUSE): EndCause.MISUSE,
+    int(CauseNumber.MEMORY): EndCause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
 _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT = (
@@ -300,7 +300,7 @@ def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
         system_cpu=report.system_us / 1e6,
         wall=report.wall_us / 1e6,
         max_rss=report.max_rss_kib,
-        cause=CAUSES.get(report.cause, Cause.KILLED),
+        cause=CAUSES.get(report.cause, EndCause.KILLED),
         error=report.text,
         started=report.started_us / 1e6,
         ended=report.ended_us / 1e6,
@@ -308,9 +308,9 @@ def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
     )
 
 
-def usage_of(report: Report) -> Usage:
+def usage_of(report: Report) -> JobUsage:
     """What a running job has used."""
-    return Usage(
+    return JobUsage(
         user_cpu=report.user_us / 1e6,
         system_cpu=report.system_us / 1e6,
         max_rss=report.max_rss_kib,
@@ -389,11 +389,11 @@ def unpack_cell(data: bytes) -> Cell | None:
         return None
     report = spec = None
     try:
-        if state == State.ENDED:
+        if state == CellState.ENDED:
             raw = data[CELL_REPORT:]
             size = _HEAD.unpack_from(raw)[5]
             report = unpack_report(raw[:size]) if zlib.crc32(raw[:size]) == checksum else None
-        if state != State.FREE:
+        if state != CellState.FREE:
             spec = unpack_start(data[CELL_SPEC:])
     except (ValueError, struct.error):
         pass

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.checkpoint import program as installed_program
-from pool.checkpoint.messages_table import Condition, Verb
+from pool.checkpoint.messages_table import KeeperCondition, Verb
 from pool.starter.abilities import abilities_of
 from pool.starter.cells import Directory
 from pool.starter.checkpointing import Image
@@ -48,7 +48,7 @@ from pool.starter.messages import (
 from pool.starter.orphans import Orphans
 from pool.starter.outbox import Letter, Outbox
 from pool.starter.slow_starts import SLOW, say_slow
-from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
+from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperError, KeeperSpec, StartFailed
 
 #: Messages read before others get a turn on the loop.
 BATCH = 64
@@ -71,7 +71,7 @@ _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED, _LET_GO = (
         Verb.LET_GO,
     )
 )
-_WAITING = int(Condition.WAITING)
+_WAITING = int(KeeperCondition.WAITING)
 
 
 class NativeKeepers:
@@ -98,7 +98,7 @@ class NativeKeepers:
         self._native = Path(native) if native is not None else installed_program()
         self._options = [*(word for path in show for word in ("--show", path)), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
-        self._questions: dict[int, asyncio.Future[Usage]] = {}
+        self._questions: dict[int, asyncio.Future[JobUsage]] = {}
         self._checkpoints: dict[int, tuple[asyncio.Future[Report], Callable[[Report], None] | None]] = {}
         self._free: list[int] = []
         self._next_cell = 0
@@ -345,10 +345,10 @@ class NativeKeepers:
             finally:
                 os.close(pidfd)
 
-    def ask(self, keeper: NativeKeeper) -> asyncio.Future[Usage]:
+    def ask(self, keeper: NativeKeeper) -> asyncio.Future[JobUsage]:
         """Ask a keeper what its job uses."""
         sequence = next(self._sequence)
-        answer: asyncio.Future[Usage] = self._loop.create_future()
+        answer: asyncio.Future[JobUsage] = self._loop.create_future()
         self._questions[sequence] = answer
         answer.add_done_callback(lambda _: self._questions.pop(sequence, None))
         self.tell(keeper, Verb.USAGE, sequence=sequence)

@@ -9,11 +9,11 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
+from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, FileMode
 from pool.starter import devices, process_specs
 from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
-from pool.starter.place import Account, Place
+from pool.starter.place import ExecutionSite, UnixAccount
 from pool.starter.private_tmp import names_a_file_there
 from pool.starter.spec import SEEN, KeeperSpec
 
@@ -25,8 +25,8 @@ FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
 def order_of(
     id: str,
     activation: Activation,
-    account: Account,
-    place: Place,
+    account: UnixAccount,
+    place: ExecutionSite,
     *,
     full: bool,
     seen: Seen | None,
@@ -46,7 +46,7 @@ def order_of(
         image: what is the job's root.
         append: the job goes on from a checkpoint of its own: what it wrote before stays in its standard files.
     """
-    transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
+    transfer, closed = activation.mode is FileMode.TRANSFER, activation.mode is not FileMode.SHARED
     fixed = closed and full
     if seen is None:
         seen = Seen((), (), account.home)

@@ -13,12 +13,12 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from pool.checkpoint.messages_table import State
+from pool.checkpoint.messages_table import CellState
 from pool.starter.cells import Directory, same_process
 from pool.starter.fork_server import GONE_TIME, exits
 from pool.starter.handle import NativeKeeper
 from pool.starter.messages import Cell, boot_us, end_report
-from pool.starter.spec import Cause, EndReport
+from pool.starter.spec import EndCause, EndReport
 
 LOST = "its keeper was killed"
 LATE = "its lease ran out, and its keeper, which should have ended it, stood still"
@@ -81,14 +81,14 @@ class Orphans:
     @staticmethod
     def holds_a_job(cell: Cell | None) -> bool:
         """Whether what lies in a cell is a job that runs or whose end nobody has taken note of."""
-        return cell is not None and cell.state != State.FREE and cell.spec is not None
+        return cell is not None and cell.state != CellState.FREE and cell.spec is not None
 
     async def adopt(self, keeper: NativeKeeper) -> bool:
         """Take up a keeper of an earlier node; True when it is there, watched, and to be told whom to answer."""
         deadline = self._loop.time() + GONE_TIME
         while self._directory.locked(keeper.cell) and self._loop.time() < deadline:
             cell = self._directory.read(keeper.cell)
-            if cell is None or cell.number != keeper.number or cell.state != State.RUNNING:
+            if cell is None or cell.number != keeper.number or cell.state != CellState.RUNNING:
                 break
             if cell.pid:
                 keeper.pid = cell.pid
@@ -118,9 +118,9 @@ class Orphans:
         if cell is not None and cell.report is not None:
             self._ended(keeper, end_report(cell.report, keeper.spec.members))
         elif cell is not None and cell.number == keeper.number and 0 < cell.lease_end_us <= boot_us(0.0):
-            self._ended(keeper, _lost(LATE, Cause.LEASE))
+            self._ended(keeper, _lost(LATE, EndCause.LEASE))
         else:
-            self._ended(keeper, _lost(LOST, Cause.KILLED))
+            self._ended(keeper, _lost(LOST, EndCause.KILLED))
 
     def _gone(self, keeper: NativeKeeper) -> None:
         self.drop(keeper)
@@ -132,7 +132,7 @@ class Orphans:
         task.add_done_callback(self._tasks.discard)
 
 
-def _lost(why: str, cause: Cause) -> EndReport:
+def _lost(why: str, cause: EndCause) -> EndReport:
     return EndReport(
         code=None,
         signal=int(signal.SIGKILL),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UnixAccount:
     """Whom a job runs as on this machine: derived here, never taken from the request (A13)."""
 
     uid: int
@@ -31,7 +31,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Place:
+class ExecutionSite:
     """Where a job runs: the slot's share of the machine and the node's directories.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.jobs.activation import NOTHING, Activation
 from pool.jobs.pipes.directories import PipeDirectories
-from pool.jobs.pipes.model import Joint, Process
+from pool.jobs.pipes.model import Joint, PipelineProcess
 from pool.starter.spec import EndReport, Member, OnFailure, Pipe
 
 
@@ -70,7 +70,7 @@ def ends_of(end: EndReport) -> list[dict[str, Any]]:
     ]
 
 
-def _member(process: Process, layout: PipeDirectories, env: Mapping[str, str], own: str | None) -> Member:
+def _member(process: PipelineProcess, layout: PipeDirectories, env: Mapping[str, str], own: str | None) -> Member:
     program = layout.program(process) if own is not None else None
     path = os.path.join(own or "", program) if program is not None else os.path.join(process.iwd, process.cmd)
     stdout, stderr = (_output(process, layout, file, own) for file in (process.stdout, process.stderr))
@@ -89,14 +89,14 @@ def _member(process: Process, layout: PipeDirectories, env: Mapping[str, str], o
     )
 
 
-def _input(process: Process, layout: PipeDirectories, own: str | None) -> str:
+def _input(process: PipelineProcess, layout: PipeDirectories, own: str | None) -> str:
     name = layout.stdin(process)
     if name is None:
         return NOTHING
     return os.path.join(process.iwd, process.stdin) if own is None else os.path.join(own, name)
 
 
-def _output(process: Process, layout: PipeDirectories, path: str, own: str | None) -> str:
+def _output(process: PipelineProcess, layout: PipeDirectories, path: str, own: str | None) -> str:
     if not path:
         return NOTHING
     return os.path.join(process.iwd, path) if own is None else os.path.join(own, layout.output(process, path))

@@ -26,14 +26,14 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 OFFER, WANT = "programs", "want"
 
 
-class Stream(Protocol):
+class ProgramStream(Protocol):
     """The part of a wire stream that is used here."""
 
     async def send(self, item: Any) -> None: ...
     async def receive(self) -> Any: ...
 
 
-async def ask(stream: Stream, executables: Path) -> dict[str, str]:
+async def ask(stream: ProgramStream, executables: Path) -> dict[str, str]:
     """Take the submit side's offer and say what is wanted of it; returns the digests by process.
 
     Raises:

@@ -18,7 +18,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.images import Assembly, ImageStore, Manifest, ask_chunks, fetch_image
 from pool.images.priority import run_normal
-from pool.jobs.activation import Mode
+from pool.jobs.activation import FileMode
 from pool.starter import freezing, saving
 
 #: The machine before is asked for so long without an answer, seconds.
@@ -49,10 +49,10 @@ class Resumed:
         return freezing.has_files(self.manifest)
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FileMode:
         """How the job reached its files where it was made."""
         where = dict(self.manifest.facts).get("files")
-        return {"own": Mode.TRANSFER, "remote": Mode.REMOTE}.get(str(where), Mode.SHARED)
+        return {"own": FileMode.TRANSFER, "remote": FileMode.REMOTE}.get(str(where), FileMode.SHARED)
 
     def drop(self) -> None:
         """It is needed no more. Blocks on the disk."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_image
+from pool.images import Draft, EarlyTransfer, ImageError, ImageStore, Manifest, send_image
 from pool.images.transfer import Pace
 from pool.jobs.activation import Activation
 from pool.safe_directory import SafeDirectory
@@ -80,7 +80,7 @@ class OnItsWay:
 
     def __init__(self, store: ImageStore, stream: Any, pace: Pace | None) -> None:
         self._stream = stream
-        self._ahead = Ahead(store, stream, pace)
+        self._ahead = EarlyTransfer(store, stream, pace)
 
     def have(self, name: str, index: int, digest: bytes) -> None:
         """There is one more chunk of a file; from any thread."""

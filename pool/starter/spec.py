@@ -49,7 +49,7 @@ class StartFailed(PoolError):
         self.errno = errno
 
 
-class Cause(StrEnum):
+class EndCause(StrEnum):
     """Why a job is over. START is for a job whose keeper died before the program ran, MISUSE for one of whose processes
     did to a pipe what only works on a file, MEMORY for one that used more memory than its limit.
     """
@@ -234,7 +234,7 @@ class EndReport:
     time.
 
     `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a
-    `Cause`. `error` is one line, empty where the cause says all. Of a job of several processes code and signal are
+    `EndCause`. `error` is one line, empty where the cause says all. Of a job of several processes code and signal are
     those of the first that failed, or without one those of the last in its description; `members` has them all.
     """
 
@@ -253,7 +253,7 @@ class EndReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class JobUsage:
     """What a running job has used so far: seconds of all its processes, gone ones too; KiB."""
 
     user_cpu: float

@@ -4,7 +4,8 @@
 
 One coroutine for each running job. What happens to the job, and what the owner of the machine wants of it (suspend,
 continue, vacate, die), is answered by the table of `pool.policy.starter`; what that asks of the keeper is done here,
-and the rest by whoever looks after the claim. The starter knows nothing of claims; it reaches home through a `Home`.
+and the rest by the holder of the claim. The starter knows nothing of claims; it reaches the submit side through a
+`SubmitSide`.
 After a restart of the node it is made again around a keeper that was found (`Starter.found`) and goes on waiting.
 """
 
@@ -21,19 +22,19 @@ from pool.errors import PoolError
 from pool.images import Assembly, Draft, ImageError, ImageStore, Manifest
 from pool.images.priority import run_low_priority
 from pool.images.transfer import Pace
-from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
+from pool.jobs.activation import STDERR, STDOUT, Activation, FileMode
 from pool.jobs.urls import is_fetched
 from pool.pipes.remote_pipes import Cards, RemotePipes
-from pool.policy.starter import Action, Event, Machine, State
+from pool.policy.starter import Event, Machine, StartAction, StartState
 from pool.safe_directory import SafeDirectory
 from pool.starter import freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
-from pool.starter.files import Files, Seen
+from pool.starter.files import Seen, StartFiles
 from pool.starter.job_image import JobImage
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
 from pool.starter.output_transfer import manifest_of, open_scratch, outputs_of, send_outputs
-from pool.starter.place import Account, Place, StartRefused
+from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
@@ -46,7 +47,7 @@ MARK_SECONDS = 32
 #: Seconds in which home is reached, or a checkpoint waits until it is whole.
 MOMENT = 1.0
 #: What is done to the keeper.
-ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
+ON_KEEPER = frozenset({StartAction.STOP, StartAction.RESUME, StartAction.ASK, StartAction.KILL})
 #: What ends a start whose program does not run yet: nothing is lost with it.
 LEAVING = frozenset({Event.DIE, Event.VACATE, Event.CKPT_AND_VACATE})
 #: How an end by itself is told from one that was forced on the job.
@@ -58,7 +59,7 @@ RESTORED_A_SECOND = 2e6
 Lease = Callable[[], float]
 
 
-class Home(Protocol):
+class SubmitSide(Protocol):
     """How a starter reaches its job's shadow."""
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
@@ -80,10 +81,10 @@ class Starter:
     def __init__(
         self,
         activation: Activation,
-        account: Account,
-        place: Place,
+        account: UnixAccount,
+        place: ExecutionSite,
         keepers: Keepers,
-        home: Home,
+        home: SubmitSide,
         remote_pipes: RemotePipes | None = None,
     ) -> None:
         self.activation = activation
@@ -109,7 +110,7 @@ class Starter:
         self._earlier = increments.Earlier()
         self._left = False
         #: The way to its owner's files, and what it sees of them, where it works on them from here.
-        self._files: Files | None = None
+        self._files: StartFiles | None = None
         self._seen: Seen | None = None
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
@@ -134,10 +135,10 @@ class Starter:
         cls,
         keeper: Keeper,
         activation: Activation,
-        account: Account,
-        place: Place,
+        account: UnixAccount,
+        place: ExecutionSite,
         keepers: Keepers,
-        home: Home,
+        home: SubmitSide,
     ) -> Starter:
         """The starter of a job whose keeper outlived the node."""
         starter = cls(activation, account, place, keepers, home)
@@ -145,7 +146,7 @@ class Starter:
         starter._job_image = JobImage(place, keeper.spec.root)
         starter.received = int(keeper.spec.claim.get("received") or 0)
         if keeper.spec.remote:
-            starter._files = Files(activation.name, activation.run, home, _way(keepers))
+            starter._files = StartFiles(activation.name, activation.run, home, _way(keepers))
             starter._files.take_up(keeper)
         starter._before = {
             str(name): (int(size), int(changed))
@@ -153,23 +154,23 @@ class Starter:
         }
         return starter
 
-    async def happen(self, event: Event) -> list[Action]:
+    async def happen(self, event: Event) -> list[StartAction]:
         """Take in what has happened or is wished; answers what is to be done beside what the keeper does."""
         keeper = self.keeper
-        left: list[Action] = []
+        left: list[StartAction] = []
         actions = self.machine.happen(event)
-        if self.machine.state is State.LEAVE_EARLY:
+        if self.machine.state is StartState.LEAVE_EARLY:
             self._leaves.set()
         for action in actions:
-            if action is Action.CLEAN:
+            if action is StartAction.CLEAN:
                 await self.done()
             elif keeper is None or action not in ON_KEEPER:
                 left.append(action)
-            elif action is Action.STOP:
+            elif action is StartAction.STOP:
                 await keeper.suspend()
-            elif action is Action.RESUME:
+            elif action is StartAction.RESUME:
                 await keeper.resume()
-            elif action is Action.ASK:
+            elif action is StartAction.ASK:
                 await keeper.vacate(self.asked_by or 0)  # which kills after the job's grace
             else:
                 await keeper.kill()
@@ -177,7 +178,7 @@ class Starter:
             self._spawning.cancel()
         return left
 
-    async def start(self, lease: Lease, claim: dict[str, Any]) -> list[Action]:
+    async def start(self, lease: Lease, claim: dict[str, Any]) -> list[StartAction]:
         """Prepare and start the job; answers what is to be done now that it runs.
 
         Args:
@@ -200,7 +201,7 @@ class Starter:
             await self._wait_for_its_moment(arrived)
             cards: Cards = await self._meet() if self.remote_pipes is not None else []
             await self.happen(Event.SUCCESS)
-            if self.machine.state is not State.SPAWN_ALL:
+            if self.machine.state is not StartState.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if self._before:
                 claim = {**claim, "before": self._before}
@@ -260,13 +261,13 @@ class Starter:
         return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
-        if self.activation.mode is not Mode.REMOTE:
+        if self.activation.mode is not FileMode.REMOTE:
             ends = self.remote_pipes.ends if self.remote_pipes is not None else NO_ENDS
             spec = self._spec(lease, claim)
             starting = self._keepers.start(spec, image=self._image, ends=ends, asked=self._ask)
             self.keeper = await self._spawn(starting)
             return
-        self._files = Files(self.activation.name, self.activation.run, self._home, _way(self._keepers))
+        self._files = StartFiles(self.activation.name, self.activation.run, self._home, _way(self._keepers))
         account = self.account
         try:
             self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
@@ -318,7 +319,7 @@ class Starter:
             self._spawning = None
 
     def _not_started(self) -> None:
-        if self.machine.state is not State.SEND_STATUS:
+        if self.machine.state is not StartState.SEND_STATUS:
             self.machine.happen(Event.FAILURE)
         self.clean()
 
@@ -330,7 +331,7 @@ class Starter:
     def has_outputs(self, report: EndReport) -> bool:
         """Whether files have to go home after this end."""
         brings = report.cause in BY_ITSELF or self.activation.on_failure_too
-        return self.activation.mode is Mode.TRANSFER and brings
+        return self.activation.mode is FileMode.TRANSFER and brings
 
     async def save(self, created: float) -> int:
         """Carry the job's own checkpoint home; returns the bytes that travelled once it is on disk there.
@@ -353,12 +354,12 @@ class Starter:
         a directory that has the same name on every machine."""
         able = self._keepers.abilities.checkpoint and self.place.images is not None
         fixed = self.keeper is not None and self.keeper.spec.fixed
-        return able and (self.activation.mode is Mode.SHARED or fixed)
+        return able and (self.activation.mode is FileMode.SHARED or fixed)
 
     @property
     def _own_files(self) -> bool:
         """Whether the job has files on this machine that belong to what is saved of it."""
-        return self.activation.mode is not Mode.SHARED
+        return self.activation.mode is not FileMode.SHARED
 
     async def dump(
         self,
@@ -386,7 +387,7 @@ class Starter:
         directory, earlier = images.room(), self._earlier
         frozen = self._frozen if self._own_files else None
         mark = 0
-        if self.activation.mode is Mode.REMOTE:
+        if self.activation.mode is FileMode.REMOTE:
             mark = self._mark = max(self._mark + 1, (self.activation.run << MARK_SECONDS) + int(created))
         with images.begin(self.activation.saved_as) as draft:
             try:
@@ -495,7 +496,7 @@ class Starter:
         assert self.place.images is not None
         await asyncio.to_thread(self.place.images().drop, self.activation.name, manifest.generation)
 
-    async def again(self, lease: Lease, claim: dict[str, Any]) -> list[Action]:
+    async def again(self, lease: Lease, claim: dict[str, Any]) -> list[StartAction]:
         """Start the program once more in the same scratch directory, after it has written a checkpoint; as `start`.
 
         Raises:
@@ -563,7 +564,7 @@ class Starter:
 
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
-        if self.activation.mode is Mode.TRANSFER:
+        if self.activation.mode is FileMode.TRANSFER:
             return self.scratch / (STDOUT if which == "out" or one_output(self.activation) else STDERR)
         path = self.activation.stdout if which == "out" else self.activation.stderr
         return Path(self.activation.iwd, path)
@@ -665,7 +666,7 @@ class Starter:
                 put_back = freezing.put_back
                 self._before = await asyncio.to_thread(put_back, resumed.directory, self.scratch, owner)
                 return
-            if self.activation.mode is Mode.TRANSFER:
+            if self.activation.mode is FileMode.TRANSFER:
                 await self._stage_in()
             if resumed is not None and resumed.own:
                 put_back_own = saving.put_back

@@ -21,7 +21,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import UNPACKED_IMAGE
 from pool.starter import image_tools, layers, scratch, user_process
 from pool.starter.image_tools import MOST_SAID, PATH
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 
 #: What the unpacked image is called in the scratch directory of a job whose machine keeps no images.
 ROOT = UNPACKED_IMAGE
@@ -78,7 +78,7 @@ class Unpacked:
     bytes: int
 
 
-async def name(image: str, directory: Path, account: Account, login: str, leaves: asyncio.Event) -> str:
+async def name(image: str, directory: Path, account: UnixAccount, login: str, leaves: asyncio.Event) -> str:
     """The digest of what an image is now; empty where that cannot be known without fetching it.
 
     Args:
@@ -96,7 +96,7 @@ async def name(image: str, directory: Path, account: Account, login: str, leaves
 async def unpack(
     image: str,
     directory: Path,
-    account: Account,
+    account: UnixAccount,
     leaves: asyncio.Event,
     *,
     into: str = ROOT,
@@ -117,13 +117,13 @@ async def unpack(
     return Unpacked(ImageConfig.from_wire(answer.get("config")), size if type(size) is int and size > 0 else 0)
 
 
-async def remove_gone(directory: Path, account: Account) -> None:
+async def remove_gone(directory: Path, account: UnixAccount) -> None:
     """Remove from a directory of the user's the images that were given up, and those that were never finished."""
     await _ask("remove", "", directory, account, asyncio.Event(), {})
 
 
 async def _ask(
-    what: str, image: str, directory: Path, account: Account, leaves: asyncio.Event, more: dict[str, Any]
+    what: str, image: str, directory: Path, account: UnixAccount, leaves: asyncio.Event, more: dict[str, Any]
 ) -> dict[str, Any]:
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -28,7 +28,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.urls import name_of, scheme_of, without_secrets
 from pool.starter import user_process
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 
 #: The schemes that every machine can fetch.
 OWN = ("http", "https")
@@ -60,7 +60,7 @@ class MayPass(OSError):
 async def fetch(
     urls: Mapping[str, str],
     directory: int,
-    account: Account,
+    account: UnixAccount,
     plugins: Mapping[str, str],
     most: int | None,
     leaves: asyncio.Event,

@@ -19,7 +19,7 @@ from typing import Any
 
 import pool
 from pool.identity import become
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 
 #: Where this program is, for the process that is started.
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
@@ -54,7 +54,7 @@ def _closed_directory() -> str | None:
 
 
 async def ask(
-    module: str, work: Mapping[str, Any], directory: int, account: Account, path: str, leaves: asyncio.Event
+    module: str, work: Mapping[str, Any], directory: int, account: UnixAccount, path: str, leaves: asyncio.Event
 ) -> dict[str, Any]:
     """Have a module do some work; its answer.
 

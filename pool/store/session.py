@@ -28,7 +28,7 @@ _ROOM = 2.2  # a store that is written anew needs so many times the room of what
 _GIVE_UP_AFTER = 3  # failures of the disk in a row, after which the rest of a batch is not tried
 
 
-class Session:
+class StoreSession:
     """An open store, writable. `path` may be ':memory:'.
 
     Args:

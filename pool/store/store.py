@@ -19,7 +19,7 @@ from pool.store.apply import Result
 from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
 from pool.store.errors import StoreError, from_sqlite
 from pool.store.lock import StoreLock
-from pool.store.session import Session
+from pool.store.session import StoreSession
 from pool.store.writer import GroupWriter, InlineWriter, Settled
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Store:
     """An open store. Make it with `open`; use it from one event loop."""
 
-    def __init__(self, session: Session, lock: StoreLock | None, writer: GroupWriter | InlineWriter) -> None:
+    def __init__(self, session: StoreSession, lock: StoreLock | None, writer: GroupWriter | InlineWriter) -> None:
         self._session = session
         self._lock = lock
         self._writer = writer
@@ -59,11 +59,11 @@ class Store:
         """
         path = str(path)
         if path == ":memory:":
-            session = Session(path, factory)
+            session = StoreSession(path, factory)
             return cls(session, None, InlineWriter(session))
         lock = StoreLock(path)
         try:
-            session = Session(path, factory)
+            session = StoreSession(path, factory)
             return cls(session, lock, InlineWriter(session) if inline else GroupWriter(session, ticks))
         except BaseException:
             lock.release()

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from pool.store.apply import Result
 from pool.store.changes import Change, NewCluster, RemoveCluster, Rewrite, Shrink, Trim
 from pool.store.errors import StoreError
-from pool.store.session import Outcome, Session
+from pool.store.session import Outcome, StoreSession
 
 _ON_LOOP = 400  # changes written on the loop in one go: about 5 ms
 _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed on the loop
@@ -52,7 +52,7 @@ class _Call(NamedTuple):
     settled: Settled | None
 
 
-class _Job(NamedTuple):
+class _StagedWrite(NamedTuple):
     calls: list[_Call]
     staged: list[list[Result]] | None  # None: not yet written into a transaction
     mark: tuple[int, int]
@@ -85,7 +85,7 @@ def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
 class InlineWriter:
     """Commits in the caller."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoreSession) -> None:
         self._session = session
 
     def submit(
@@ -110,7 +110,7 @@ class GroupWriter:
         ticks: seconds, to measure how long a commit takes.
     """
 
-    def __init__(self, session: Session, ticks: Callable[[], float]) -> None:
+    def __init__(self, session: StoreSession, ticks: Callable[[], float]) -> None:
         self._session = session
         self._ticks = ticks
         self._commit_time = _QUICK  # not known: the first is made in the thread
@@ -121,7 +121,7 @@ class GroupWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_StagedWrite | None] = queue.SimpleQueue()
         if sys.getswitchinterval() > _SWITCH_INTERVAL:
             sys.setswitchinterval(_SWITCH_INTERVAL)
         self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
@@ -187,7 +187,7 @@ class GroupWriter:
                     return
             except StoreError:
                 staged = None  # the thread tries each call for itself
-        self._jobs.put(_Job(calls, staged, mark, loop))
+        self._jobs.put(_StagedWrite(calls, staged, mark, loop))
 
     def _commit(self, mark: tuple[int, int]) -> None:
         """Commit, and take in how long that takes here."""
@@ -215,7 +215,7 @@ class GroupWriter:
             except RuntimeError:
                 return  # the loop was closed: nobody waits any more
 
-    def _carry_out(self, job: _Job) -> list[Outcome]:
+    def _carry_out(self, job: _StagedWrite) -> list[Outcome]:
         batch = [call.changes for call in job.calls]
         try:
             if job.staged is None:

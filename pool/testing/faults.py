@@ -17,7 +17,7 @@ from typing import Any
 from pool.wire import Call, Dispatcher, Identity
 
 
-class Phase(StrEnum):
+class TrapPhase(StrEnum):
     """When a trap springs: before the method runs, or after it and before its answer."""
 
     BEFORE = "before"
@@ -36,7 +36,7 @@ class Trap:
     """
 
     method: str
-    phase: Phase
+    phase: TrapPhase
     spring: Callable[[], Coroutine[Any, Any, None]]
     count: int = 1
     sprung: bool = False
@@ -49,7 +49,7 @@ class Traps:
     waiting: list[Trap] = field(default_factory=list)
     called: dict[str, int] = field(default_factory=dict)
 
-    def at(self, method: str, phase: Phase) -> Trap | None:
+    def at(self, method: str, phase: TrapPhase) -> Trap | None:
         """The trap that springs at this call, counting it."""
         for trap in self.waiting:
             if trap.method == method and trap.phase is phase and not trap.sprung:
@@ -78,11 +78,11 @@ class TrappedDispatcher(Dispatcher):
 
         async def trapped(call: Call, given: dict[str, Any]) -> Any:
             traps.called[name] = traps.called.get(name, 0) + 1
-            before = traps.at(name, Phase.BEFORE)
+            before = traps.at(name, TrapPhase.BEFORE)
             if before is not None:
                 await self._spring(before)
             result = await function(call, given)
-            after = traps.at(name, Phase.AFTER)
+            after = traps.at(name, TrapPhase.AFTER)
             if after is not None:
                 await self._spring(after)
             return result

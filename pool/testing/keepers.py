@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport, LetGo
-from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
+from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperError, KeeperSpec, StartFailed
 
 #: The files of an image.
 META, PAGES = "meta", "pages"
@@ -161,11 +161,11 @@ class FakeKeeper:
         self.hangs = False
         self._kill("killed")
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> JobUsage:
         if self.hangs:
             await asyncio.sleep(SILENCE)
             raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
-        return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
+        return JobUsage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
     async def examine(self) -> tuple[str, ...]:
         """What of it could not be saved."""

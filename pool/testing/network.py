@@ -310,7 +310,7 @@ class _Wire:
         self.network = network
         self.hosts = frozenset((one, other))
         self.loop = asyncio.get_running_loop()
-        self.ends = (_End(self, one), _End(self, other))
+        self.ends = (_TransportEnd(self, one), _TransportEnd(self, other))
         self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
         self._patience: asyncio.TimerHandle | None = None
 
@@ -367,10 +367,10 @@ class _Wire:
             self.network.forget(self)
 
 
-class _End(asyncio.Transport):
+class _TransportEnd(asyncio.Transport):
     """One end: the transport of the protocol on that host."""
 
-    other: _End
+    other: _TransportEnd
     protocol: asyncio.Protocol
 
     def __init__(self, wire: _Wire, host: str) -> None:

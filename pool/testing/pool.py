@@ -34,7 +34,7 @@ from pool.starter.spec import KeeperSpec
 from pool.store import Store
 from pool.store.accounts import AccountStore
 from pool.testing.disks import Disk, nothing_fits
-from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
+from pool.testing.faults import Trap, TrappedDispatcher, TrapPhase, Traps
 from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
 from pool.testing.network import MemoryHost, MemoryNetwork
 from pool.testing.sensors import FakeSensors
@@ -212,7 +212,7 @@ class SimPool:
             node.dispatcher.add(name, service)
         node.watchers.append(asyncio.create_task(self._watch(node, role), name=f"watch {name}"))
 
-    def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
+    def trap(self, method: str, phase: TrapPhase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""
 
         async def spring() -> None:
@@ -220,7 +220,9 @@ class SimPool:
 
         return self.when(method, phase, spring, count=count)
 
-    def when(self, method: str, phase: Phase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1) -> Trap:
+    def when(
+        self, method: str, phase: TrapPhase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1
+    ) -> Trap:
         """Have something happen right before or after a certain call is served."""
         trap = Trap(method, phase, what, count)
         self.traps.waiting.append(trap)

@@ -26,7 +26,7 @@ NODES = "nodes.json"
 LONGEST_REQUEST = 8192
 
 
-class NameTaken(WireError):
+class NodeNameTaken(WireError):
     """The name belongs to another node."""
 
 
@@ -77,7 +77,7 @@ class Authority:
 
         Raises:
             BadRequest: the request or the name cannot be.
-            NameTaken: another key has the name.
+            NodeNameTaken: another key has the name.
         """
         roles = sorted(set(roles))
         certificate, key = certificates.sign_request(
@@ -86,10 +86,10 @@ class Authority:
         nodes = kept_map(self._directory / NODES)
         alike = [other for other in nodes if other.lower() == name.lower() and other != name]
         if alike:  # the language that jobs choose machines in does not tell them apart
-            raise NameTaken(f"the pool has a node {alike[0]} already", hint="set NODE_NAME to another")
+            raise NodeNameTaken(f"the pool has a node {alike[0]} already", hint="set NODE_NAME to another")
         known = nodes.get(name)
         if known is not None and known["key"] != key and not replace:
-            raise NameTaken(
+            raise NodeNameTaken(
                 f"the pool has a node {name} already",
                 hint="set NODE_NAME to another, or have a token made for that very name",
             )
@@ -110,7 +110,7 @@ class Authority:
         return known is not None
 
 
-class Gate(Service):
+class JoinService(Service):
     """What strangers may call on the node that has the authority: added as `node`, beside the node's own
     methods."""
 
@@ -131,7 +131,7 @@ class Gate(Service):
         It may be asked again with the same request, in case the answer was lost.
 
         Raises:
-            WrongToken, ExpiredToken, UsedToken, BadRequest, NameTaken
+            WrongToken, ExpiredToken, UsedToken, BadRequest, NodeNameTaken
         """
         name, request = params.get("name"), params.get("request")
         number, secret = params.get("id"), params.get("secret")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pool.errors import PoolError
 from pool.metering import Meter
-from pool.wire.errors import Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted, Refused
+from pool.wire.errors import CallRefused, Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted
 from pool.wire.identity import Identity, Right
 from pool.wire.parameter_checks import Takes, check
 
@@ -102,7 +102,7 @@ def streaming(right: Right | None, *, takes: Takes = NOTHING_SAID) -> Callable[[
     return declare
 
 
-async def outcome(entry: Entry, call: Call, *args: Any) -> tuple[Any, BaseException | None]:
+async def outcome(entry: RegisteredMethod, call: Call, *args: Any) -> tuple[Any, BaseException | None]:
     """Runs a method: its result, or what it raised. A defect is logged here, with its trace."""
     try:
         if entry.meter is not None:
@@ -126,7 +126,7 @@ async def outcome(entry: Entry, call: Call, *args: Any) -> tuple[Any, BaseExcept
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegisteredMethod:
     """A method that can be called."""
 
     name: str
@@ -153,7 +153,7 @@ class Dispatcher:
     """The methods of a node. One for all its connections."""
 
     def __init__(self) -> None:
-        self._methods: dict[str, Entry] = {}
+        self._methods: dict[str, RegisteredMethod] = {}
         self._services: dict[str, list[Service]] = {}
 
     def add(
@@ -168,12 +168,12 @@ class Dispatcher:
             ValueError: a method of that name is served already.
         """
         running: set[asyncio.Task[Any]] = set()
-        found: dict[str, Entry] = {}
+        found: dict[str, RegisteredMethod] = {}
         for verb in dir(type(service)):
             declared = getattr(getattr(type(service), verb, None), MARK, None)
             if isinstance(declared, Declared):
                 full = f"{name}.{verb}"
-                found[full] = Entry(full, getattr(service, verb), declared, running, meter_of(verb))
+                found[full] = RegisteredMethod(full, getattr(service, verb), declared, running, meter_of(verb))
         twice = found.keys() & self._methods.keys()
         if twice:
             raise ValueError(f"{', '.join(sorted(twice))} is served already")
@@ -187,11 +187,11 @@ class Dispatcher:
             for task in list(self._methods.pop(full).running):
                 cancel_soon(task, STOPPED)
 
-    def find(self, name: str, identity: Identity, params: object, *, streaming: bool) -> Entry:
+    def find(self, name: str, identity: Identity, params: object, *, streaming: bool) -> RegisteredMethod:
         """The method to run for this caller.
 
         Raises:
-            Refused: there is none, the caller may not, or it is called in the wrong way.
+            CallRefused: there is none, the caller may not, or it is called in the wrong way.
         """
         entry = self._methods.get(name)
         if entry is None:
@@ -203,14 +203,14 @@ class Dispatcher:
                 hint="ask the pool's administrator for a token" if identity.kind == "anonymous" else "",
             )
         if entry.declared.streaming is not streaming:
-            raise Refused(f"{name} is {'a stream' if entry.declared.streaming else 'no stream'}")
+            raise CallRefused(f"{name} is {'a stream' if entry.declared.streaming else 'no stream'}")
         if type(params) is not dict:
-            raise Refused(f"the parameters of {name} are not a map")
+            raise CallRefused(f"the parameters of {name} are not a map")
         if entry.declared.takes:
             check(name, entry.declared.takes, params)
         return entry
 
-    def _missing(self, name: str, identity: Identity) -> Refused:
+    def _missing(self, name: str, identity: Identity) -> CallRefused:
         role = name.rpartition(".")[0]
         if identity.kind == "anonymous":
             return NotPermitted(

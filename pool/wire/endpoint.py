@@ -26,7 +26,7 @@ from pool.wire.frames import LARGE
 from pool.wire.identity import ANONYMOUS, Identity
 from pool.wire.protocol import Protocol
 from pool.wire.serving import Serving
-from pool.wire.states import Phase
+from pool.wire.states import ConnectionPhase
 from pool.wire.stream import Stream
 
 log = logging.getLogger("pool.wire")
@@ -100,7 +100,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 timer.cancel()
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        if self.closed.done() or self._core.phase is not Phase.READY:
+        if self.closed.done() or self._core.phase is not ConnectionPhase.READY:
             return
         self._core.notify(method, params or {})
         self._flush()
@@ -128,7 +128,7 @@ class WireConnection(asyncio.Protocol, Connection):
         if self._transport is not None:
             self._transport.abort()
         elif not self.closed.done():
-            self._core.phase = Phase.CLOSED
+            self._core.phase = ConnectionPhase.CLOSED
             self._over(None)
 
     @property
@@ -210,13 +210,13 @@ class WireConnection(asyncio.Protocol, Connection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         reason = self._reason
-        if reason is None and self._core.phase is not Phase.CLOSED:
+        if reason is None and self._core.phase is not ConnectionPhase.CLOSED:
             said = f": {exc}" if exc is not None and str(exc) else ""
             if self.opened.done():
                 reason = ConnectionLost(f"the connection to {self.address} was lost{said}")
             else:
                 reason = CannotConnect(f"cannot connect to {self.address}: it closed the connection{said}")
-        self._core.phase = Phase.CLOSED
+        self._core.phase = ConnectionPhase.CLOSED
         self._over(reason)
 
     def pause_writing(self) -> None:
@@ -317,7 +317,7 @@ class WireConnection(asyncio.Protocol, Connection):
 
     def _on_hello(self, said: dict[str, Any]) -> None:
         assert self._transport is not None
-        if self._core.phase is Phase.CLOSED:
+        if self._core.phase is ConnectionPhase.CLOSED:
             return
         try:
             self.identity = self._identify(said, self._transport)
@@ -430,7 +430,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 room -= 1
 
     def _must_be_open(self, method: str) -> None:
-        if self.closed.done() or self._core.phase is not Phase.READY:
+        if self.closed.done() or self._core.phase is not ConnectionPhase.READY:
             why = self.closed.result() if self.closed.done() else self._reason
             said = why.message if why is not None else "it was closed"
             raise CannotConnect(f"cannot call {method}: {said}", hint=why.hint if why is not None else "")

@@ -72,27 +72,27 @@ class RemoteFault(WireError):
     """The other side sent what the protocol does not allow."""
 
 
-class Refused(WireError):
+class CallRefused(WireError):
     """The method was not run."""
 
 
-class Malformed(Refused):
+class Malformed(CallRefused):
     """The parameters are not what the method takes."""
 
 
-class NoSuchRole(Refused):
+class NoSuchRole(CallRefused):
     """The node does not run that role."""
 
 
-class NoSuchMethod(Refused):
+class NoSuchMethod(CallRefused):
     """The role has no such method."""
 
 
-class NotPermitted(Refused):
+class NotPermitted(CallRefused):
     """The caller lacks the right."""
 
 
-class Cancelled(Refused):
+class Cancelled(CallRefused):
     """It was given up before there was an answer."""
 
 

@@ -16,13 +16,13 @@ from typing import Any
 from pool.errors import PoolError
 from pool.wire.bounds import MEMBER
 from pool.wire.connection import Connection
-from pool.wire.dispatch import Call, Dispatcher, Entry, cancel_soon, outcome
+from pool.wire.dispatch import Call, Dispatcher, RegisteredMethod, cancel_soon, outcome
 from pool.wire.errors import (
+    CallRefused,
     CannotConnect,
     ConnectionLost,
     DeadlineExceeded,
     LocalFault,
-    Refused,
     from_wire,
     to_wire,
 )
@@ -46,7 +46,7 @@ class LocalConnection(Connection):
         self._encoder = Encoder()
         self._calls: dict[asyncio.Future[Any], asyncio.Task[None] | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: dict[_End, None] = {}
+        self._streams: dict[_LocalCarrier, None] = {}
 
     async def call(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
@@ -89,7 +89,7 @@ class LocalConnection(Connection):
     async def stream(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> Stream:
-        here, there = _End(self), _End(self)
+        here, there = _LocalCarrier(self), _LocalCarrier(self)
         here.stream, there.stream = (Stream(end, 0, method, MEMBER.window) for end in (here, there))
         here.other, there.other = there, here
         try:
@@ -124,16 +124,16 @@ class LocalConnection(Connection):
 
     def _find(
         self, method: str, params: Mapping[str, Any] | None, *, streaming: bool
-    ) -> tuple[Entry, dict[str, Any]]:
+    ) -> tuple[RegisteredMethod, dict[str, Any]]:
         if self.closed.done():
             raise CannotConnect(f"cannot call {method}: the connection was closed")
         given = self.copy(params or {})[0]
         try:
             return self._dispatcher.find(method, self.identity, given, streaming=streaming), given
-        except Refused as error:
+        except CallRefused as error:
             raise from_wire(to_wire(error)) from None
 
-    async def _run(self, entry: Entry, call: Call, params: Any, answer: asyncio.Future[Any]) -> None:
+    async def _run(self, entry: RegisteredMethod, call: Call, params: Any, answer: asyncio.Future[Any]) -> None:
         result, error = await outcome(entry, call, params)
         self._tasks.discard(asyncio.current_task())
         if answer.done():
@@ -147,13 +147,13 @@ class LocalConnection(Connection):
             fault = LocalFault(f"the answer of {entry.name}: {fault.message}")
             answer.set_exception(from_wire(to_wire(fault)))
 
-    async def _hear(self, entry: Entry, params: Any) -> None:
+    async def _hear(self, entry: RegisteredMethod, params: Any) -> None:
         _, error = await outcome(entry, Call(self.identity, self, None), params)
         self._tasks.discard(asyncio.current_task())
         if isinstance(error, PoolError):
             log.warning("a notification failed", extra={"method": entry.name, "error": str(error)})
 
-    async def _attend(self, entry: Entry, call: Call, params: Any, end: _End) -> None:
+    async def _attend(self, entry: RegisteredMethod, call: Call, params: Any, end: _LocalCarrier) -> None:
         _, error = await outcome(entry, call, params, end.stream)
         end.stream.ended(None)
         end.stream_end(0, error)
@@ -165,15 +165,15 @@ class LocalConnection(Connection):
         _, body = self._encoder.encode(value, MEMBER.frame)
         return decode(body), len(body)
 
-    def forget(self, end: _End) -> None:
+    def forget(self, end: _LocalCarrier) -> None:
         self._streams.pop(end, None)
 
 
-class _End:
+class _LocalCarrier:
     """What carries one side of a local stream."""
 
     stream: Stream
-    other: _End | None = None
+    other: _LocalCarrier | None = None
     task: asyncio.Task[None] | None = None  # the method's, on the side that serves
 
     def __init__(self, connection: LocalConnection) -> None:

@@ -54,10 +54,10 @@ from pool.wire.frames import LARGE, Decoder, Encoder
 from pool.wire.states import (
     FRAMES,
     HALVES,
-    Frame,
+    ConnectionPhase,
+    FrameKind,
     Half,
-    Phase,
-    Step,
+    StreamStep,
 )
 
 VERSION = (1, 0)
@@ -93,7 +93,7 @@ class Protocol:
         self, *, opener: bool, hello: Mapping[str, Any] | None = None, bounds: Bounds = MEMBER
     ) -> None:
         self.opener = opener
-        self.phase = Phase.GREETING
+        self.phase = ConnectionPhase.GREETING
         self.bounds = bounds
         self.peer = STRANGER
         self.features: frozenset[str] = frozenset()
@@ -128,13 +128,13 @@ class Protocol:
         }
         self._put([2, "$hello", [hello]], STRANGER.frame)
         if not self.opener:
-            self.phase = Phase.READY
+            self.phase = ConnectionPhase.READY
             self._decoder.limit = self.bounds.frame
 
     @property
     def closed(self) -> bool:
         """Whether one side has said goodbye or was at fault."""
-        return self.phase is Phase.CLOSED
+        return self.phase is ConnectionPhase.CLOSED
 
     @property
     def room(self) -> int:
@@ -159,7 +159,7 @@ class Protocol:
 
     def cancel(self, number: int) -> None:
         """Give a request up. Its reply is still waited for, but not reported."""
-        if number in self._asked and number not in self._cancelled and self.phase is Phase.READY:
+        if number in self._asked and number not in self._cancelled and self.phase is ConnectionPhase.READY:
             self._put([2, "$cancel", [number]])
             self._cancelled.add(number)
 
@@ -184,7 +184,7 @@ class Protocol:
             )
         number = self._next_stream
         value = [method, params] if seconds is None else [method, params, seconds]
-        self._put([3, number, int(Step.OPEN), value])
+        self._put([3, number, int(StreamStep.OPEN), value])
         self._next_stream = number + 2
         self._opened += 1
         self._streams[number] = _Stream(Half.OPEN, Half.OPEN, self.peer.window, self.bounds.window)
@@ -205,11 +205,11 @@ class Protocol:
         data = item[-1] if type(item) is list and 0 < len(item) < 15 else item
         if type(data) is bytes and len(data) > LARGE:
             within = item[:-1] if type(item) is list else None
-            head, body = self._encoder.encode_bytes([3, number, int(Step.ITEM)], data, self.peer.frame, within)
+            head, body = self._encoder.encode_bytes([3, number, int(StreamStep.ITEM)], data, self.peer.frame, within)
             self.out += (head, body)
             stream.credit -= len(head) + len(body)
         else:
-            stream.credit -= self._put([3, number, int(Step.ITEM), item])
+            stream.credit -= self._put([3, number, int(StreamStep.ITEM), item])
         return stream.credit
 
     def give_credit(self, number: int, count: int) -> None:
@@ -218,21 +218,21 @@ class Protocol:
         if stream is None or stream.theirs is not Half.OPEN or stream.ours is Half.ENDED:
             return
         stream.window += count
-        self._put([3, number, int(Step.CREDIT), count])
+        self._put([3, number, int(StreamStep.CREDIT), count])
 
     def finish(self, number: int) -> None:
         """This side sends no more items."""
         stream = self._stream(number)
         if stream.ours is Half.OPEN:
             stream.ours = Half.FINISHED
-            self._put([3, number, int(Step.FINISH), None])
+            self._put([3, number, int(StreamStep.FINISH), None])
 
     def end(self, number: int, error: BaseException | None = None) -> None:
         """This side is done with the stream: the result, or giving it up."""
         stream = self._streams.get(number)
         if stream is None or stream.ours is Half.ENDED:
             return
-        self._put([3, number, int(Step.END), to_wire(error)])
+        self._put([3, number, int(StreamStep.END), to_wire(error)])
         stream.ours = Half.ENDED
         self._forget_if_over(number, stream)
 
@@ -240,7 +240,7 @@ class Protocol:
         """Say why this side closes; nothing is read or asked after that."""
         if not self.closed:
             self._put([2, "$bye", [to_wire(error)]], STRANGER.frame)
-            self.phase = Phase.CLOSED
+            self.phase = ConnectionPhase.CLOSED
 
     # -- bytes -----------------------------------------------------------------------------------------------
 
@@ -274,13 +274,13 @@ class Protocol:
         if parts == 4 and type(frame[1]) is int:
             _, number, third, fourth = frame
             if kind == 0 and type(third) is str and type(fourth) is list:
-                self._allowed(Frame.REQUEST)
+                self._allowed(FrameKind.REQUEST)
                 return self._on_request(number, third, fourth)
             if kind == 1:
-                self._allowed(Frame.REPLY)
+                self._allowed(FrameKind.REPLY)
                 return self._on_reply(number, third, fourth)
             if kind == 3 and type(third) is int:
-                self._allowed(Frame.STREAM)
+                self._allowed(FrameKind.STREAM)
                 return self._on_stream(number, third, fourth, size)
         elif (
             kind == 2
@@ -296,20 +296,20 @@ class Protocol:
 
     def _on_notification(self, method: str, value: Any) -> Event | None:
         if not method.startswith("$"):
-            self._allowed(Frame.NOTIFICATION)
+            self._allowed(FrameKind.NOTIFICATION)
             return Notification(_name(method), value)
         if method == "$hello":
-            self._allowed(Frame.HELLO)
+            self._allowed(FrameKind.HELLO)
             return self._on_hello(value)
         if method == "$cancel":
-            self._allowed(Frame.CANCEL)
+            self._allowed(FrameKind.CANCEL)
             if type(value) is not int or not 0 < value <= self._last_request:
                 raise RemoteFault("a cancellation of a request that was not made")
             return Cancel(value) if value in self._serving else None
         if method == "$bye":
-            self._allowed(Frame.BYE)
+            self._allowed(FrameKind.BYE)
             reason = None if value is None else from_wire(value)
-            self.phase = Phase.CLOSED
+            self.phase = ConnectionPhase.CLOSED
             return Closed(reason)
         raise RemoteFault(f"an unknown notice {method:.40}")
 
@@ -330,10 +330,10 @@ class Protocol:
             raise RemoteFault(f"a hello with wrong bounds: {error}") from None
         self.features = FEATURES & {feature for feature in features if isinstance(feature, str)}
         if self.opener:
-            self.phase = Phase.READY
+            self.phase = ConnectionPhase.READY
             self._decoder.limit = self.bounds.frame
         else:
-            self.phase = Phase.IDENTIFYING
+            self.phase = ConnectionPhase.IDENTIFYING
         return Hello(value)
 
     def _on_request(self, number: int, method: str, rest: list[Any]) -> Event:
@@ -358,31 +358,31 @@ class Protocol:
         return Reply(number, failed, result, False)
 
     def _on_stream(self, number: int, step: int, value: Any, size: int) -> Event | None:
-        if step == Step.OPEN:
+        if step == StreamStep.OPEN:
             return self._on_open(number, value)
         stream = self._streams.get(number)
         if stream is None:
             raise RemoteFault(f"a frame for stream {number}, which is not open")
         try:
-            stream.theirs = HALVES[stream.theirs, Step(step)]
+            stream.theirs = HALVES[stream.theirs, StreamStep(step)]
         except (KeyError, ValueError):
             raise RemoteFault(f"step {step} in a stream whose half is {stream.theirs.name}") from None
         dropped = stream.ours is Half.ENDED
-        if step == Step.ITEM:
+        if step == StreamStep.ITEM:
             if stream.window <= 0:
                 raise RemoteFault(f"an item beyond the credit of stream {number}")
             stream.window -= size
             return None if dropped else StreamItem(number, value, size)
-        if step == Step.CREDIT:
+        if step == StreamStep.CREDIT:
             if type(value) is not int or not 0 < value <= LARGEST_ID:
                 raise RemoteFault("a wrong amount of credit")
             stream.credit = min(stream.credit + value, LARGEST_ID)
             return None if dropped else StreamCredit(number)
-        if step == Step.FINISH:
+        if step == StreamStep.FINISH:
             return None if dropped else StreamFinished(number)
         failed = None if value is None else from_wire(value)
         if not dropped and self._is_ours(number):
-            self._put([3, number, int(Step.END), None])
+            self._put([3, number, int(StreamStep.END), None])
             stream.ours = Half.ENDED
         self._forget_if_over(number, stream)
         return None if dropped else StreamEnded(number, failed)
@@ -404,17 +404,17 @@ class Protocol:
 
     # -- small things ----------------------------------------------------------------------------------------
 
-    def _allowed(self, frame: Frame) -> None:
+    def _allowed(self, frame: FrameKind) -> None:
         if (self.phase, frame) not in FRAMES:
             raise RemoteFault(f"a {frame.name.lower()} in phase {self.phase.name.lower()}")
 
     def _must_be_ready(self) -> None:
-        if self.phase is not Phase.READY:
+        if self.phase is not ConnectionPhase.READY:
             raise LocalFault(f"the connection is {self.phase.name.lower()}")
 
     def _stream(self, number: int) -> _Stream:
         stream = self._streams.get(number)
-        if stream is None or self.phase is not Phase.READY:
+        if stream is None or self.phase is not ConnectionPhase.READY:
             raise LocalFault("the stream has ended")
         return stream
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from pool.errors import PoolError
 from pool.wire import events as ev
-from pool.wire.dispatch import Call, Dispatcher, Entry, cancel_soon, outcome
-from pool.wire.errors import LocalFault, Refused
+from pool.wire.dispatch import Call, Dispatcher, RegisteredMethod, cancel_soon, outcome
+from pool.wire.errors import CallRefused, LocalFault
 from pool.wire.protocol import Protocol
-from pool.wire.states import Phase
+from pool.wire.states import ConnectionPhase
 from pool.wire.stream import Stream
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Serving:
             entry = self._dispatcher.find(
                 event.method, self._connection.identity, event.params, streaming=False
             )
-        except Refused as error:
+        except CallRefused as error:
             self._core.reply(event.number, None, error)
             return
         cancellable = entry.declared.cancellable
@@ -70,10 +70,10 @@ class Serving:
         if cancellable:
             entry.watch(task, event.seconds)
 
-    async def _answer(self, entry: Entry, event: ev.Request) -> None:
+    async def _answer(self, entry: RegisteredMethod, event: ev.Request) -> None:
         result, error = await outcome(entry, self._call(event.seconds), event.params)
         del self._requests[event.number]
-        if self._core.phase is not Phase.READY:
+        if self._core.phase is not ConnectionPhase.READY:
             return
         try:
             self._core.reply(event.number, result, error)
@@ -93,14 +93,14 @@ class Serving:
         identity = self._connection.identity
         try:
             entry = self._dispatcher.find(event.method, identity, event.params, streaming=False)
-        except Refused as error:
+        except CallRefused as error:
             log.warning("refused", extra={"peer": str(identity), "error": str(error)})
             return
         task = self._loop.create_task(self._hear(entry, event))
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
 
-    async def _hear(self, entry: Entry, event: ev.Notification) -> None:
+    async def _hear(self, entry: RegisteredMethod, event: ev.Notification) -> None:
         _, error = await outcome(entry, self._call(None), event.params)
         if isinstance(error, PoolError):
             log.warning("a notification failed", extra={"method": entry.name, "error": str(error)})
@@ -113,7 +113,7 @@ class Serving:
             entry = self._dispatcher.find(
                 event.method, self._connection.identity, event.params, streaming=True
             )
-        except Refused as error:
+        except CallRefused as error:
             self._core.end(event.number, error)
             return
         stream = Stream(self._connection, event.number, event.method, self._core.bounds.window)
@@ -122,7 +122,7 @@ class Serving:
         self._attending[event.number] = task
         entry.watch(task, event.seconds)
 
-    async def _attend(self, entry: Entry, event: ev.StreamOpened, stream: Stream) -> None:
+    async def _attend(self, entry: RegisteredMethod, event: ev.StreamOpened, stream: Stream) -> None:
         _, error = await outcome(entry, self._call(event.seconds), event.params, stream)
         stream.ended(None)
         del self._attending[event.number]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Phase(IntEnum):
+class ConnectionPhase(IntEnum):
     """Where a connection is, seen from one side."""
 
     GREETING = 0  # the other side has not said hello
@@ -18,7 +18,7 @@ class Phase(IntEnum):
     CLOSED = 3
 
 
-class Frame(IntEnum):
+class FrameKind(IntEnum):
     """What the other side can send."""
 
     HELLO = 0
@@ -30,17 +30,17 @@ class Frame(IntEnum):
     STREAM = 6
 
 
-FRAMES: frozenset[tuple[Phase, Frame]] = frozenset(
+FRAMES: frozenset[tuple[ConnectionPhase, FrameKind]] = frozenset(
     {
-        (Phase.GREETING, Frame.HELLO),
-        (Phase.GREETING, Frame.BYE),
-        (Phase.IDENTIFYING, Frame.BYE),
-        (Phase.READY, Frame.BYE),
-        (Phase.READY, Frame.REQUEST),
-        (Phase.READY, Frame.REPLY),
-        (Phase.READY, Frame.NOTIFICATION),
-        (Phase.READY, Frame.CANCEL),
-        (Phase.READY, Frame.STREAM),
+        (ConnectionPhase.GREETING, FrameKind.HELLO),
+        (ConnectionPhase.GREETING, FrameKind.BYE),
+        (ConnectionPhase.IDENTIFYING, FrameKind.BYE),
+        (ConnectionPhase.READY, FrameKind.BYE),
+        (ConnectionPhase.READY, FrameKind.REQUEST),
+        (ConnectionPhase.READY, FrameKind.REPLY),
+        (ConnectionPhase.READY, FrameKind.NOTIFICATION),
+        (ConnectionPhase.READY, FrameKind.CANCEL),
+        (ConnectionPhase.READY, FrameKind.STREAM),
     }
 )
 
@@ -53,7 +53,7 @@ class Half(IntEnum):
     ENDED = 2  # is done with the stream
 
 
-class Step(IntEnum):
+class StreamStep(IntEnum):
     """What a stream frame says."""
 
     OPEN = 0
@@ -63,11 +63,11 @@ class Step(IntEnum):
     END = 4
 
 
-HALVES: dict[tuple[Half, Step], Half] = {
-    (Half.OPEN, Step.ITEM): Half.OPEN,
-    (Half.OPEN, Step.CREDIT): Half.OPEN,
-    (Half.OPEN, Step.FINISH): Half.FINISHED,
-    (Half.OPEN, Step.END): Half.ENDED,
-    (Half.FINISHED, Step.CREDIT): Half.FINISHED,
-    (Half.FINISHED, Step.END): Half.ENDED,
+HALVES: dict[tuple[Half, StreamStep], Half] = {
+    (Half.OPEN, StreamStep.ITEM): Half.OPEN,
+    (Half.OPEN, StreamStep.CREDIT): Half.OPEN,
+    (Half.OPEN, StreamStep.FINISH): Half.FINISHED,
+    (Half.OPEN, StreamStep.END): Half.ENDED,
+    (Half.FINISHED, StreamStep.CREDIT): Half.FINISHED,
+    (Half.FINISHED, StreamStep.END): Half.ENDED,
 }

@@ -121,7 +121,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TokenGrant:
     """What a token that was looked at grants.
 
     Attributes:
@@ -193,7 +193,7 @@ class TokenStore:
 
     def look(
         self, number: object, secret: object, *, key: str | None = None, node: str | None = None
-    ) -> Grant:
+    ) -> TokenGrant:
         """What a join token grants; nothing is used up.
 
         Args:
@@ -208,9 +208,9 @@ class TokenStore:
             raise WrongToken(f"this token is for the node {record['node']}, not for {node}")
         if key is not None and key not in record["keys"] and len(record["keys"]) >= record["uses"]:
             raise UsedToken("this token was used already", hint="have a new one made: `poolnode token`")
-        return Grant(str(number), tuple(record["roles"]), record["node"])
+        return TokenGrant(str(number), tuple(record["roles"]), record["node"])
 
-    def use(self, grant: Grant, key: str) -> None:
+    def use(self, grant: TokenGrant, key: str) -> None:
         """Count a use; on disk when this returns."""
         record = self._tokens[grant.id]
         if key not in record["keys"]:

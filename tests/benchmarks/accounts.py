@@ -12,7 +12,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.config import Settings
 from pool.outside import OutsideWorld
-from pool.policy.priorities import Account, Accounts, FairShare, Policy, Tally, UpDown
+from pool.policy.priorities import Accounts, AccountUsage, FairShare, PriorityPolicy, SubmitterAccount, UpDown
 from pool.roles.negotiator.accounting import Accounting
 from pool.roles.negotiator.usage import held_by
 from pool.store.accounts import AccountStore
@@ -54,7 +54,7 @@ async def accounts(effort: Effort) -> list[Row]:
     """10,000 accounts advanced and listed, and who holds 100,000 slots."""
     many, slots = effort.of(10_000, least=100), effort.of(100_000, least=1000)
     rows = []
-    tallies = {f"user{number}@lab": Tally(users=1, running=float(number % 50), jobs=1) for number in range(many)}
+    tallies = {f"user{number}@lab": AccountUsage(users=1, running=float(number % 50), jobs=1) for number in range(many)}
     for policy in (UpDown(), FairShare()):
         rows.append(Row(f"{many:,} accounts advanced, {policy.name}", _advanced(policy, tallies) * 1e3, "ms"))
     book = accounting()
@@ -80,8 +80,8 @@ async def accounts(effort: Effort) -> list[Row]:
     return rows
 
 
-def _advanced(policy: Policy, tallies: dict[str, Tally]) -> float:
-    book = Accounts(Account(name, index=5.0, real=5.0) for name in tallies)
+def _advanced(policy: PriorityPolicy, tallies: dict[str, AccountUsage]) -> float:
+    book = Accounts(SubmitterAccount(name, index=5.0, real=5.0) for name in tallies)
     return seconds(lambda: book.advance(policy, tallies, 300.0, 0.0))
 
 

@@ -19,7 +19,7 @@ import random
 from typing import Any
 
 from pool.classad import ClassAd
-from pool.policy.negotiation import Request
+from pool.policy.negotiation import ResourceRequest
 
 NOW = 1_700_000_000
 Wire = dict[str, Any]
@@ -208,7 +208,7 @@ class MixedPool:
 
     # --- requests
 
-    def request(self, number: int) -> tuple[str, Request]:
+    def request(self, number: int) -> tuple[str, ResourceRequest]:
         """A submitter and one of its requests."""
         chance = self._chance
         user = number % SUBMITTERS
@@ -242,7 +242,7 @@ class MixedPool:
             wire["RequestGPUs"] = 1
         share, rest = divmod(self.jobs, self.requests)
         count = share + (number < rest)
-        return submitter(user), Request(number, ClassAd.from_wire(wire), count, NOW - chance.randrange(10**6))
+        return submitter(user), ResourceRequest(number, ClassAd.from_wire(wire), count, NOW - chance.randrange(10**6))
 
     def _wishes(self) -> list[str]:
         chance = self._chance

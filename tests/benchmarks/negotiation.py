@@ -14,14 +14,14 @@ from typing import Any
 
 from pool.classad import ClassAd, parse_expr, symmetric_match
 from pool.policy.matching import SlotIndex
-from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, cycle
+from pool.policy.negotiation import EqualTurns, NegotiationTerms, Outcome, ResourceRequest, cycle
 from tests.benchmarks.language import reference
 from tests.benchmarks.mixed_pool import NOW, SUBMITTERS, MixedPool, Wire, submitter
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
 REQUESTS = 1000
 SMALL, LARGE = 10_000, 100_000
-TERMS = Terms(
+TERMS = NegotiationTerms(
     preemption_requirements=parse_expr(
         "(time() - EnteredCurrentState > 3600) && RemoteUserPrio > SubmitterUserPrio * 1.2"
     ),
@@ -39,7 +39,7 @@ class Measured:
         self.mixed = MixedPool(slots, REQUESTS, 10 * slots)
         self.slots = slots
         self.picture = SlotIndex()
-        self.requests: dict[str, list[Request]] = {}
+        self.requests: dict[str, list[ResourceRequest]] = {}
         self.now = float(NOW)
         for number in range(slots):
             self._put(number)

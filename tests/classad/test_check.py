@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pool.classad.check import Tally, check, equal, fits, holds, table
+from pool.classad.check import CaseTally, check, equal, fits, holds, table
 from pool.classad.functions.users import allow_user_home
 from tests.conftest import REPOSITORY
 
@@ -93,7 +93,7 @@ def test_equality_of_values() -> None:
 
 
 def test_the_table_names_what_failed() -> None:
-    tallies = {"op": Tally(3, ["op-1"]), "lex": Tally(2)}
+    tallies = {"op": CaseTally(3, ["op-1"]), "lex": CaseTally(2)}
     assert table(tallies).splitlines() == [
         "lex                 2 of      2",
         "op                  2 of      3",
@@ -126,7 +126,7 @@ def test_the_program_reads_files_and_says_whether_all_held(tmp_path: Path) -> No
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize(("name", "least"), [("classad_cases.jsonl", 5000), ("match_cases.jsonl", 300)])
 def test_the_corpus_holds(corpus: Path, name: str, least: int, utc: None) -> None:
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, CaseTally] = {}
     with (corpus / name).open(encoding="utf-8") as file:
         check(file, time.time(), tallies)
     assert sum(tally.tried for tally in tallies.values()) > least

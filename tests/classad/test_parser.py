@@ -10,10 +10,10 @@ from pool.classad.printing import NEW
 
 def grouped(text: str) -> str:
     """The expression with a parenthesis around every chain, to see how it groups."""
-    from pool.classad.nodes import Chain, Conditional, Elvis, Node, Unary
+    from pool.classad.nodes import Chain, Conditional, Elvis, ExprNode, Unary
     from pool.classad.printing import print_node
 
-    def show(node: Node) -> str:
+    def show(node: ExprNode) -> str:
         if isinstance(node, Chain):
             shown = show(node.first)
             for sign, below in node.rest:

@@ -16,8 +16,8 @@ from pool.client.waiting import as_completed
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.outside import OutsideWorld
-from pool.policy.queue import Queue
-from pool.roles.schedd.core.intake import Intake
+from pool.policy.queue import JobQueue
+from pool.roles.schedd.core.intake import ClusterIntake
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.views import following
 from pool.store import Store
@@ -218,7 +218,7 @@ def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: P
 
     async def work() -> None:
         store = Store.open(str(tmp_path / "queue.db"))
-        ledger = Ledger(store, Queue(parse_expr("0")), OutsideWorld(), logging.getLogger())
+        ledger = Ledger(store, JobQueue(parse_expr("0")), OutsideWorld(), logging.getLogger())
         heard: list[int | None] = []
         told = asyncio.Event()
 
@@ -227,7 +227,7 @@ def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: P
             told.set()
 
         ledger.listen(hear)
-        await ledger.submit(1, "alice", Intake({"Cmd": "/bin/true"}, 1, differs=False))
+        await ledger.submit(1, "alice", ClusterIntake({"Cmd": "/bin/true"}, 1, differs=False))
         told.clear()
         telling = asyncio.ensure_future(ledger.tell(1, 0, EventKind.NOTICE, {"text": "x"}))
         await asyncio.sleep(0)

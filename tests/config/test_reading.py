@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.config.reading import Assignment, ConfigError, Include, joined, open_file, parse
+from pool.config.reading import ConfigError, Include, SettingDefinition, joined, open_file, parse
 
 
-def one(text: str) -> Assignment | Include:
+def one(text: str) -> SettingDefinition | Include:
     [item] = parse(text, "pool.conf")
     return item
 
@@ -30,7 +30,7 @@ def one(text: str) -> Assignment | Include:
 )
 def test_definitions(text: str, name: str, value: str | None, control: bool) -> None:
     item = one(text)
-    assert isinstance(item, Assignment)
+    assert isinstance(item, SettingDefinition)
     assert (item.name, item.control) == (name, control)
     assert value is None or item.text == value
 
@@ -48,7 +48,7 @@ def test_windows_line_ends() -> None:
 def test_includes() -> None:
     assert one("include : /etc/x.conf") == Include("/etc/x.conf", "pool.conf:1", True)
     assert one("INCLUDE ifexist: $(HOSTNAME).conf") == Include("$(HOSTNAME).conf", "pool.conf:1", False)
-    assert isinstance(one("include = 3"), Assignment)
+    assert isinstance(one("include = 3"), SettingDefinition)
 
 
 @pytest.mark.parametrize(

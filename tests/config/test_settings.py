@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pool.classad import ClassAd, evaluate, parse_expr
-from pool.config import TABLE, ConfigError, Kind, Settings
+from pool.config import TABLE, ConfigError, SettingKind, Settings
 from pool.config.places import config_files, state_directory
 from pool.config.table import ALIASES, ROWS, canonical
-from pool.policy.owner import NAMES, Policy
+from pool.policy.owner import NAMES, OwnerPolicy
 from pool.policy.shipped import DEDICATED, DESKTOP
 from tests.conftest import REPOSITORY
 
@@ -174,7 +174,7 @@ def test_the_shipped_policies_are_the_defaults(load: Load) -> None:
     assert {name: desktop.text(name) for name in NAMES} == DESKTOP
     assert {name: dedicated.text(name) for name in NAMES} == DEDICATED
     assert not any(desktop.is_set(name) for name in NAMES)
-    Policy.of(desktop.text("POLICY"), {name: desktop.text(name) for name in NAMES})
+    OwnerPolicy.of(desktop.text("POLICY"), {name: desktop.text(name) for name in NAMES})
 
 
 def test_the_earlier_papers_vacate_is_preempt_for_suspended_jobs(load: Load) -> None:
@@ -332,7 +332,7 @@ def test_defaults_are_of_their_kind_and_rows_say_what_they_are_for() -> None:
     for row in ROWS:
         assert row.doc, row.name
         assert row.name == row.name.upper()
-        assert (row.kind is Kind.CHOICE) == bool(row.choices)
+        assert (row.kind is SettingKind.CHOICE) == bool(row.choices)
 
 
 def test_every_row_is_read_by_something() -> None:

@@ -7,7 +7,16 @@ import re
 import pytest
 
 from pool.config import Settings
-from pool.policy.priorities import Account, FairShare, LeastTurns, Standing, Tally, UpDown, allot, read_quotas
+from pool.policy.priorities import (
+    AccountUsage,
+    CycleSubmitter,
+    FairShare,
+    LeastTurns,
+    SubmitterAccount,
+    UpDown,
+    allot,
+    read_quotas,
+)
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "priorities.md").read_text()
@@ -26,21 +35,21 @@ def shipped(name: str) -> float:
 
 def test_up_down() -> None:
     policy = UpDown()
-    heavy, light, gone = Account("heavy"), Account("light"), Account("gone", index=-2.0)
+    heavy, light, gone = SubmitterAccount("heavy"), SubmitterAccount("light"), SubmitterAccount("gone", index=-2.0)
     for place, row in enumerate(table("Up-down")):
         assert row == [f"{place * 300} s", *(f"{account.index:g}" for account in (heavy, light, gone))]
-        policy.advance(heavy, Tally(users=1, running=8, jobs=8), shipped("PRIORITY_INTERVAL"))
-        policy.advance(light, Tally(users=1), shipped("PRIORITY_INTERVAL"))
-        policy.advance(gone, Tally(), shipped("PRIORITY_INTERVAL"))
+        policy.advance(heavy, AccountUsage(users=1, running=8, jobs=8), shipped("PRIORITY_INTERVAL"))
+        policy.advance(light, AccountUsage(users=1), shipped("PRIORITY_INTERVAL"))
+        policy.advance(gone, AccountUsage(), shipped("PRIORITY_INTERVAL"))
 
 
 def test_fair_share() -> None:
     policy = FairShare(shipped("PRIORITY_HALF_LIFE"), shipped("PRIORITY_FACTOR"))
-    heavy = Account("heavy")
+    heavy = SubmitterAccount("heavy")
     for place, (after, real, effective) in enumerate(table("Fair share")):
         if place:
             held = 0 if "without jobs" in after else 8
-            policy.advance(heavy, Tally(users=1, running=held, jobs=held), 86400.0)
+            policy.advance(heavy, AccountUsage(users=1, running=held, jobs=held), 86400.0)
         assert after.startswith(f"{place} d")
         assert real == f"{heavy.real:.2f}"
         assert effective == f"{policy.effective(heavy):.0f}"
@@ -52,7 +61,7 @@ def test_shares_by_priority() -> None:
     assert found is not None
     slots, ann, bob, to_ann, to_bob = map(int, found.groups())
     prices = {"ann": ann, "bob": bob}
-    turns = LeastTurns(((Standing(name, Account(name)), price) for name, price in prices.items()), slots)
+    turns = LeastTurns(((CycleSubmitter(name, SubmitterAccount(name)), price) for name, price in prices.items()), slots)
     given = dict.fromkeys(prices, 0)
     for _ in range(slots):
         turn = turns.next()

@@ -14,7 +14,7 @@ import pytest
 
 from pool.client import PoolError
 from pool.client.executor import JobFailed, PoolExecutor
-from pool.client.sync import Pool
+from pool.client.sync import SyncPool
 from tests.e2e.support import ALL, PATIENCE, Node, nodes
 
 
@@ -42,7 +42,7 @@ def fails(text: str) -> None:
 
 
 def test_without_asyncio(node: Node, tmp_path: Path) -> None:
-    with Pool.connect(node.address) as pool:
+    with SyncPool.connect(node.address) as pool:
         quick = pool.submit({"executable": "/bin/echo", "arguments": ["two words"], "output": "out"}, iwd=tmp_path)
         slow = pool.submit({"executable": "/bin/sleep", "arguments": "600"}, iwd=tmp_path)
         (first,) = pool.wait([quick, slow], count=1, timeout=PATIENCE)
@@ -112,5 +112,5 @@ def test_it_takes_nothing_after_its_end(node: Node, tmp_path: Path) -> None:
     assert future.cancelled()
     with pytest.raises(RuntimeError, match="after shutdown"):
         made.submit(slowly, 0.0)
-    with Pool.connect(node.address) as pool:
+    with SyncPool.connect(node.address) as pool:
         assert not [ad for ad in pool.jobs() if "run_call" in str(ad.get("Arguments")) and ad["JobStatus"] == 1]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.wire import Connection, Dispatcher, RemoteError
-from pool.wire.dispatch import Entry
+from pool.wire.dispatch import RegisteredMethod
 from pool.wire.errors import NotPermitted
 from pool.wire.identity import ANONYMOUS
 from tests.hostile.drawing import Drawing
@@ -84,14 +84,14 @@ class Attack:
             await link.close()
         self.wrong += self.target.broken()
 
-    def _strangers_may_not(self, dispatcher: Dispatcher, name: str, entry: Entry) -> None:
+    def _strangers_may_not(self, dispatcher: Dispatcher, name: str, entry: RegisteredMethod) -> None:
         if entry.declared.right is None:
             return
         with contextlib.suppress(NotPermitted):
             dispatcher.find(name, ANONYMOUS, {}, streaming=entry.declared.streaming)
             self.wrong.append(f"a stranger may call {name}")
 
-    async def _one_method(self, caller: str, node: str, name: str, entry: Entry, calls: int) -> None:
+    async def _one_method(self, caller: str, node: str, name: str, entry: RegisteredMethod, calls: int) -> None:
         before, left = self.target.state(), iter(range(calls))
 
         async def some() -> None:
@@ -108,7 +108,7 @@ class Attack:
                 change = f"{before.get(what)!r:.300} became {after.get(what)!r:.300}"
                 self.wrong.append(f"{caller} with {name} at {node} changed {what}: {change}")
 
-    async def _call(self, caller: str, node: str, name: str, entry: Entry) -> None:
+    async def _call(self, caller: str, node: str, name: str, entry: RegisteredMethod) -> None:
         params = replaced(self.drawing.params(name, entry.declared.takes), await self.target.ready(caller))
         given: list[Any] = []
         self.made += 1

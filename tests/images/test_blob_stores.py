@@ -17,14 +17,14 @@ import pytest
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, NoRoom
-from pool.images.blob_stores import Bounded, Folder, Objects, Place
+from pool.images.blob_stores import BlobStore, Bounded, Folder, Objects
 from pool.images.chunks import compress, digest_of
 from pool.images.packs import Packs, place_at
 from tests.conftest import REPOSITORY
 from tests.images.s3 import served
 from tests.images.test_store import contents, image
 
-Made = Callable[[], Place]
+Made = Callable[[], BlobStore]
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pool.images import (
-    Ahead,
     Assembly,
+    EarlyTransfer,
     ImageDamaged,
     ImageError,
     ImageStore,
@@ -277,7 +277,7 @@ async def test_chunks_of_another_image_are_not_given(tmp_path: Path) -> None:
 async def sent_ahead(store: ImageStore, source: Path, target: ImageStore) -> tuple[int, Manifest, Pipe]:
     """Put a directory down and send it at the same time."""
     near, far = pipes()
-    ahead = Ahead(store, near)
+    ahead = EarlyTransfer(store, near)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         receiving = group.create_task(receive_image(target, "1.0", far, renumber=True))
         with store.begin("1.0") as draft:
@@ -311,7 +311,7 @@ async def test_what_was_sent_ahead_of_nothing_stays_nowhere(tmp_path: Path) -> N
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     near, far = pipes()
     kept = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
-    ahead = Ahead(here, near)
+    ahead = EarlyTransfer(here, near)
     receiving = asyncio.ensure_future(receive_image(there, "1.0", far))
     for digest in [*kept.digests()] * 20:
         ahead.have(digest)

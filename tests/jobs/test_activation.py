@@ -8,14 +8,14 @@ import msgpack
 import pytest
 
 from pool.classad import ClassAd
-from pool.jobs.activation import AS_NOBODY, FIELDS, NOTHING, Activation, CannotStart, Mode, activation, mode_for
-from pool.jobs.pipes.model import Joint, Process, attributes_of
+from pool.jobs.activation import AS_NOBODY, FIELDS, NOTHING, Activation, CannotStart, FileMode, activation, mode_for
+from pool.jobs.pipes.model import Joint, PipelineProcess, attributes_of
 
 FIRST = Activation(
     job=(3, 0),
     run=1,
     owner="ann",
-    mode=Mode.TRANSFER,
+    mode=FileMode.TRANSFER,
     executable="/bin/true",
     digest="d" * 64,
     argv=("true", "x"),
@@ -37,7 +37,7 @@ def travelled(start: Activation, since: Activation | None) -> tuple[Activation, 
         ({"job": (3, 1)}, {"job"}),
         ({"job": (3, 1), "run": 4}, {"job", "run"}),
         ({"job": (4, 0), "argv": ("true", "y"), "outputs": None}, {"job", "argv", "outputs"}),
-        ({"env": {}, "mode": Mode.SHARED}, {"env", "mode"}),
+        ({"env": {}, "mode": FileMode.SHARED}, {"env", "mode"}),
         ({}, set()),
     ],
 )
@@ -52,8 +52,8 @@ def test_the_same_for_another_job_of_the_cluster() -> None:
 
 
 SEVERAL = (
-    Process("foo", "/bin/foo", ("a b",), "/home/a", stdin="in", codes_ok=(0, 1), environment="A=1"),
-    Process("bar", "/bin/bar", iwd="/home/b", stdout="out"),
+    PipelineProcess("foo", "/bin/foo", ("a b",), "/home/a", stdin="in", codes_ok=(0, 1), environment="A=1"),
+    PipelineProcess("bar", "/bin/bar", iwd="/home/b", stdout="out"),
 )
 PIPES = (Joint("foo", "bar"), Joint("foo", "bar", "fort.1", "fort.2"))
 
@@ -78,14 +78,18 @@ def test_a_job_of_several_processes_travels_whole() -> None:
 
 @pytest.mark.parametrize(
     ("job", "mode"),
-    [({}, Mode.TRANSFER), ({"ShouldTransferFiles": "YES"}, Mode.TRANSFER), ({"RemoteIO": True}, Mode.REMOTE)],
+    [
+        ({}, FileMode.TRANSFER),
+        ({"ShouldTransferFiles": "YES"}, FileMode.TRANSFER),
+        ({"RemoteIO": True}, FileMode.REMOTE),
+    ],
 )
-def test_files_are_not_shared_with_nobody(job: dict[str, object], mode: Mode) -> None:
+def test_files_are_not_shared_with_nobody(job: dict[str, object], mode: FileMode) -> None:
     """Whatever file system the machine shares; its ad goes on to name it, for the job's requirements (F5)."""
     shared = {"FileSystemDomain": "here", "HasRemoteIO": True, "Machine": "near"}
     mine = ClassAd.from_wire({"FileSystemDomain": "here", **job})
     if job.get("ShouldTransferFiles") is None:
-        assert mode_for(mine, ClassAd.from_wire(shared)) is Mode.SHARED
+        assert mode_for(mine, ClassAd.from_wire(shared)) is FileMode.SHARED
     assert mode_for(mine, ClassAd.from_wire({**shared, AS_NOBODY: True})) is mode
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.jobs import activation, activation_fields
-from pool.jobs.activation import Activation, CannotStart, Mode
+from pool.jobs.activation import Activation, CannotStart, FileMode
 from pool.jobs.activation_fields import WrongStart
-from pool.jobs.pipes.model import Joint, Process, attributes_of
+from pool.jobs.pipes.model import Joint, PipelineProcess, attributes_of
 
 START = Activation(
     job=(1, 0),
     run=1,
     owner="alice",
-    mode=Mode.TRANSFER,
+    mode=FileMode.TRANSFER,
     executable="/home/alice/sort",
     digest="0" * 64,
     argv=("sort", ""),
@@ -26,7 +26,7 @@ START = Activation(
     outputs=("out",),
     remaps={"out": "/tmp/out"},
     checkpoint_from=("tcp://m:1", "ticket"),
-    processes=(Process("a", "bin/a", codes_ok=(0, 1)), Process("b", "/bin/b", inputs=("x",))),
+    processes=(PipelineProcess("a", "bin/a", codes_ok=(0, 1)), PipelineProcess("b", "/bin/b", inputs=("x",))),
     pipes=(Joint("a", "b", "", "/dev/fd/5"),),
     crossings=((0, 1, 2),),
 )
@@ -34,7 +34,7 @@ START = Activation(
 
 def test_every_field_has_its_row() -> None:
     assert set(activation_fields.FIELDS) == {field.name for field in fields(Activation)}
-    assert set(activation_fields.PROCESS) == {field.name for field in fields(Process)}
+    assert set(activation_fields.PROCESS) == {field.name for field in fields(PipelineProcess)}
     assert set(activation_fields.PIPE) == {field.name for field in fields(Joint)}
 
 
@@ -110,7 +110,7 @@ def test_a_job_that_no_machine_would_take_is_held() -> None:
     slot = ClassAd({})
     ad = ClassAd({"Cmd": "/bin/true", "Iwd": "/home/alice", "ClusterId": 1, "ProcId": 0, "ShouldTransferFiles": "YES"})
     assert activation.activation(ad, slot, 1, None).executable == "/bin/true"
-    several = attributes_of([Process("../../x", "/bin/a", iwd="/home/alice")], [])
+    several = attributes_of([PipelineProcess("../../x", "/bin/a", iwd="/home/alice")], [])
     with pytest.raises(CannotStart, match=r"name is '\.\./\.\./x'"):
         activation.activation(ClassAd.from_wire({**ad.to_wire(), **several}), slot, 1, None)
 

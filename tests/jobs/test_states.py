@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.jobs.states import TABLE, Action, Happening, JobStateError, JobStatus, Move, draw, move
+from pool.jobs.states import TABLE, Happening, JobStateError, JobStatus, JobTransition, QueueAction, draw, move
 
 S, H = JobStatus, Happening
 
@@ -16,26 +16,32 @@ def test_a_job_that_runs_to_its_end() -> None:
         state, action = move(state, happening)
         actions.append(action)
     assert state is S.COMPLETED
-    assert actions == [Action.WRITE_RUN, Action.NONE, Action.NONE, Action.NONE, Action.ENTER_HISTORY]
+    assert actions == [
+        QueueAction.WRITE_RUN,
+        QueueAction.NONE,
+        QueueAction.NONE,
+        QueueAction.NONE,
+        QueueAction.ENTER_HISTORY,
+    ]
 
 
 @pytest.mark.parametrize("state", [S.RUNNING, S.SUSPENDED, S.TRANSFERRING_OUTPUT])
 @pytest.mark.parametrize("happening", [H.EVICT, H.LOST, H.REQUEUE])
 def test_a_lost_machine_puts_the_job_back(state: JobStatus, happening: Happening) -> None:
-    assert move(state, happening) == Move(S.IDLE, Action.END_RUN)
+    assert move(state, happening) == JobTransition(S.IDLE, QueueAction.END_RUN)
 
 
 def test_the_start_is_written_first_and_nothing_else_leads_to_a_machine() -> None:
     into = {(s, h) for (s, h), m in TABLE.items() if m.next.has_machine and not s.has_machine}
     assert into == {(S.IDLE, H.START)}
-    assert TABLE[S.IDLE, H.START].action is Action.WRITE_RUN
+    assert TABLE[S.IDLE, H.START].action is QueueAction.WRITE_RUN
 
 
 def test_every_end_of_a_run_is_accounted() -> None:
     for (state, _), found in TABLE.items():
         if state.has_machine and not found.next.has_machine:
-            assert found.action in (Action.END_RUN, Action.ENTER_HISTORY)
-        assert (found.action is Action.ENTER_HISTORY) == found.next.final
+            assert found.action in (QueueAction.END_RUN, QueueAction.ENTER_HISTORY)
+        assert (found.action is QueueAction.ENTER_HISTORY) == found.next.final
 
 
 def test_final_states_stay() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pool.machine.activity import AGAIN, FOREVER, GRAIN, Activity, InputEvents, KeyInterrupts, Terminals, Touches
+from pool.machine.activity import AGAIN, FOREVER, GRAIN, InputEvents, KeyInterrupts, Terminals, Touches, UserActivity
 
 WALL = 1_700_000_000.0
 
@@ -211,7 +211,7 @@ def test_devices_come_and_go(inputs: tuple[Path, Path]) -> None:
 def test_all_signs_together(tmp_path: Path) -> None:
     touch(tmp_path / "dev/tty1", WALL - 5000)
     interrupt(tmp_path / "sys/kernel/irq", 1, "i8042", "5")
-    activity = Activity(tmp_path)
+    activity = UserActivity(tmp_path)
     assert activity.look(WALL - 1000, -1000.0)[1] == 0  # what was before the first look is not known
     touch(tmp_path / "dev/pts/0", WALL - 60)
     assert activity.look(WALL, 0.0) == (60, 1000)
@@ -234,7 +234,7 @@ def test_a_look_costs_the_same_however_much_is_typed(tmp_path: Path, monkeypatch
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", counted)
-    activity = Activity(tmp_path)
+    activity = UserActivity(tmp_path)
     for second in range(3):
         for press in range(100):
             touch(tmp_path / "dev" / "pts" / "7", WALL + second + press / 100)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.machine import dbus
-from pool.machine.dbus import CALL, RETURN, SIGNATURE, Malformed, Message, call, decode, encode
+from pool.machine.dbus import CALL, RETURN, SIGNATURE, MalformedMessage, Message, call, decode, encode
 
 #: The call that libdbus sends first on every connection, with serial 1.
 HELLO = bytes.fromhex(
@@ -78,23 +78,23 @@ def test_signatures(signature: str, parts: list[str]) -> None:
 
 @pytest.mark.parametrize("signature", ["a", "(", "(s", "z", "{s", "a" * 100, "(" * 100, ")"])
 def test_signatures_that_are_none(signature: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         list(dbus.types(signature))
 
 
 def test_a_message_that_is_cut_off_or_too_long_is_refused() -> None:
     for size in range(len(HELLO)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedMessage):
             decode(HELLO[:size])
-    with pytest.raises(Malformed, match="too long"):
+    with pytest.raises(MalformedMessage, match="too long"):
         dbus.length(b"l\x01\x00\x01" + b"\xff" * 12)
-    with pytest.raises(Malformed, match="not a message"):
+    with pytest.raises(MalformedMessage, match="not a message"):
         dbus.length(b"GET / HTTP/1.1\r\n")
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         decode(data)
 
 
@@ -105,7 +105,7 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(position: int, value: 
     data[position % len(data)] = value
     try:
         decode(bytes(data))
-    except Malformed:
+    except MalformedMessage:
         pass
 
 
@@ -114,5 +114,5 @@ def test_an_array_of_nothings_has_an_end() -> None:
     data = bytearray(encode(Message(CALL, 7, {SIGNATURE: "a(y)"}, ([(1,)],))))
     place = bytes(data).index(b"\x04a(y)\0")
     data[place : place + 6] = b"\x03a()\0\0"
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         decode(bytes(data))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pool.machine.job_processes import job_pids, look_at, moved, read_part
-from pool.policy.inspection import Part, with_waits
+from pool.policy.inspection import InspectedPart, with_waits
 
 PATIENCE = 60.0
 
@@ -33,7 +33,7 @@ def keeper() -> Iterator[Callable[[str, Path], int]]:
         process.wait()
 
 
-async def until(pid: int, condition: Callable[[Part], bool]) -> Part:
+async def until(pid: int, condition: Callable[[InspectedPart], bool]) -> InspectedPart:
     """The first look of which this holds."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while not condition(part := with_waits(read_part(pid))):
@@ -42,7 +42,7 @@ async def until(pid: int, condition: Callable[[Part], bool]) -> Part:
     return part
 
 
-def said(part: Part) -> dict[str, str]:
+def said(part: InspectedPart) -> dict[str, str]:
     return {process.threads[0].name: process.threads[0].waits for process in part.processes}
 
 

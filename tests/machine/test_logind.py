@@ -222,14 +222,14 @@ async def test_a_real_bus_without_logind(tmp_path: Path) -> None:
     (tmp_path / "bus.conf").write_text(CONFIGURATION.format(tmp_path / "real"))
     options = (f"--config-file={tmp_path}/bus.conf", "--nofork", "--print-address")
     process = await asyncio.create_subprocess_exec(daemon, *options, stdout=PIPE, stderr=DEVNULL)
-    link = logind._Link()
+    link = logind._BusLink()
     try:
         assert process.stdout is not None
         assert b"unix:path" in await process.stdout.readline()
         await link.open(f"{tmp_path}/real")
         listed = await link.ask("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ListNames")
         assert "org.freedesktop.DBus" in listed[0]
-        with pytest.raises(logind.Refused, match="ServiceUnknown"):
+        with pytest.raises(logind.BusError, match="ServiceUnknown"):
             await logind._sessions(link)
     finally:
         await link.close()

@@ -17,7 +17,7 @@ from pool.classad import ClassAd
 from pool.machine import LinuxSensors, Sensors
 from pool.machine.load import READS
 from pool.machine.sensors import memory_left
-from pool.policy.owner import Policy
+from pool.policy.owner import OwnerPolicy
 
 PAPERS = {"Memory", "Disk", "KeyboardIdle", "Cpus", "LoadAvg", "VirtualMemory", "Subnet"}  # EV 3.2
 TODAYS = {
@@ -87,7 +87,7 @@ async def test_the_facts_of_this_machine(sensors: LinuxSensors) -> None:
 
 
 async def test_every_fact_that_the_shipped_policy_asks_for_is_there(sensors: LinuxSensors) -> None:
-    policy = Policy.of("desktop", {})
+    policy = OwnerPolicy.of("desktop", {})
     slot = ClassAd({**sensors.read(time.time()), "Activity": "Busy", "EnteredCurrentActivity": 5})
     assert policy.faults(slot, None, time.time()) == []
 

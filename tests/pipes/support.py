@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation import Activation, FileMode
 from pool.pipes.bulk import SwitchingSender, open_bulk_stream
 from pool.pipes.positions import ReceiverPosition, SenderPosition
 from pool.pipes.receiver import Receiver
 from pool.pipes.sender import Sender
-from pool.roles.startd.running.streams import Streams
+from pool.roles.startd.running.streams import ExpectedStreams
 from pool.testing.network import MemoryNetwork
 from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
 from pool.wire.bulk_stream import BulkSender
 
-START = Activation((1, 0), 1, "alice", Mode.SHARED, "/bin/x", None, ("x",), {}, "/", gang="secret", parts=2)
+START = Activation((1, 0), 1, "alice", FileMode.SHARED, "/bin/x", None, ("x",), {}, "/", gang="secret", parts=2)
 
 DATA = random.Random(3).randbytes(3_000_017)
 
@@ -33,7 +33,7 @@ class Side(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.streams = Streams()
+        self.streams = ExpectedStreams()
 
     @streaming(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int})
     async def join(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -86,7 +86,7 @@ class Crossing:
 
     async def lost(self) -> None:
         """The reader's machine knows nothing of it any more."""
-        self.side.streams = Streams()
+        self.side.streams = ExpectedStreams()
 
 
 @asynccontextmanager

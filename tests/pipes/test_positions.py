@@ -16,7 +16,7 @@ import pytest
 
 from pool.images import ImageDamaged
 from pool.jobs.activation import Activation
-from pool.jobs.pipes.model import Joint, Process
+from pool.jobs.pipes.model import Joint, PipelineProcess
 from pool.pipes import receiver, remote_pipes, sender
 from pool.pipes.positions import FLOWS, PipePositions, ReceiverPosition, SenderPosition
 from pool.pipes.protocol import StreamLost
@@ -194,7 +194,7 @@ async def test_the_pipes_are_the_jobs_users() -> None:
     """So that a process may open its own anew, by /dev/stdin, and a keeper that puts it back."""
     owner = (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
     joint = Joint("w", "r", "", "")
-    start = replace(START, processes=(Process("r", "/bin/cat"),), pipes=(joint,), crossings=((0, 0, 1),))
+    start = replace(START, processes=(PipelineProcess("r", "/bin/cat"),), pipes=(joint,), crossings=((0, 0, 1),))
     made = RemotePipes(start, Alone(), lambda why: None)
     assert await made.meet(owner) == [None, None]
     status = os.fstat(made.ends[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 from pool.client.why import Explanation
 from pool.config import Settings
-from pool.policy.slots import Condition
+from pool.policy.slots import SlotCondition
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -62,7 +62,7 @@ def slot(pool: SimPool, node: str) -> Any:
     return next((slots[name] for name in sorted(slots) if "_" in name), slots["slot1"])
 
 
-async def became(pool: SimPool, node: str, condition: Condition, within: float = 86400.0) -> float:
+async def became(pool: SimPool, node: str, condition: SlotCondition, within: float = 86400.0) -> float:
     """Seconds until a machine's slot came into a condition."""
     loop = asyncio.get_running_loop()
     before = loop.time()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pool.policy.bandwidth import FairShare
+from pool.policy.bandwidth import FairBandwidth
 
 
-def sent(share: FairShare, wishes: dict[str, list[int]], seconds: float) -> Counter[str]:
+def sent(share: FairBandwidth, wishes: dict[str, list[int]], seconds: float) -> Counter[str]:
     """What each has sent after so long, each asking for its next piece when it got the one before."""
     now, done = 0.0, Counter[str]()
     who = {}
@@ -29,17 +29,17 @@ def sent(share: FairShare, wishes: dict[str, list[int]], seconds: float) -> Coun
 
 
 def test_the_bound_is_kept() -> None:
-    done = sent(FairShare(1000.0), {"a": [100] * 1000}, 10.0)
+    done = sent(FairBandwidth(1000.0), {"a": [100] * 1000}, 10.0)
     assert 9_900 <= done["a"] <= 10_200
 
 
 def test_large_and_small_pieces_share_evenly() -> None:
-    done = sent(FairShare(1000.0), {"a": [250] * 1000, "b": [10] * 100_000, "c": [100] * 1000}, 30.0)
+    done = sent(FairBandwidth(1000.0), {"a": [250] * 1000, "b": [10] * 100_000, "c": [100] * 1000}, 30.0)
     assert max(done.values()) - min(done.values()) <= 500
 
 
 def test_who_sends_little_hardly_waits() -> None:
-    share = FairShare(1000.0, burst=0.0)
+    share = FairBandwidth(1000.0, burst=0.0)
     for _ in range(50):
         share.ask("greedy", 100, 0.0)
     assert share.give(0.0)[0] == [1]
@@ -48,7 +48,7 @@ def test_who_sends_little_hardly_waits() -> None:
 
 
 def test_nobody_saves_up() -> None:
-    share = FairShare(1000.0)
+    share = FairBandwidth(1000.0)
     share.ask("a", 1000, 0.0)
     share.give(0.0)
     first, second = share.ask("idle until now", 500, 100.0), share.ask("a", 500, 100.0)
@@ -64,13 +64,13 @@ def test_nobody_saves_up() -> None:
 
 
 def test_without_a_bound_nobody_waits() -> None:
-    share = FairShare(0.0)
+    share = FairBandwidth(0.0)
     numbers = [share.ask(who, 10**9, 0.0) for who in "abc"]
     assert share.give(0.0) == (numbers, None)
 
 
 def test_who_gives_up_takes_nothing_from_others() -> None:
-    share = FairShare(10.0, burst=0.0)
+    share = FairBandwidth(10.0, burst=0.0)
     share.ask("a", 10, 0.0)
     gone = share.ask("b", 1000, 0.0)
     last = share.ask("c", 10, 0.0)

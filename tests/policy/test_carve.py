@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pool.classad import ClassAd
 from pool.policy.carve import (
+    CarveRefusal,
     LayoutError,
-    Refusal,
     carve,
     demand,
     devices,
@@ -48,7 +48,7 @@ def test_requests_may_be_expressions_over_the_slot() -> None:
 @pytest.mark.parametrize("request_", ['"many"', "-1", "true", 'real("INF")'])
 def test_a_request_that_is_no_amount_is_refused(request_: str) -> None:
     refused = demand(SLOT, job(RequestMemory=request_))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, CarveRefusal)
     assert refused.text == "RequestMemory is not an amount"
     assert carve(MACHINE, refused) is refused
 
@@ -75,9 +75,9 @@ def test_carving_gives_and_leaves() -> None:
 
 def test_a_refusal_names_the_first_thing_that_does_not_suffice() -> None:
     refused = carve(MACHINE, {"Cpus": 2, "Memory": 20000, "GPUs": 9})
-    assert refused == Refusal("Memory", 20000, 16000)
+    assert refused == CarveRefusal("Memory", 20000, 16000)
     assert refused.text == "request for 20000 Memory, only 16000 free"
-    assert carve({"Cpus": 1}, {"License": 1}) == Refusal("License", 1, 0)
+    assert carve({"Cpus": 1}, {"License": 1}) == CarveRefusal("License", 1, 0)
 
 
 def test_a_dynamic_slot_shows_no_resource_that_neither_side_knows() -> None:
@@ -96,7 +96,7 @@ def test_nothing_is_given_twice_and_nothing_is_lost(whole: dict[str, int], wishe
     made = []
     for wish in wishes:
         carved = carve(free, dict(wish))
-        if isinstance(carved, Refusal):
+        if isinstance(carved, CarveRefusal):
             assert wish[carved.resource] > free[carved.resource] == carved.free
             continue
         made.append(carved[0])
@@ -111,8 +111,8 @@ def test_nothing_is_given_twice_and_nothing_is_lost(whole: dict[str, int], wishe
 def test_fits_agrees_with_carve(free: dict[str, int], wish: dict[str, int]) -> None:
     ad = ClassAd(free)
     carved = carve(free, dict(wish))
-    assert fits(ad, wish) == (not isinstance(carved, Refusal))
-    if not isinstance(carved, Refusal):
+    assert fits(ad, wish) == (not isinstance(carved, CarveRefusal))
+    if not isinstance(carved, CarveRefusal):
         less = lessen(ad, wish)
         assert {name: less.value(name) for name in free} == carved[1]
 
@@ -172,7 +172,7 @@ def test_what_is_no_layout_is_refused(setting: str, said: str) -> None:
 
 
 def test_a_refusal_of_no_amount_has_no_number() -> None:
-    assert math.isnan(Refusal("Cpus", math.nan, 0).wanted)
+    assert math.isnan(CarveRefusal("Cpus", math.nan, 0).wanted)
 
 
 def test_each_slot_has_gpus_of_its_own() -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd
-from pool.policy.checkpoints import Attempt, Rhythm, Wish, before_leaving, go_on_from, rhythm_of, shunned, wish_of
+from pool.policy.checkpoints import (
+    Attempt,
+    CheckpointWish,
+    Rhythm,
+    before_leaving,
+    go_on_from,
+    rhythm_of,
+    shunned,
+    wish_of,
+)
 
 
 def test_the_papers_rhythm() -> None:
@@ -40,16 +49,16 @@ def test_what_came_to_nothing_is_tried_again_soon_and_never_later_than_the_next(
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("", Wish.AUTO),
-        ('JobCheckpoint = "off"', Wish.OFF),
-        ('JobCheckpoint = "Required"', Wish.REQUIRED),
-        ('JobCheckpoint = "nonsense"', Wish.AUTO),
-        ("JobCheckpoint = 7", Wish.AUTO),
-        ("SuccessCheckpointExitCode = 85", Wish.SELF),
-        ('SuccessCheckpointExitCode = 85\nJobCheckpoint = "auto"', Wish.AUTO),
+        ("", CheckpointWish.AUTO),
+        ('JobCheckpoint = "off"', CheckpointWish.OFF),
+        ('JobCheckpoint = "Required"', CheckpointWish.REQUIRED),
+        ('JobCheckpoint = "nonsense"', CheckpointWish.AUTO),
+        ("JobCheckpoint = 7", CheckpointWish.AUTO),
+        ("SuccessCheckpointExitCode = 85", CheckpointWish.SELF),
+        ('SuccessCheckpointExitCode = 85\nJobCheckpoint = "auto"', CheckpointWish.AUTO),
     ],
 )
-def test_what_a_job_wants(text: str, wish: Wish) -> None:
+def test_what_a_job_wants(text: str, wish: CheckpointWish) -> None:
     assert wish_of(ClassAd.from_long(text)) is wish
 
 
@@ -72,16 +81,16 @@ def test_a_jobs_own_rhythm(text: str, rhythm: Rhythm) -> None:
 @pytest.mark.parametrize(
     ("wish", "allowed", "resumable", "ran", "made"),
     [
-        (Wish.AUTO, True, True, 60, True),
-        (Wish.REQUIRED, True, True, 60, True),
-        (Wish.AUTO, True, True, 5, False),
-        (Wish.AUTO, False, True, 60, False),
-        (Wish.AUTO, True, False, 60, False),
-        (Wish.OFF, True, True, 60, False),
-        (Wish.SELF, True, True, 60, False),
+        (CheckpointWish.AUTO, True, True, 60, True),
+        (CheckpointWish.REQUIRED, True, True, 60, True),
+        (CheckpointWish.AUTO, True, True, 5, False),
+        (CheckpointWish.AUTO, False, True, 60, False),
+        (CheckpointWish.AUTO, True, False, 60, False),
+        (CheckpointWish.OFF, True, True, 60, False),
+        (CheckpointWish.SELF, True, True, 60, False),
     ],
 )
-def test_the_last_one(wish: Wish, allowed: bool, resumable: bool, ran: float, made: bool) -> None:
+def test_the_last_one(wish: CheckpointWish, allowed: bool, resumable: bool, ran: float, made: bool) -> None:
     assert before_leaving(wish, allowed, resumable, ran, 10) is made
 
 

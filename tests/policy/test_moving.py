@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd, requirements_accept
-from pool.policy.moving import Terms, after_move, may_move, request
+from pool.policy.moving import MovingTerms, after_move, may_move, request
 
 NOW = 10**9
-TERMS = Terms(gain=10, pause=3600, most=2)
+TERMS = MovingTerms(gain=10, pause=3600, most=2)
 JOB = {"Rank": ["TARGET.Speed"], "JobCurrentStartDate": NOW - 3600, "Requirements": ["TARGET.Speed > 50"]}
 
 

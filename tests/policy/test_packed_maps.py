@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pool.policy.packed import Alike, joined, pack, unpack
-from pool.policy.queue import HELD, Cluster, Job
+from pool.policy.packed import RepeatPacker, joined, pack, unpack
+from pool.policy.queue import HELD, QueuedCluster, QueuedJob
 
 
 @pytest.mark.parametrize("first", [0, 1, 15, 16, 300, 70_000])
@@ -20,17 +20,17 @@ def test_joined_maps_are_the_maps_together(first: int, second: int) -> None:
 
 
 def test_a_jobs_whole_ad_is_packed_as_it_is() -> None:
-    cluster = Cluster(
+    cluster = QueuedCluster(
         3, "ann", {"Owner": "ann", "JobStatus": 1, "Cmd": "/bin/true", "Iwd": "/", "EnteredCurrentStatus": 1}
     )
-    job = Job(
+    job = QueuedJob(
         cluster, 7, HELD, {"Arguments": "x"}, {"HoldReason": "why", "EnteredCurrentStatus": 5, "_run": {"run": 1}}
     )
     assert unpack(cluster.packed_with(job.own())) == job.wire()
 
 
 def test_what_is_equal_is_packed_once_and_what_only_seems_so_is_not() -> None:
-    alike = Alike()
+    alike = RepeatPacker()
     first = alike.pack({"a": 1, "b": "x"})
     assert alike.pack({"a": 1, "b": "x"}) is first
     for value in (

@@ -2,32 +2,32 @@
 
 from pool.classad import parse_expr
 from pool.policy.packed import unpack
-from pool.policy.queue import HELD, IDLE, RUNNING, Cluster, Job, Queue
+from pool.policy.queue import HELD, IDLE, RUNNING, JobQueue, QueuedCluster, QueuedJob
 
 PRIO = parse_expr("(UserPrio * 10) + Expanded - (QDate / 1000000000.0)", syntax="old")
 
 
-def queue() -> Queue:
-    return Queue(PRIO)
+def queue() -> JobQueue:
+    return JobQueue(PRIO)
 
 
 def add(
-    to: Queue,
+    to: JobQueue,
     number: int,
     count: int = 1,
     owner: str = "alice",
     deltas: list[dict[str, object] | None] | None = None,
     **ad: object,
-) -> Cluster:
+) -> QueuedCluster:
     wire = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 100, "QDate": number, **ad}
-    cluster = Cluster(number, owner, wire)
+    cluster = QueuedCluster(number, owner, wire)
     to.add_cluster(cluster)
     for proc in range(count):
-        to.add(Job(cluster, proc, IDLE, deltas[proc] if deltas else None, None))
+        to.add(QueuedJob(cluster, proc, IDLE, deltas[proc] if deltas else None, None))
     return cluster
 
 
-def order(of: Queue, owner: str = "alice") -> list[tuple[int, int]]:
+def order(of: JobQueue, owner: str = "alice") -> list[tuple[int, int]]:
     found = []
     while groups := of.groups(owner):
         job = of.first(groups[0])
@@ -177,7 +177,7 @@ def test_what_matters_is_followed_through_the_jobs_own_expressions() -> None:
 
 
 def test_the_order_may_come_from_an_expression_of_the_job() -> None:
-    jobs = Queue(parse_expr("UserPrio + Wish", syntax="old"))
+    jobs = JobQueue(parse_expr("UserPrio + Wish", syntax="old"))
     add(jobs, 1)
     add(jobs, 2, Wish=["Size * 2"], Size=7)
     add(jobs, 3, Wish=20)
@@ -189,7 +189,7 @@ def test_what_was_kept_of_a_job_comes_back() -> None:
     job = cluster.jobs[0]
     job.update({"_run": {"claim": "secret"}, "RemoteHost": "slot1", "Gone": 1})
     job.update({"Gone": None})
-    again = Job(cluster, 0, RUNNING, None, unpack(job.kept()))
+    again = QueuedJob(cluster, 0, RUNNING, None, unpack(job.kept()))
     assert (again.state, again.notes) == ({"RemoteHost": "slot1"}, {"_run": {"claim": "secret"}})
     job.update({"_run": None, "RemoteHost": None})
     assert job.kept() == b""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pool.policy.registry import NameTaken, Registry, Update, difference
+from pool.policy.registry import AdNameTaken, Registry, Update, difference
 
 
 def whole(sequence: int = 1, *, incarnation: str = "a", lifetime: float = 60.0, **ad: object) -> Update:
@@ -44,7 +44,7 @@ def test_ads_expire_unless_renewed() -> None:
 def test_a_name_cannot_be_taken_over_while_it_is_alive() -> None:
     registry = Registry()
     registry.update(whole(), "m", 0.0)
-    with pytest.raises(NameTaken, match="node m advertises"):
+    with pytest.raises(AdNameTaken, match="node m advertises"):
         registry.update(whole(), "stranger", 1.0)
     assert not registry.invalidate("Machine", "slot1@m", "stranger")
     registry.expire(61.0)

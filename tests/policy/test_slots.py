@@ -22,9 +22,9 @@ from pool.policy.slots import (
     TABLE,
     UNCLAIMED,
     VACATING,
-    Action,
     Activity,
-    Condition,
+    SlotAction,
+    SlotCondition,
     SlotEvent,
     SlotState,
     SlotStateError,
@@ -58,7 +58,7 @@ WITH_A_JOB = slots.OCCUPIED
         (OWNER, SlotEvent.DRAIN, DRAINED),
     ],
 )
-def test_the_papers_moves(before: Condition, event: SlotEvent, after: Condition) -> None:
+def test_the_papers_moves(before: SlotCondition, event: SlotEvent, after: SlotCondition) -> None:
     assert next_condition(before, event) == after
 
 
@@ -79,7 +79,7 @@ def test_a_refusal_says_what_is_possible() -> None:
 def test_only_known_conditions_occur() -> None:
     assert {before for before, _ in TABLE} | {found.after for found in TABLE.values()} == set(CONDITIONS)
     # Matched Busy and the like cannot be said.
-    assert (Condition(SlotState.MATCHED, Activity.BUSY), SlotEvent.LAPSE) not in TABLE
+    assert (SlotCondition(SlotState.MATCHED, Activity.BUSY), SlotEvent.LAPSE) not in TABLE
 
 
 def test_every_condition_can_be_reached_and_left() -> None:
@@ -94,8 +94,8 @@ def test_every_condition_can_be_reached_and_left() -> None:
 def test_a_job_comes_by_activation_and_goes_by_its_end() -> None:
     for (before, event), (after, action) in TABLE.items():
         if before not in WITH_A_JOB and after in WITH_A_JOB:
-            started = (CLAIMED_IDLE, SlotEvent.ACTIVATE, BUSY, Action.START_JOB)
-            found = (OWNER, SlotEvent.FIND, BUSY, Action.RESUME_JOB)
+            started = (CLAIMED_IDLE, SlotEvent.ACTIVATE, BUSY, SlotAction.START_JOB)
+            found = (OWNER, SlotEvent.FIND, BUSY, SlotAction.RESUME_JOB)
             assert (before, event, after, action) in (started, found)
         if before in WITH_A_JOB and after not in WITH_A_JOB:
             assert event is SlotEvent.JOB_ENDS
@@ -109,10 +109,10 @@ def test_preempting_never_turns_back() -> None:
 
 def test_what_is_done_fits_the_move() -> None:
     for (before, event), (after, action) in TABLE.items():
-        assert (action is Action.KILL_JOB) == (after == KILLING and before != KILLING)
-        assert (action is Action.ASK_JOB) == (after == VACATING)
-        assert (action is Action.OFFER) == (after == UNCLAIMED)
-        if action is Action.END_CLAIM:
+        assert (action is SlotAction.KILL_JOB) == (after == KILLING and before != KILLING)
+        assert (action is SlotAction.ASK_JOB) == (after == VACATING)
+        assert (action is SlotAction.OFFER) == (after == UNCLAIMED)
+        if action is SlotAction.END_CLAIM:
             assert before.state in (SlotState.CLAIMED, SlotState.PREEMPTING)
         if event is SlotEvent.RELEASE and before in WITH_A_JOB:
             assert after == KILLING
@@ -129,8 +129,8 @@ def test_any_story_keeps_jobs_and_claims_apart(events: list[SlotEvent]) -> None:
             continue
         claim = claim or event in (SlotEvent.CLAIM, SlotEvent.FIND)
         job = job or event is SlotEvent.FIND
-        job = (job or action is Action.START_JOB) and event is not SlotEvent.JOB_ENDS
-        if action is Action.END_CLAIM or now == UNCLAIMED:
+        job = (job or action is SlotAction.START_JOB) and event is not SlotEvent.JOB_ENDS
+        if action is SlotAction.END_CLAIM or now == UNCLAIMED:
             claim = False
         assert job == (now in WITH_A_JOB)
         assert claim == (now.state in (SlotState.CLAIMED, SlotState.PREEMPTING))

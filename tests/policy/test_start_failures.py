@@ -11,7 +11,7 @@ from pool.policy.start_failures import (
     EVERYWHERE,
     MOST_FAILED_STARTS,
     PAUSES,
-    Failure,
+    StartFailure,
     after_failure,
     from_wire,
     next_change,
@@ -20,9 +20,9 @@ from pool.policy.start_failures import (
 )
 
 
-def failures(*names: str, at: float = 0.0, gap: float = 0.0) -> tuple[tuple[Failure, ...], bool]:
+def failures(*names: str, at: float = 0.0, gap: float = 0.0) -> tuple[tuple[StartFailure, ...], bool]:
     """What is remembered after failures on these machines, one each `gap` seconds, and whether the job is held."""
-    known: tuple[Failure, ...] = ()
+    known: tuple[StartFailure, ...] = ()
     for name in names:
         again = after_failure(known, name, at)
         known, at = again.failures, at + gap
@@ -38,7 +38,7 @@ def test_one_machine_that_fails_at_once_again_and_again_counts_once() -> None:
 
 
 def test_one_machine_holds_a_job_only_over_time_with_growing_pauses() -> None:
-    known: tuple[Failure, ...] = ()
+    known: tuple[StartFailure, ...] = ()
     pauses: list[float] = []
     now = 1000.0
     while not (again := after_failure(known, "m", now)).hold:
@@ -70,7 +70,7 @@ def test_inputs_that_did_not_come_keep_a_job_back_everywhere() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.floats(0, 2000)), max_size=60))
 def test_every_failure_pauses_and_none_is_counted_twice(story: list[tuple[str, float]]) -> None:
-    known: tuple[Failure, ...] = ()
+    known: tuple[StartFailure, ...] = ()
     now = 0.0
     for machine, pause in story:
         now += pause

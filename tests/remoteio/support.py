@@ -15,7 +15,7 @@ from typing import Any
 from pool.remoteio import frames
 from pool.remoteio.file_operations import FileOperations
 from pool.remoteio.frames import Op
-from pool.remoteio.journal import Journal
+from pool.remoteio.journal import ChangeJournal
 from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
 
@@ -36,7 +36,7 @@ class Desk:
     def open(self) -> None:
         self.directory = os.open(self._journal, os.O_RDONLY | os.O_DIRECTORY)
         self.work = FileOperations(Places([Tree(str(self.tree), self._readonly)]))
-        self.journal = self.work.journal = Journal(
+        self.journal = self.work.journal = ChangeJournal(
             self.directory, "1.0", self.work.places, self.limit, self.work.is_open
         )
 

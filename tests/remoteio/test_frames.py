@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.remoteio import frames
-from pool.remoteio.frames import ANSWERS, REQUESTS, Attr, Malformed, Op
+from pool.remoteio.frames import ANSWERS, REQUESTS, Attr, MalformedFrame, Op
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -45,7 +45,7 @@ def test_a_body_comes_back(case: tuple[str, list[Any]]) -> None:
 def test_any_bytes_are_a_body_or_refused(op: Op, body: bytes) -> None:
     try:
         found = frames.values_of(REQUESTS[op], body)
-    except Malformed:
+    except MalformedFrame:
         pass
     else:
         assert frames.fields(REQUESTS[op], found) == body
@@ -58,9 +58,9 @@ def test_a_frame_says_its_size() -> None:
 
 
 def test_a_size_that_cannot_be_is_refused() -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedFrame):
         frames.header(b"\xff" * 20)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedFrame):
         frames.header(bytes(20))
 
 

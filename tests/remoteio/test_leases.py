@@ -13,9 +13,9 @@ import pytest
 
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
-from pool.remoteio.leases import Leases, Watches
+from pool.remoteio.leases import DirectoryWatches, FileLeases
 from pool.remoteio.path_lookup import Places
-from pool.remoteio.session import Session
+from pool.remoteio.session import RemoteSession
 from pool.remoteio.trees import Tree
 from tests.remoteio.support import Desk, JobEnd, Refused
 
@@ -27,9 +27,9 @@ class Leasing:
 
     def __init__(self, desk: Desk, limit: int) -> None:
         self.desk = desk
-        self.watches = Watches(limit, mounts="/dev/null")  # others' mounts would end leases in between
-        self.session = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
-        desk.work.leases = Leases(self.watches, desk.work.places, self.session.tell)
+        self.watches = DirectoryWatches(limit, mounts="/dev/null")  # others' mounts would end leases in between
+        self.session = RemoteSession(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
+        desk.work.leases = FileLeases(self.watches, desk.work.places, self.session.tell)
         self.job = self.connect()
 
     def connect(self) -> JobEnd:
@@ -168,8 +168,8 @@ def test_no_more_is_watched_than_may_be(desk: Desk) -> None:
 
 
 def test_nothing_is_promised_where_the_kernel_does_not_tell_or_the_job_may_not_look(desk: Desk) -> None:
-    watches, places = Watches(100), Places([Tree("/proc")])
-    leases = Leases(watches, places, lambda _: None)
+    watches, places = DirectoryWatches(100), Places([Tree("/proc")])
+    leases = FileLeases(watches, places, lambda _: None)
     assert not leases.grant(1, b"/proc/self")
     leases.close()
     watches.close()

@@ -14,7 +14,7 @@ from pool.errors import PoolError
 from pool.identity import identity_of
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import HomeLost, Homes
-from pool.roles.schedd.files.remote_io import Gate
+from pool.roles.schedd.files.remote_io import BandwidthGate
 from pool.testing.loop import VirtualLoop
 
 
@@ -62,7 +62,7 @@ async def test_bytes_are_carried_both_ways_until_one_side_ends() -> None:
 
 def test_a_bounded_bandwidth_is_shared_evenly() -> None:
     """On a clock of its own: on a busy machine's it is shared among those who come in time to ask."""
-    gate, sent = Gate(2e6), {"greedy": 0, "modest": 0}
+    gate, sent = BandwidthGate(2e6), {"greedy": 0, "modest": 0}
 
     async def send(job: str, size: int) -> None:
         while sum(sent.values()) < 1_000_000:
@@ -84,7 +84,7 @@ def test_a_bounded_bandwidth_is_shared_evenly() -> None:
 
 
 async def test_without_a_bound_nobody_waits() -> None:
-    gate = Gate(0.0)
+    gate = BandwidthGate(0.0)
     await asyncio.wait_for(gate("a", 10**12), 1)
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
-from pool.remoteio.session import Session
-from pool.starter.files import Files
+from pool.remoteio.session import RemoteSession
+from pool.starter.files import StartFiles
 from pool.starter.place import StartRefused
 from tests.remoteio.support import Desk, JobEnd, Refused
 
@@ -25,7 +25,7 @@ CREATE, RDWR = os.O_CREAT, os.O_RDWR
 @contextmanager
 def session(desk: Desk, *, greet: bool = True) -> Iterator[JobEnd]:
     """The desk's operations behind a connection."""
-    found = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
+    found = RemoteSession(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
     ours, theirs = socket.socketpair()
     found.connect(theirs)
     job = JobEnd(ours, desk.tree)
@@ -117,7 +117,7 @@ async def test_a_machine_refuses_a_home_of_another_version_in_words() -> None:
 
     home = Home()
     with pytest.raises(StartRefused, match="speaks version 1 of remote files, and this side version 2") as caught:
-        await Files("1.0", 1, home).begin(0, 0, ())
+        await StartFiles("1.0", 1, home).begin(0, 0, ())
     assert "nearer to each other" in caught.value.hint
     assert (caught.value.where, caught.value.retry) == ("input", False), "the job is held with these words"
     assert home.aborted
@@ -132,7 +132,7 @@ def test_an_operation_of_a_newer_version_is_refused_by_itself(desk: Desk) -> Non
 
 def test_a_session_is_closed_when_what_is_being_done_is_done(desk: Desk) -> None:
     go = slow(desk, "mkdir")
-    found = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
+    found = RemoteSession(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
     ours, theirs = socket.socketpair()
     found.connect(theirs)
     job = JobEnd(ours, desk.tree)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pool.client.priorities import priorities
-from pool.policy.queue import Job
+from pool.policy.queue import QueuedJob
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking, lasting
@@ -37,7 +37,7 @@ def tell(story: Story, settings: dict[str, str] | None = None, *, machines: int 
     run_virtual(work())
 
 
-def jobs(pool: SimPool, status: int) -> list[Job]:
+def jobs(pool: SimPool, status: int) -> list[QueuedJob]:
     return [job for job in pool.role("head", "schedd").queue.jobs() if job.status == status]
 
 

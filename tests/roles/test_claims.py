@@ -6,7 +6,7 @@ import asyncio
 
 from pool.policy import slots
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK
@@ -100,7 +100,7 @@ def test_a_job_that_is_sent_as_its_claim_ends_is_not_lost() -> None:
             await pool.until(lambda: bool(pool.witness.running), within=60)
             startd = pool.role("m1", "startd")
             (slot,) = startd.slots.values()
-            pool.when("schedd.ended", Phase.AFTER, lambda: startd.evict(slot, True))
+            pool.when("schedd.ended", TrapPhase.AFTER, lambda: startd.evict(slot, True))
             await pool.until(lambda: pool.queued("head") == 0, within=600)
             assert sorted(ad["ExitCode"] for ad in await pool.ended("head")) == [0, 0]
             assert len(pool.witness.starts) == 2
@@ -117,7 +117,7 @@ def test_a_claim_that_nobody_learned_of_does_not_last() -> None:
             await pool.add("head", "collector,negotiator")
             await pool.add("submit", "schedd")
             await pool.add("m1", "startd")
-            pool.trap("startd.claim", Phase.AFTER, "submit")
+            pool.trap("startd.claim", TrapPhase.AFTER, "submit")
             await pool.submit("submit")
             (slot,) = pool.role("m1", "startd").slots.values()
             await pool.until(lambda: slot.condition == slots.CLAIMED_IDLE, within=10)

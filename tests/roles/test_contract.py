@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pool.testing import run_virtual
-from pool.testing.faults import Phase, Trap
+from pool.testing.faults import Trap, TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from pool.wire import ConnectionLost
@@ -38,7 +38,7 @@ CASES = [
     (method, phase, victim, count)
     for method, victims in STEPS
     for victim in victims
-    for phase in Phase
+    for phase in TrapPhase
     for count in (1, 2)
 ]
 JOBS = 4
@@ -73,7 +73,9 @@ async def through(pool: SimPool, set_trap: Callable[[], Trap], *, restart_after:
 
 
 @pytest.mark.parametrize(("method", "phase", "victim", "count"), CASES)
-def test_killed_at_this_step_and_back_soon(method: str, phase: Phase, victim: str, count: int, tmp_path: Path) -> None:
+def test_killed_at_this_step_and_back_soon(
+    method: str, phase: TrapPhase, victim: str, count: int, tmp_path: Path
+) -> None:
     async def work() -> bool:
         async with SimPool(20, settings=QUICK, directory=tmp_path) as pool:
             trap = await through(pool, lambda: pool.trap(method, phase, victim, count=count), restart_after=5.0)
@@ -83,8 +85,8 @@ def test_killed_at_this_step_and_back_soon(method: str, phase: Phase, victim: st
     assert sprung or count > 1
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_a_submit_that_was_not_answered_is_there_whole_or_not_at_all(phase: Phase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", list(TrapPhase))
+def test_a_submit_that_was_not_answered_is_there_whole_or_not_at_all(phase: TrapPhase, tmp_path: Path) -> None:
     async def work() -> int:
         async with SimPool(19, settings=QUICK, directory=tmp_path) as pool:
             await pool.add("head", "collector,negotiator,schedd")
@@ -95,13 +97,13 @@ def test_a_submit_that_was_not_answered_is_there_whole_or_not_at_all(phase: Phas
             await pool.restart("head")
             return pool.queued("head")
 
-    assert run_virtual(work()) == (0 if phase is Phase.BEFORE else JOBS)
+    assert run_virtual(work()) == (0 if phase is TrapPhase.BEFORE else JOBS)
 
 
 @pytest.mark.parametrize(
-    ("method", "phase"), [(method, phase) for method, who in STEPS if "m1" in who for phase in Phase]
+    ("method", "phase"), [(method, phase) for method, who in STEPS if "m1" in who for phase in TrapPhase]
 )
-def test_the_machine_is_gone_with_its_jobs(method: str, phase: Phase, tmp_path: Path) -> None:
+def test_the_machine_is_gone_with_its_jobs(method: str, phase: TrapPhase, tmp_path: Path) -> None:
     async def work() -> None:
         async with SimPool(21, settings=QUICK, directory=tmp_path) as pool:
             await through(pool, lambda: pool.trap(method, phase, "m1", machine_too=True), restart_after=300.0)
@@ -114,7 +116,7 @@ def test_the_machine_is_gone_with_its_jobs(method: str, phase: Phase, tmp_path: 
 def test_away_for_longer_than_the_lease(method: str, victim: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with SimPool(22, settings=QUICK, directory=tmp_path) as pool:
-            await through(pool, lambda: pool.trap(method, Phase.AFTER, victim), restart_after=200.0)
+            await through(pool, lambda: pool.trap(method, TrapPhase.AFTER, victim), restart_after=200.0)
 
     run_virtual(work())
 

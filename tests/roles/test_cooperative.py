@@ -15,8 +15,8 @@ from pool.classad import parse_expr
 from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.queue import IDLE, Cluster, Job, Queue
-from pool.roles.cooperative import SLICE, Turns, run_in_slices
+from pool.policy.queue import IDLE, JobQueue, QueuedCluster, QueuedJob
+from pool.roles.cooperative import SLICE, WorkTurns, run_in_slices
 from pool.roles.loop_watch import LONG, LoopWatch
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.submit.job_actions import JobActions
@@ -56,17 +56,17 @@ async def test_it_returns_what_the_work_does() -> None:
         yield
         return 7
 
-    assert await run_in_slices(work(), "count", Turns(), "ann") == 7
+    assert await run_in_slices(work(), "count", WorkTurns(), "ann") == 7
 
 
 async def test_others_get_their_turn_and_it_is_given_up() -> None:
     async with beside() as rounds:
         with pytest.raises(PoolError, match="cannot count: its expressions take too long"):
-            await run_in_slices(endless(), "count", Turns(), "ann", longest=0.05)
+            await run_in_slices(endless(), "count", WorkTurns(), "ann", longest=0.05)
     assert len(rounds) > 1
 
 
-async def work_through(turns: Turns, who: str, things: int, order: list[str]) -> None:
+async def work_through(turns: WorkTurns, who: str, things: int, order: list[str]) -> None:
     async with turns.work(who, "work") as turn:
         for _ in range(things):
             if turn.over:
@@ -78,7 +78,7 @@ async def work_through(turns: Turns, who: str, things: int, order: list[str]) ->
 
 
 async def test_users_take_turns_however_much_one_asks_for() -> None:
-    turns = Turns()
+    turns = WorkTurns()
     order: list[str] = []
     async with beside() as rounds:
         many = [asyncio.create_task(work_through(turns, "ann", 5, order)) for _ in range(20)]
@@ -91,7 +91,7 @@ async def test_users_take_turns_however_much_one_asks_for() -> None:
 
 
 async def test_one_who_gives_up_waiting_keeps_nobody_up() -> None:
-    turns = Turns()
+    turns = WorkTurns()
     order: list[str] = []
     first = asyncio.create_task(work_through(turns, "ann", 3, order))
     waiting = [asyncio.create_task(work_through(turns, name, 3, order)) for name in ("bob", "cid")]
@@ -108,12 +108,12 @@ DEAR = 'regexp("(a+)+$", strcat(Args, "b"))'
 
 
 async def queue_of(jobs: int) -> tuple[Ledger, OutsideWorld]:
-    outside, queue = OutsideWorld(), Queue(parse_expr("0"))
+    outside, queue = OutsideWorld(), JobQueue(parse_expr("0"))
     ledger = Ledger(Store.open(":memory:", inline=True), queue, outside, logging.getLogger("test"))
-    cluster = Cluster(1, "ann", {"Owner": "ann", "Args": "a" * 1900, "PeriodicRemove": [DEAR]})
+    cluster = QueuedCluster(1, "ann", {"Owner": "ann", "Args": "a" * 1900, "PeriodicRemove": [DEAR]})
     queue.add_cluster(cluster)
     for proc in range(jobs):
-        queue.add(Job(cluster, proc, IDLE, None, None))
+        queue.add(QueuedJob(cluster, proc, IDLE, None, None))
     return ledger, outside
 
 
@@ -133,7 +133,7 @@ class Listener:
 @pytest.mark.parametrize("kind", ["act", "query", "periodic"])
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
-    turns, placement = Turns(), type("", (), {"offer": lambda self, owner: None})()
+    turns, placement = WorkTurns(), type("", (), {"offer": lambda self, owner: None})()
     rules = Rules.of(Settings.load(None, sets={}, environ={}))
     acts = JobActions(ledger, placement, outside, turns, lambda: rules)
     async with beside() as rounds:
@@ -176,7 +176,7 @@ async def test_who_holds_the_loop_is_named() -> None:
     dispatcher, ann, nothing = Dispatcher(), user_identity("ann"), None
     dispatcher.add("holding", Holding())
     entry = dispatcher.find("holding.on", ann, {}, streaming=False)
-    watch = LoopWatch(Turns(), log, time.perf_counter)
+    watch = LoopWatch(WorkTurns(), log, time.perf_counter)
     try:
         await outcome(entry, Call(ann, nothing), {})  # type: ignore[arg-type]
         record = await asyncio.wait_for(told, 10)

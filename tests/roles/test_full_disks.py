@@ -8,7 +8,7 @@ from typing import Any
 
 from pool.policy.queue import HELD
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
 
@@ -86,7 +86,7 @@ def test_a_start_is_not_sent_before_it_is_durable_whatever_happens_to_the_connec
             async def fill() -> None:
                 pool.fill_disk("s1")
 
-            pool.when("startd.claim", Phase.AFTER, fill)
+            pool.when("startd.claim", TrapPhase.AFTER, fill)
             await pool.submit("s1")
             await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
             await asyncio.sleep(1.0)
@@ -113,7 +113,7 @@ def test_a_claim_may_be_lost_while_its_start_is_being_written(tmp_path: Path) ->
             async def fill() -> None:
                 pool.fill_disk("s1")
 
-            pool.when("startd.claim", Phase.AFTER, fill)
+            pool.when("startd.claim", TrapPhase.AFTER, fill)
             await pool.submit("s1")
             await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
             await pool.crash("m1")

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from pool.images import ImageStore, Manifest, Share
+from pool.images import ImageStore, Manifest, SendingShare
 from pool.outside import OutsideWorld
 from pool.roles.startd.images.image_peers import KEPT, ImagePeers
 from pool.roles.startd.role import Startd
 from pool.testing.loop import VirtualLoop
 from pool.wire import Stream
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 #: The job whose images are offered.
 JOB = ("head", "1.0")
@@ -82,13 +82,13 @@ async def test_one_image_for_one_ticket_once(tmp_path: Path) -> None:
     other = kept(store, tmp_path / "other", "2.0", 2)
     wanted = list(image.digests())
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket), ("3.0", ticket)):
-        with pytest.raises(Refused, match="no such checkpoint"):
+        with pytest.raises(CallRefused, match="no such checkpoint"):
             await give(peers, job, shown, wanted)
     with pytest.raises(Exception, match="not of this checkpoint"):
         await give(peers, "1.0", ticket, list(other.digests()))
     assert [digest for digest, _ in await give(peers, "1.0", ticket, wanted)] == wanted
     await machine.settle()
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await give(peers, "1.0", ticket, wanted)
     store.drop("2.0")
     assert store.used == 0
@@ -102,7 +102,7 @@ async def test_a_later_image_takes_the_place_of_the_one_before(tmp_path: Path) -
     peers.hold(JOB, store, later)
     await machine.settle()
     store.drop("1.0")
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await give(peers, "1.0", ticket, list(image.digests()))
     assert len(await give(peers, "1.0", again, list(later.digests()))) == 1
 
@@ -116,7 +116,7 @@ async def test_what_is_offered_gives_way(tmp_path: Path) -> None:
     peers.make_room()
     await machine.settle()
     assert store.used == 0
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await give(peers, "1.0", ticket, list(image.digests()))
 
 
@@ -127,7 +127,7 @@ def test_it_is_not_kept_for_long(tmp_path: Path) -> None:
         await asyncio.sleep(KEPT + 1)
         await machine.settle()
         assert store.used == 0
-        with pytest.raises(Refused):
+        with pytest.raises(CallRefused):
             await give(peers, "1.0", ticket, list(image.digests()))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -156,10 +156,10 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     machine = Machine()
     store = ImageStore(tmp_path / "store")
     peers = ImagePeers(cast(Startd, machine))
-    machine.images, machine.share = lambda schedd: store, Share()  # type: ignore[attr-defined]
+    machine.images, machine.share = lambda schedd: store, SendingShare()  # type: ignore[attr-defined]
     ticket = peers.leaves(JOB)
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):
-        with pytest.raises(Refused, match="no such checkpoint"):
+        with pytest.raises(CallRefused, match="no such checkpoint"):
             await peers.give_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
     stream = Sent()
     giving = asyncio.ensure_future(peers.give_ahead({"job": "1.0", "ticket": ticket}, cast(Stream, stream)))
@@ -176,7 +176,7 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     peers.hold(JOB, store, image)
     await giving
     assert stream.over.is_set()
-    with pytest.raises(Refused):  # it lies there now, and at home
+    with pytest.raises(CallRefused):  # it lies there now, and at home
         await give(peers, "1.0", ticket, [digest])
     await machine.settle()
     store.drop("1.0")

@@ -15,7 +15,7 @@ import pytest
 
 from pool.policy.queue import HELD, RUNNING
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
@@ -154,9 +154,9 @@ def test_a_renewal_that_is_missed_is_asked_after(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize("method", ["schedd.renew", "startd.deactivate", "startd.resume", "schedd.revoked"])
-def test_silence_begins_at_a_call(method: str, phase: Phase, tmp_path: Path) -> None:
+def test_silence_begins_at_a_call(method: str, phase: TrapPhase, tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         async def falls_silent() -> None:
             pool.network.silence("submit", "m1")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from pool.roles.cooperative import Turns
+from pool.roles.cooperative import WorkTurns
 from tests.roles.test_cooperative import beside
 
 PIECES = 200
 
 
 async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() -> None:
-    turns, done = Turns(), list[tuple[int, int]]()
+    turns, done = WorkTurns(), list[tuple[int, int]]()
 
     async def piece(number: int, rounds: list[int]) -> None:
         await turns.moment("ann", "count")
@@ -24,7 +24,7 @@ async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() 
 
 
 async def test_another_user_waits_for_one_slice_and_not_for_all() -> None:
-    turns, loop = Turns(), asyncio.get_running_loop()
+    turns, loop = WorkTurns(), asyncio.get_running_loop()
     done: list[str] = []
     first = asyncio.Event()
 
@@ -45,7 +45,7 @@ async def test_another_user_waits_for_one_slice_and_not_for_all() -> None:
 
 
 async def test_long_work_and_moments_take_turns() -> None:
-    turns, loop = Turns(), asyncio.get_running_loop()
+    turns, loop = WorkTurns(), asyncio.get_running_loop()
     order: list[str] = []
 
     async def long() -> None:
@@ -68,7 +68,7 @@ async def test_long_work_and_moments_take_turns() -> None:
 
 
 async def test_a_task_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
-    turns, done = Turns(), list[int]()
+    turns, done = WorkTurns(), list[int]()
 
     async def piece(number: int) -> None:
         await turns.moment("ann", "count")
@@ -88,7 +88,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_holds_nobody_up() -> None
 
 async def test_a_slice_in_which_other_processes_had_the_processor_is_followed_by_no_rest() -> None:
     loop = asyncio.get_running_loop()
-    turns = Turns(lambda: 0.0)  # of this thread's processor time nothing passes
+    turns = WorkTurns(lambda: 0.0)  # of this thread's processor time nothing passes
     async with turns.work("ann", "list"):
         began = loop.time()
         while loop.time() < began + 0.2:

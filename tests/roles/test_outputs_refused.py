@@ -12,7 +12,7 @@ from pool.errors import PoolError
 from pool.roles.startd.running import running_job
 from pool.shadow.shadow import Shadow
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
@@ -71,7 +71,7 @@ def test_outputs_that_come_before_a_restarted_schedd_has_reached_the_machine_wai
             async def stand_still() -> None:
                 await asyncio.sleep(9.0)
 
-            pool.when("startd.resume", Phase.BEFORE, stand_still)
+            pool.when("startd.resume", TrapPhase.BEFORE, stand_still)
             await pool.restart_role("s1", "schedd")
             await pool.until(lambda: not pool.queued("s1"), within=300)
             await asyncio.sleep(1.0)

@@ -11,7 +11,7 @@ import pytest
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy import slots
-from pool.policy.slots import Condition
+from pool.policy.slots import SlotCondition
 from pool.roles.startd.running.shadow_link import ShadowLink
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour, FakeKeeper
@@ -40,7 +40,7 @@ class Story:
     def slot(self) -> Any:
         return next(iter(self.pool.role("m1", "startd").slots.values()))
 
-    def is_at(self, condition: Condition) -> Callable[[], bool]:
+    def is_at(self, condition: SlotCondition) -> Callable[[], bool]:
         return lambda: self.slot().condition == condition
 
     def touch(self) -> None:
@@ -58,7 +58,7 @@ class Story:
         await self.pool.until(self.is_at(slots.BUSY), within=LOOK + 60)
         await asyncio.sleep(1.0)
 
-    async def took(self, condition: Condition, within: float = 86400.0) -> float:
+    async def took(self, condition: SlotCondition, within: float = 86400.0) -> float:
         """Seconds until the slot came into this condition."""
         before = now()
         await self.pool.until(self.is_at(condition), within=within)

@@ -18,7 +18,7 @@ import pytest
 from pool.errors import PoolError
 from pool.policy import slots
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, told
@@ -82,7 +82,7 @@ class Story:
         async def tell() -> None:
             ended.set()
 
-        self.pool.when("schedd.ended", Phase.AFTER, tell)
+        self.pool.when("schedd.ended", TrapPhase.AFTER, tell)
         await ended.wait()
         await asyncio.sleep(0.1)
         assert self.slot().condition == slots.CLAIMED_IDLE
@@ -420,9 +420,9 @@ STEPS = ["startd.matched", "schedd.matched", "startd.preempt", "schedd.ended", "
 
 
 @pytest.mark.parametrize("victim", ["low", "high", "m1"])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize("method", STEPS)
-def test_killed_at_a_step_of_the_preemption(method: str, phase: Phase, victim: str, tmp_path: Path) -> None:
+def test_killed_at_a_step_of_the_preemption(method: str, phase: TrapPhase, victim: str, tmp_path: Path) -> None:
     async def story(it: Story) -> None:
         await it.begun()
         if method == "schedd.revoked":

@@ -13,7 +13,7 @@ import pytest
 from pool.client.priorities import priorities, set_priority
 from pool.errors import PoolError
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from pool.wire import RemoteError
@@ -226,7 +226,7 @@ def test_a_schedd_that_falls_silent_does_not_keep_the_others_waiting() -> None:
         async def never() -> None:
             await asyncio.sleep(1e6)
 
-        trap = pool.when("schedd.requests", Phase.BEFORE, never)
+        trap = pool.when("schedd.requests", TrapPhase.BEFORE, never)
         await pool.submit("mute", count=5, owner="ann")
         await pool.until(lambda: trap.sprung, within=2)
         await pool.submit("head", count=2, owner="bob")
@@ -304,7 +304,7 @@ def test_two_negotiators_do_not_tear_a_pool_apart() -> None:
 
 def test_a_negotiator_that_dies_between_match_and_notice_costs_one_match() -> None:
     async def story(pool: SimPool) -> None:
-        pool.trap("startd.matched", Phase.AFTER, "central")
+        pool.trap("startd.matched", TrapPhase.AFTER, "central")
         await pool.submit("head", count=4, owner="ann")
         await asyncio.sleep(1)
         assert not pool.nodes["central"].running

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.policy.owner import Policy, settled
+from pool.policy.owner import OwnerPolicy, settled
 from pool.policy.slots import BUSY, OWNER, UNCLAIMED
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
@@ -93,6 +93,6 @@ def test_an_owner_who_is_back_is_seen_at_once_by_a_policy_that_asks_for_him() ->
 def test_only_plain_constants_settle_what_an_owner_wants(
     wishes: dict[str, str], owner: bool, unclaimed: bool, busy: bool
 ) -> None:
-    policy = Policy.of("dedicated", wishes)
+    policy = OwnerPolicy.of("dedicated", wishes)
     found = [settled(policy, condition) for condition in (OWNER, UNCLAIMED, BUSY)]
     assert found == [owner, unclaimed, busy]

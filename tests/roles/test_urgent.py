@@ -12,7 +12,7 @@ import pytest
 from pool.policy import slots
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking, told
@@ -286,7 +286,7 @@ def test_a_node_that_is_killed_finds_both_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["startd.preempt", "startd.activate", "startd.release"])
 def test_whoever_dies_at_whichever_step_nothing_is_lost(victim: str, method: str, tmp_path: Path) -> None:
     async def story(it: Story) -> None:
-        for phase in Phase:
+        for phase in TrapPhase:
             trap = it.pool.trap(method, phase, victim)
             await it.ask()
             await it.pool.until(lambda trap=trap: trap.sprung, within=400)  # type: ignore[misc]

@@ -7,16 +7,16 @@ import hashlib
 import os
 from pathlib import Path
 
-from pool.policy.queue import IDLE, Cluster, Job
-from pool.shadow.executables import Executables
+from pool.policy.queue import IDLE, QueuedCluster, QueuedJob
+from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import LocalFiles
 from pool.shadow.serving import ServedFiles
 
 
-def store(directory: Path, remembered: dict[int, str | None] | None = None) -> Executables:
+def store(directory: Path, remembered: dict[int, str | None] | None = None) -> ExecutableStore:
     files = LocalFiles(inline=True)
     told = remembered if remembered is not None else {}
-    return Executables(directory / "kept", lambda owner: files, told.__setitem__)
+    return ExecutableStore(directory / "kept", lambda owner: files, told.__setitem__)
 
 
 def script(directory: Path, name: str, text: str) -> str:
@@ -40,7 +40,7 @@ async def test_one_content_is_kept_once(tmp_path: Path) -> None:
 async def test_files_of_one_name_are_kept_apart_while_both_are_read(tmp_path: Path) -> None:
     """A cluster's program is stored while its start offers it; two users may call different programs the same."""
     files = ServedFiles("me", os.getuid(), os.getgid(), os.getgroups())
-    kept = Executables(tmp_path / "kept", lambda owner: files)
+    kept = ExecutableStore(tmp_path / "kept", lambda owner: files)
     paths = []
     for directory in ("a", "a", "b"):
         (tmp_path / directory).mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
 
 def test_a_job_with_a_program_of_its_own_has_no_stored_one(tmp_path: Path) -> None:
     kept = store(tmp_path)
-    cluster = Cluster(1, "me", {"Cmd": "/a"})
+    cluster = QueuedCluster(1, "me", {"Cmd": "/a"})
     kept.recall(1, "0" * 64)
-    assert kept.digest_of(Job(cluster, 0, IDLE, None, None)) == "0" * 64
-    assert kept.digest_of(Job(cluster, 1, IDLE, {"Cmd": "/b"}, None)) is None
+    assert kept.digest_of(QueuedJob(cluster, 0, IDLE, None, None)) == "0" * 64
+    assert kept.digest_of(QueuedJob(cluster, 1, IDLE, {"Cmd": "/b"}, None)) is None

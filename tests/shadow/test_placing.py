@@ -18,7 +18,7 @@ import pytest
 from pool.errors import PoolError
 from pool.policy.packed import pack, unpack
 from pool.shadow.access import Access
-from pool.shadow.executables import Executables
+from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import LocalFiles
 from pool.shadow.shadow import PLACING, Shadow
 from tests.conftest import REPOSITORY
@@ -112,7 +112,7 @@ async def test_what_is_noted_is_finished_at_the_next_start(home: Path, monkeypat
     assert name.startswith(f"{PLACING}1.0.1 ")
     assert unpack(packed)[0] == "alice"
     files = LocalFiles()
-    claims, kept = SimpleNamespace(claims={}), Executables(None, lambda _: files)
+    claims, kept = SimpleNamespace(claims={}), ExecutableStore(None, lambda _: files)
     shadow = Shadow(claims, kept, lambda _: files, notes.keep, notes.tell)
     await shadow.finish(dict(notes))
     assert ((home / "one").read_text(), (home / "two").read_text()) == ("new", "new")
@@ -208,7 +208,7 @@ async def test_many_that_were_cut_short_are_finished_at_the_next_start(home: Pat
     await many.set_aside([await files.create(str(home / name)) for name in NAMES])
     await files._call("commit_journal", "", many._number)
     notes = Notes({f"{PLACING}1.0.1 1": pack(["alice", str(home / "journal")])})
-    claims, kept = SimpleNamespace(claims={}), Executables(None, lambda _: files)
+    claims, kept = SimpleNamespace(claims={}), ExecutableStore(None, lambda _: files)
     shadow = Shadow(claims, kept, lambda _: files, notes.keep, notes.tell)
     await shadow.finish(dict(notes))
     assert whole(home, "")

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from pool.errors import PoolError
-from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation import Activation, FileMode
 from pool.shadow.access import CAME_HOME, Access
 from pool.shadow.arriving import Note
-from pool.shadow.executables import Executables
+from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import LocalFiles
 from pool.shadow.shadow import Shadow
 from pool.wire import Stream
@@ -41,7 +41,17 @@ class Items:
 
 def start_of(home: Path, outputs: tuple[str, ...] | None, remaps: dict[str, str]) -> Activation:
     return Activation(
-        (1, 0), 1, "alice", Mode.TRANSFER, "/bin/true", None, ("true",), {}, str(home), outputs=outputs, remaps=remaps
+        (1, 0),
+        1,
+        "alice",
+        FileMode.TRANSFER,
+        "/bin/true",
+        None,
+        ("true",),
+        {},
+        str(home),
+        outputs=outputs,
+        remaps=remaps,
     )
 
 
@@ -66,7 +76,7 @@ async def bring(
 
     files = LocalFiles()
     claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice")}
-    executables = Executables(None, lambda _: files)
+    executables = ExecutableStore(None, lambda _: files)
     shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep, tell)
     stream = Items([*items, ["done"]])
     try:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pool.classad import parse_ad
-from pool.jobs.activation import Activation, Mode, activation
-from pool.starter.place import Account, Place
+from pool.jobs.activation import Activation, FileMode, activation
+from pool.starter.place import ExecutionSite, UnixAccount
 from pool.starter.private_tmp import names_a_file_there
 from pool.starter.show_paths import WrongPath, shown
 from pool.starter.spec import Abilities, KeeperSpec, Member
 from pool.starter.starter import Starter
 
-OWN = Account(1000, 1000, None, "me", "/home/me", False)
+OWN = UnixAccount(1000, 1000, None, "me", "/home/me", False)
 OTHER = dataclasses.replace(OWN, uid=1001, switch=True)
 
 
@@ -29,37 +29,37 @@ class Allowed:
 
 def asked(
     tmp_path: Path,
-    account: Account = OWN,
-    mode: Mode = Mode.SHARED,
+    account: UnixAccount = OWN,
+    mode: FileMode = FileMode.SHARED,
     wants: bool = True,
     full: bool = True,
     **place: Any,
 ) -> Any:
     start = Activation((1, 0), 1, "me", mode, "/bin/true", None, ("/bin/true",), {}, "/", network=wants)
-    where = Place("slot1", tmp_path, tmp_path, 1, None, **place)
+    where = ExecutionSite("slot1", tmp_path, tmp_path, 1, None, **place)
     return Starter(start, account, where, Allowed(full), None)._spec(lambda: 60.0, {})  # type: ignore[arg-type]
 
 
 def test_a_scratch_directory_has_the_same_name_wherever_the_machine_can_give_it_one(tmp_path: Path) -> None:
-    fixed = asked(tmp_path, mode=Mode.TRANSFER)
+    fixed = asked(tmp_path, mode=FileMode.TRANSFER)
     assert (fixed.fixed, fixed.cwd, fixed.env["_CONDOR_SCRATCH_DIR"]) == (True, "/job", "/job")
     assert fixed.scratch == str(tmp_path / "slot1")
-    for plain in (asked(tmp_path), asked(tmp_path, mode=Mode.TRANSFER, full=False)):
+    for plain in (asked(tmp_path), asked(tmp_path, mode=FileMode.TRANSFER, full=False)):
         assert (plain.fixed, plain.env["_CONDOR_SCRATCH_DIR"]) == (False, str(tmp_path / "slot1"))
 
 
 def test_who_shares_user_and_files_with_the_node_is_not_filtered(tmp_path: Path) -> None:
     assert asked(tmp_path).filter == ""
     assert asked(tmp_path, account=OTHER).filter == "plain"
-    assert asked(tmp_path, mode=Mode.TRANSFER).filter == "plain"
-    assert asked(tmp_path, mode=Mode.TRANSFER, system_calls="namespaces").filter == "nested"
+    assert asked(tmp_path, mode=FileMode.TRANSFER).filter == "plain"
+    assert asked(tmp_path, mode=FileMode.TRANSFER, system_calls="namespaces").filter == "nested"
     assert asked(tmp_path, account=OTHER, system_calls="all").filter == ""
 
 
 def test_no_network_when_the_machine_or_the_job_says_so(tmp_path: Path) -> None:
     assert asked(tmp_path).network == "host"
     assert asked(tmp_path, network="none").network == "none"
-    assert asked(tmp_path, mode=Mode.TRANSFER, wants=False).network == "none"
+    assert asked(tmp_path, mode=FileMode.TRANSFER, wants=False).network == "none"
 
 
 def test_a_job_says_so_with_want_job_networking() -> None:
@@ -70,10 +70,10 @@ def test_a_job_says_so_with_want_job_networking() -> None:
 
 
 def has_own_tmp(directory: str = "/home/me", execute: str = "/execute", private_tmp: bool = True, **job: Any) -> bool:
-    mode = job.pop("mode", Mode.SHARED)
+    mode = job.pop("mode", FileMode.SHARED)
     given: dict[str, Any] = {"executable": "/bin/true", "argv": ("true", "x"), **job}
     start = Activation((1, 0), 1, "me", mode, digest=None, env={}, iwd=directory, **given)
-    where = Place("slot1", Path(execute), Path("/executables"), 1, None, private_tmp=private_tmp)
+    where = ExecutionSite("slot1", Path(execute), Path("/executables"), 1, None, private_tmp=private_tmp)
     starter = Starter(start, OWN, where, Allowed(True), None)  # type: ignore[arg-type]
     return starter._spec(lambda: 60.0, {}).private_tmp
 
@@ -81,7 +81,7 @@ def has_own_tmp(directory: str = "/home/me", execute: str = "/execute", private_
 def test_a_job_that_opens_its_files_in_place_has_its_own_tmp() -> None:
     assert has_own_tmp()
     assert not has_own_tmp(private_tmp=False)
-    assert not has_own_tmp(mode=Mode.TRANSFER), "it has one by the file tree of its own"
+    assert not has_own_tmp(mode=FileMode.TRANSFER), "it has one by the file tree of its own"
     assert has_own_tmp(argv=("sort", "-T", "/tmp", "--temporary-directory=/tmp", "/tmpfiles", "a/../tmp/x"))
     assert has_own_tmp(stdout="out", stdin="/data/tmp/in", executable="/home/me/tmp/program")
     assert has_own_tmp(execute="/tmp/execute", argv=("true", "/tmp/execute/slot1/x"))

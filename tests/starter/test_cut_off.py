@@ -22,7 +22,7 @@ import pytest
 from pool.remoteio import direct, frames
 from pool.remoteio.frames import APPEND, Op
 from pool.remoteio.relay import carry
-from pool.starter.files import Files
+from pool.starter.files import StartFiles
 from pool.starter.keeper import Keeper
 from pool.testing import MemoryNetwork
 from pool.testing.loop import VirtualLoop
@@ -183,7 +183,7 @@ class Pair:
         self.home = Home(desk)
         self.network = MemoryNetwork(random.Random(3), keepalive=keepalive)
         self._far = self.network.host("far", roles=["startd"])
-        self.files = Files("1.0", 1, self)
+        self.files = StartFiles("1.0", 1, self)
 
     async def remote_io(self, run: int, again: bool) -> Any:
         return await (await self._far.connect("mem://home")).stream("home.serve", {})

@@ -13,19 +13,18 @@ from typing import Any, cast
 
 import pytest
 
-from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation import Activation, FileMode
 from pool.starter.keeper import Keepers
-from pool.starter.place import Account, Place, StartRefused
+from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.spec import Abilities
-from pool.starter.starter import Home as SubmitSide
-from pool.starter.starter import Starter
+from pool.starter.starter import Starter, SubmitSide
 
 GENUINE = b"#!/bin/sh\necho genuine\n"
 START = Activation(
     job=(1, 0),
     run=1,
     owner="me",
-    mode=Mode.TRANSFER,
+    mode=FileMode.TRANSFER,
     executable="/home/me/prog",
     digest=hashlib.sha256(GENUINE).hexdigest(),
     argv=("prog",),
@@ -78,11 +77,11 @@ class NoKeepers:
 
 
 async def run(place: Path, home: Home, start: Activation = START) -> bytes:
-    account = Account(os.getuid(), os.getgid(), None, "me", "/", False)
+    account = UnixAccount(os.getuid(), os.getgid(), None, "me", "/", False)
     keepers = NoKeepers()
     execute = place / "execute"
     execute.mkdir(exist_ok=True)
-    slot = Place("slot1", execute, place / "kept", 1, None)
+    slot = ExecutionSite("slot1", execute, place / "kept", 1, None)
     starter = Starter(start, account, slot, cast(Keepers, keepers), cast(SubmitSide, home))
     try:
         await starter.start(lambda: 60.0, {})

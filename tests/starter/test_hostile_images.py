@@ -15,11 +15,11 @@ import pytest
 
 from pool.starter import layers
 from pool.starter.layers import Room
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 from pool.starter.unpacking import ROOT, CannotUnpack, unpack
 from tests.starter.test_unpacking import Entry, archive, layer
 
-OWN = Account(os.getuid(), os.getgid(), None, "me", "/", switch=False)
+OWN = UnixAccount(os.getuid(), os.getgid(), None, "me", "/", switch=False)
 MB = 1 << 20
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from pool.starter import image_cache
 from pool.starter.image_cache import ImageCache
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 from pool.starter.unpacking import CannotUnpack
 from tests.starter.test_unpacking import Entry, archive, layer
 
 LOG = logging.getLogger("tests.images")
-OWN = Account(os.getuid(), os.getgid(), None, "me", "/", switch=False)
+OWN = UnixAccount(os.getuid(), os.getgid(), None, "me", "/", switch=False)
 MB = 1 << 20
 
 

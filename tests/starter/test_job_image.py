@@ -9,7 +9,7 @@ import pytest
 from pool.classad import ClassAd
 from pool.jobs.activation import activation
 from pool.starter.job_image import JobImage
-from pool.starter.place import Place
+from pool.starter.place import ExecutionSite
 from pool.starter.unpacking import ImageConfig
 
 SLOT = ClassAd.from_wire({"HasContainer": True})
@@ -31,6 +31,6 @@ def test_as_docker_puts_them_together(
     facts: dict[str, object], entrypoint: tuple[str, ...], command: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     start = activation(ClassAd.from_wire({"DockerImage": "lab/fit", "Iwd": "/h", "Cmd": "", **facts}), SLOT, 1, None)
-    image = JobImage(Place("slot1", Path("/execute"), Path("/executables"), 1, None))
+    image = JobImage(ExecutionSite("slot1", Path("/execute"), Path("/executables"), 1, None))
     image.config = ImageConfig({}, entrypoint, command)
     assert image.words(start, "/job/x") == words

@@ -24,7 +24,7 @@ import pytest
 from pool.starter import unpacking
 from pool.starter.image_cache import ImageCache
 from pool.starter.image_tools import FETCHING, PATH
-from pool.starter.place import Account
+from pool.starter.place import UnixAccount
 from pool.starter.unpacking import ROOT, CannotUnpack, ImageConfig, unpack
 from tests.e2e.support import until
 from tests.e2e.test_fetching import own_certificate
@@ -153,14 +153,14 @@ def tool(request: pytest.FixtureRequest, common: Path, monkeypatch: pytest.Monke
     return tool
 
 
-def account_for(user: str) -> Account:
+def account_for(user: str) -> UnixAccount:
     if user == "another" and os.getuid() != 0:
         pytest.skip("needs root, to become another user")
     uid = os.getuid() if user == "own" else SOMEBODY
-    return Account(uid, uid if user == "another" else os.getgid(), (), "", "", switch=user == "another")
+    return UnixAccount(uid, uid if user == "another" else os.getgid(), (), "", "", switch=user == "another")
 
 
-def directory(common: Path, name: str, account: Account) -> Path:
+def directory(common: Path, name: str, account: UnixAccount) -> Path:
     path = common / name
     path.mkdir(mode=0o700)
     os.chown(path, account.uid, account.gid)

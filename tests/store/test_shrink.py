@@ -146,7 +146,7 @@ async def test_without_room_for_it_an_older_store_stays_as_it_is(
 
 def test_a_schedd_has_an_older_store_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_REWRITTEN", 4096)
-    monkeypatch.setattr(session.Session, "_let_it_shrink", lambda self: None)  # as an earlier version made it
+    monkeypatch.setattr(session.StoreSession, "_let_it_shrink", lambda self: None)  # as an earlier version made it
 
     async def work() -> None:
         async with SimPool(1, settings={**QUICK, "HISTORY_DAYS": "0.01"}, directory=tmp_path) as sim:

@@ -16,7 +16,7 @@ from pool.wire.bounds import MEMBER, STRANGER, Bounds
 from pool.wire.errors import Cancelled, LocalFault, NotPermitted, RemoteError, RemoteFault
 from pool.wire.frames import HEADER
 from pool.wire.protocol import VERSION, Protocol
-from pool.wire.states import FRAMES, HALVES, Frame, Half, Phase, Step
+from pool.wire.states import FRAMES, HALVES, ConnectionPhase, FrameKind, Half, StreamStep
 
 SMALL = Bounds(frame=64 * 1024, requests=3, streams=2, window=1000)
 HELLO = {"version": [1, 0], "features": [], **MEMBER.to_wire()}
@@ -35,7 +35,7 @@ def pair(bounds: Bounds = SMALL) -> tuple[Protocol, Protocol]:
     assert isinstance(hello, ev.Hello)
     two.greet()
     carry(two, one)
-    assert one.phase is two.phase is Phase.READY
+    assert one.phase is two.phase is ConnectionPhase.READY
     return one, two
 
 
@@ -49,7 +49,7 @@ def faulty(core: Protocol, *frames: object) -> str:
     closed = events[-1]
     assert isinstance(closed, ev.Closed)
     assert isinstance(closed.reason, RemoteFault)
-    assert core.phase is Phase.CLOSED
+    assert core.phase is ConnectionPhase.CLOSED
     (bye,) = core.take()[-1:]
     assert msgpack.unpackb(bye[4:])[1] == "$bye"
     assert core.receive(frame([2, "x", [{}]])) == []
@@ -183,7 +183,7 @@ def test_giving_a_stream_up_while_the_other_side_sends() -> None:
 def test_a_hello_that_is_not_answered_yet() -> None:
     two = Protocol(opener=False)
     two.receive(frame([2, "$hello", [HELLO]]))
-    assert two.phase is Phase.IDENTIFYING
+    assert two.phase is ConnectionPhase.IDENTIFYING
     with pytest.raises(LocalFault):
         two.request("a.b", {})
     assert "request in phase identifying" in faulty(two, [0, 1, "a.b", [{}]])
@@ -291,10 +291,10 @@ def test_strangers_get_little() -> None:
 
 
 def test_the_tables_cover_every_state() -> None:
-    assert {phase for phase, _ in FRAMES} == set(Phase) - {Phase.CLOSED}
-    assert {step for _, step in FRAMES} == set(Frame)
+    assert {phase for phase, _ in FRAMES} == set(ConnectionPhase) - {ConnectionPhase.CLOSED}
+    assert {step for _, step in FRAMES} == set(FrameKind)
     assert {half for half, _ in HALVES} == set(Half) - {Half.ENDED}
-    assert {step for _, step in HALVES} == set(Step) - {Step.OPEN}
+    assert {step for _, step in HALVES} == set(StreamStep) - {StreamStep.OPEN}
 
 
 # -- from nowhere --------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ class Talk(RuleBasedStateMachine):
     def all_goes_on_the_wire(self) -> None:
         for side in (0, 1):
             self.wires[side] += b"".join(self.cores[side].take())
-            assert self.cores[side].phase is Phase.READY
+            assert self.cores[side].phase is ConnectionPhase.READY
 
 
 TestTalk = Talk.TestCase

@@ -24,7 +24,7 @@ from pool.wire import (
     own_identity,
 )
 from pool.wire import join as joining
-from pool.wire.authority import Authority, Gate, NameTaken
+from pool.wire.authority import Authority, JoinService, NodeNameTaken
 from pool.wire.certificates import BadRequest, new_key, new_request
 from pool.wire.credentials import Credentials
 from pool.wire.join import AnotherPool, CannotJoin, join, user_credentials
@@ -57,7 +57,7 @@ class Head:
         self.echo = Echo()
         self.dispatcher = Dispatcher()
         self.dispatcher.add("echo", self.echo)
-        self.dispatcher.add("node", Gate(self.authority, self.tokens))
+        self.dispatcher.add("node", JoinService(self.authority, self.tokens))
         self.network = RealNetwork(self.dispatcher, own_identity("head"), self.credentials, users=self.tokens.user)
         self.server: Server
 
@@ -435,9 +435,9 @@ def test_names_are_kept_by_the_authority(tmp_path: Path) -> None:
     key = new_key()
     authority.issue_node(new_request(key, "m"), "m", ["startd"])
     authority.issue_node(new_request(key, "m"), "m", ["startd", "schedd"])
-    with pytest.raises(NameTaken):
+    with pytest.raises(NodeNameTaken):
         authority.issue_node(new_request(new_key(), "m"), "m", ["startd"])
-    with pytest.raises(NameTaken, match="has a node m already"):  # jobs could not tell the two apart
+    with pytest.raises(NodeNameTaken, match="has a node m already"):  # jobs could not tell the two apart
         authority.issue_node(new_request(new_key(), "M"), "M", ["startd"], replace=True)
     assert authority.nodes()["m"]["roles"] == ["schedd", "startd"]
     with pytest.raises(BadRequest):

@@ -27,7 +27,7 @@ from pool.classad.functions.conversion import FUNCTIONS as _conversion
 from pool.classad.functions.lists import FUNCTIONS as _lists
 from pool.classad.functions.numbers import FUNCTIONS as _numbers
 from pool.classad.functions.patterns import FUNCTIONS as _patterns
-from pool.classad.functions.registry import Entry, Lazy, Strict
+from pool.classad.functions.registry import Lazy, RegisteredFunction, Strict
 from pool.classad.functions.shell import FUNCTIONS as _shell
 from pool.classad.functions.stringlists import FUNCTIONS as _stringlists
 from pool.classad.functions.strings import FUNCTIONS as _strings
@@ -52,6 +52,6 @@ _FAMILIES = (
     _versions,
 )
 
-TABLE: dict[str, Entry] = {name: entry for family in _FAMILIES for name, entry in family.entries.items()}
+TABLE: dict[str, RegisteredFunction] = {name: entry for family in _FAMILIES for name, entry in family.entries.items()}
 
-__all__ = ["TABLE", "Entry", "Lazy", "Strict"]
+__all__ = ["TABLE", "RegisteredFunction", "Lazy", "Strict"]

@@ -13,14 +13,14 @@ from typing import Any
 from pool.classad import operations
 from pool.classad.expr import Expr
 from pool.classad.functions.registry import Compiled, Family
-from pool.classad.nodes import Node, Ref
+from pool.classad.nodes import ExprNode, Ref
 from pool.classad.scope import ListValue, Scope, made, outermost
 from pool.classad.values import ERROR, UNDEFINED
 
 FUNCTIONS = Family()
 
 
-def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope | None]:
+def _expression(node: ExprNode, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope | None]:
     """What is to be evaluated in each ad, what one evaluation costs, and the scope to find the list in; None when
     no list will be found.
     """
@@ -62,7 +62,7 @@ def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope | None]:
     return None, end if end.other is None else None
 
 
-def _base_scope(node: Node, scope: Scope) -> Scope | None:
+def _base_scope(node: ExprNode, scope: Scope) -> Scope | None:
     from pool.classad.compiling import compile_node
 
     value = compile_node(node)(scope)
@@ -79,7 +79,7 @@ def _in_context(run: Compiled, cost: int, item: Any, caller: Scope) -> Any:
     return run(inner)
 
 
-def _each(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...], scope: Scope) -> list[Any] | Any:
+def _each(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...], scope: Scope) -> list[Any] | Any:
     run, cost, where = _expression(nodes[0], arguments[0], scope)
     if where is None:
         scope.lose()
@@ -92,7 +92,7 @@ def _each(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...], scope: Scope
 
 
 @FUNCTIONS.lazy("evalInEachContext", 2)
-def _eval_in_each_context(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+def _eval_in_each_context(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...]) -> Compiled:
     def run(s: Scope) -> Any:
         values = _each(nodes, arguments, s)
         if type(values) is list:
@@ -103,7 +103,7 @@ def _eval_in_each_context(nodes: tuple[Node, ...], arguments: tuple[Compiled, ..
 
 
 @FUNCTIONS.lazy("countMatches", 2)
-def _count_matches(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+def _count_matches(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...]) -> Compiled:
     def run(s: Scope) -> Any:
         values = _each(nodes, arguments, s)
         if type(values) is list:

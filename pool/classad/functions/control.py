@@ -9,7 +9,7 @@ from pool.classad.errors import EvaluationFailed, ParseError
 from pool.classad.expr import Expr, literal, parse_expr
 from pool.classad.functions.convert import to_string
 from pool.classad.functions.registry import Compiled, Family
-from pool.classad.nodes import Node, Ref
+from pool.classad.nodes import ExprNode, Ref
 from pool.classad.patterns import PatternError, compiled_pattern
 from pool.classad.printing import PRETTY, print_node
 from pool.classad.references import external_names
@@ -20,7 +20,7 @@ FUNCTIONS = Family()
 
 
 @FUNCTIONS.lazy("ifThenElse", 3)
-def _if_then_else(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+def _if_then_else(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...]) -> Compiled:
     test, yes, no = arguments
 
     def run(s: Scope) -> Any:
@@ -61,7 +61,7 @@ def debug(scope: Scope, value: Any) -> Any:
 
 
 @FUNCTIONS.lazy("unparse", 1)
-def _unparse(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+def _unparse(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...]) -> Compiled:
     node = nodes[0]
     if not isinstance(node, Ref):
         return lambda s: ERROR
@@ -78,7 +78,7 @@ def _unparse(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compil
 
 
 @FUNCTIONS.lazy("unresolved", 1, 2)
-def _unresolved(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+def _unresolved(nodes: tuple[ExprNode, ...], arguments: tuple[Compiled, ...]) -> Compiled:
     """unresolved(Name): names that Name's expression needs and the ad has not, with commas between;
     unresolved(Name, pattern): whether one of them matches, without regard to case.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.classad import timetext
 from pool.classad.expr import literal
-from pool.classad.nodes import AdNode, ListNode, Node
+from pool.classad.nodes import AdNode, ExprNode, ListNode
 from pool.classad.printing import print_node, print_value
 from pool.classad.scope import ListValue, Scope
 from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, truncated, truncated32
@@ -90,7 +90,7 @@ def to_string(value: Any) -> Any:
     return print_value(value)
 
 
-def tree_of(value: Any) -> Node:
+def tree_of(value: Any) -> ExprNode:
     """The tree of a value, for printing: lists and ads as they are written, not evaluated."""
     if type(value) is ListValue:
         if value.values is None:

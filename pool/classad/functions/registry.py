@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pool.classad.nodes import Node
+from pool.classad.nodes import ExprNode
 from pool.classad.scope import Scope
 
 MANY = 10_000
 """More arguments than anybody writes."""
 
 Compiled = Callable[[Scope], Any]
-Binder = Callable[[tuple[Node, ...], tuple[Compiled, ...]], Compiled]
+Binder = Callable[[tuple[ExprNode, ...], tuple[Compiled, ...]], Compiled]
 
 
-class Entry:
+class RegisteredFunction:
     """A function and how many arguments it takes."""
 
     __slots__ = ("least", "most")
@@ -25,7 +25,7 @@ class Entry:
         self.most = most
 
 
-class Strict(Entry):
+class Strict(RegisteredFunction):
     """`apply(scope, *values)`: all arguments are evaluated first, from the left."""
 
     __slots__ = ("apply",)
@@ -35,7 +35,7 @@ class Strict(Entry):
         self.apply = apply
 
 
-class Lazy(Entry):
+class Lazy(RegisteredFunction):
     """`bind(trees, compiled)` gives the function of a scope; it evaluates what it needs."""
 
     __slots__ = ("bind",)
@@ -51,7 +51,7 @@ class Family:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RegisteredFunction] = {}
 
     def strict(self, name: str, least: int, most: int | None = None) -> Callable[..., Any]:
         """Decorator: the function is called with the scope and the values of its arguments."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pool.classad.errors import EvaluationFailed
 from pool.classad.patterns import backtracking
-from pool.classad.patterns.automaton import Program, Spans
+from pool.classad.patterns.automaton import PatternProgram, Spans
 from pool.classad.patterns.syntax import read
 from pool.classad.patterns.tree import PatternError
 from pool.classad.values import encoded
@@ -36,7 +36,7 @@ class Pattern:
         self._parts, self.groups = read(encoded(pattern), flags)
         self.anchored = backtracking.anchored(self._parts)
         self._engine: re.Pattern[bytes] | None = None
-        self._program: Program | None = None
+        self._program: PatternProgram | None = None
         self._refused = False
 
     def search(self, text: str | bytes, spend: Callable[[int], None], start: int = 0) -> Spans | None:
@@ -67,10 +67,10 @@ class Pattern:
             return None
         return tuple(edge for span in found.regs for edge in span)
 
-    def _automaton(self) -> Program | None:
+    def _automaton(self) -> PatternProgram | None:
         if self._program is None and not self._refused:
             try:
-                self._program = Program(self._parts, self.groups)
+                self._program = PatternProgram(self._parts, self.groups)
             except PatternError:
                 self._refused = True
         return self._program

@@ -14,10 +14,10 @@ from pool.classad.patterns.tree import (
     WORD,
     Assert,
     Bytes,
+    CaptureGroup,
     Either,
-    Group,
-    Part,
     PatternError,
+    PatternNode,
     Repeat,
     Sequence,
 )
@@ -29,12 +29,12 @@ CONSUME, SPLIT, JUMP, SAVE, CHECK, DONE = range(6)
 Spans = tuple[int, ...]
 
 
-class Program:
+class PatternProgram:
     """The instructions of one pattern: (what, argument, argument)."""
 
     __slots__ = ("code", "slots")
 
-    def __init__(self, part: Part, groups: int) -> None:
+    def __init__(self, part: PatternNode, groups: int) -> None:
         """Raises PatternError when the pattern is not regular or its program would be too large."""
         self.code: list[tuple[int, object, int]] = []
         self.slots = 2 * (groups + 1)
@@ -47,7 +47,7 @@ class Program:
         self.code.append((what, argument, second))
         return len(self.code) - 1
 
-    def _emit(self, part: Part) -> None:
+    def _emit(self, part: PatternNode) -> None:
         if isinstance(part, Bytes):
             self._add(CONSUME, part.members)
         elif isinstance(part, Sequence):
@@ -55,7 +55,7 @@ class Program:
                 self._emit(inner)
         elif isinstance(part, Either):
             self._either(part)
-        elif isinstance(part, Group):
+        elif isinstance(part, CaptureGroup):
             self._add(SAVE, 2 * part.number)
             self._emit(part.part)
             self._add(SAVE, 2 * part.number + 1)

@@ -14,11 +14,11 @@ from pool.classad.patterns.tree import (
     Atomic,
     Back,
     Bytes,
+    CaptureGroup,
     Either,
-    Group,
-    Look,
-    Part,
+    Lookaround,
     PatternError,
+    PatternNode,
     Repeat,
     Sequence,
 )
@@ -35,7 +35,7 @@ _ASSERTS = {
 NEVER = 10**18
 
 
-def compiled(part: Part) -> re.Pattern[bytes]:
+def compiled(part: PatternNode) -> re.Pattern[bytes]:
     """The pattern for Python's engine.
 
     Raises:
@@ -47,7 +47,7 @@ def compiled(part: Part) -> re.Pattern[bytes]:
         raise PatternError(str(error)) from None
 
 
-def _source(part: Part) -> bytes:
+def _source(part: PatternNode) -> bytes:
     if isinstance(part, Bytes):
         return _members(part.members)
     if isinstance(part, Sequence):
@@ -58,11 +58,11 @@ def _source(part: Part) -> bytes:
         most = b"" if part.most is None else b"%d" % part.most
         mode = b"+" if part.possessive else b"" if part.greedy else b"?"
         return b"(?:" + _source(part.part) + b"){%d,%s}" % (part.least, most) + mode
-    if isinstance(part, Group):
+    if isinstance(part, CaptureGroup):
         return b"(" + _source(part.part) + b")"
     if isinstance(part, Assert):
         return _ASSERTS[part.kind]
-    if isinstance(part, Look):
+    if isinstance(part, Lookaround):
         return _look(part)
     if isinstance(part, Atomic):
         return b"(?>" + _source(part.part) + b")"
@@ -81,7 +81,7 @@ def _members(members: frozenset[int]) -> bytes:
     return b"[" + b"".join([b"\\x%02x" % byte for byte in sorted(members)]) + b"]"
 
 
-def _look(part: Look) -> bytes:
+def _look(part: Lookaround) -> bytes:
     sign = (b"?" if part.ahead else b"?<") + (b"!" if part.negative else b"=")
     if part.ahead or not isinstance(part.part, Either):
         return b"(" + sign + _source(part.part) + b")"
@@ -89,7 +89,7 @@ def _look(part: Look) -> bytes:
     return b"(?:" + (b"" if part.negative else b"|").join(each) + b")"
 
 
-def cost(part: Part, length: int) -> int:
+def cost(part: PatternNode, length: int) -> int:
     """A bound on the ways to try the pattern from one place of a subject; NEVER when there is none."""
     if isinstance(part, Sequence):
         total = 1
@@ -98,7 +98,7 @@ def cost(part: Part, length: int) -> int:
         return total
     if isinstance(part, Either):
         return min(NEVER, sum(cost(inner, length) for inner in part.parts))
-    if isinstance(part, (Group, Atomic, Look)):
+    if isinstance(part, (CaptureGroup, Atomic, Lookaround)):
         return cost(part.part, length)
     if isinstance(part, Repeat):
         return _repeat_cost(part, length)
@@ -115,9 +115,9 @@ def _repeat_cost(part: Repeat, length: int) -> int:
     return int(min(NEVER, inner**most * (most + 1)))
 
 
-def anchored(part: Part) -> bool:
+def anchored(part: PatternNode) -> bool:
     """Whether the pattern can match at the beginning of the subject only."""
-    while isinstance(part, (Sequence, Group, Atomic)):
+    while isinstance(part, (Sequence, CaptureGroup, Atomic)):
         if isinstance(part, Sequence):
             if not part.parts:
                 return False

@@ -23,11 +23,11 @@ from pool.classad.patterns.tree import (
     Atomic,
     Back,
     Bytes,
+    CaptureGroup,
     Either,
-    Group,
-    Look,
-    Part,
+    Lookaround,
     PatternError,
+    PatternNode,
     Repeat,
     Sequence,
 )
@@ -72,7 +72,7 @@ def both_cases(members: frozenset[int]) -> frozenset[int]:
     return members | {b - 32 for b in members & LOWER} | {b + 32 for b in members & UPPER}
 
 
-def read(pattern: bytes, flags: str) -> tuple[Part, int]:
+def read(pattern: bytes, flags: str) -> tuple[PatternNode, int]:
     """The tree and the number of groups.
 
     Args:
@@ -82,10 +82,10 @@ def read(pattern: bytes, flags: str) -> tuple[Part, int]:
     Raises:
         PatternError: saying why.
     """
-    return _Reader(pattern.decode("latin-1"), frozenset(flags)).whole()
+    return _PatternReader(pattern.decode("latin-1"), frozenset(flags)).whole()
 
 
-class _Reader:
+class _PatternReader:
     __slots__ = ("at", "flags", "groups", "highest", "names", "nested", "text")
 
     def __init__(self, text: str, flags: frozenset[str]) -> None:
@@ -97,7 +97,7 @@ class _Reader:
         self.names: dict[str, int] = {}
         self.nested = 0
 
-    def whole(self) -> tuple[Part, int]:
+    def whole(self) -> tuple[PatternNode, int]:
         part = self.either()
         if self.at < len(self.text):
             raise PatternError("unmatched )")
@@ -122,11 +122,11 @@ class _Reader:
         self.at = stop + len(end)
         return found
 
-    def bytes(self, *members: int) -> Part:
+    def bytes(self, *members: int) -> PatternNode:
         found = frozenset(members)
         return Bytes(both_cases(found) if "i" in self.flags else found)
 
-    def either(self) -> Part:
+    def either(self) -> PatternNode:
         self.nested += 1
         if self.nested > _MOST_NESTED:
             raise PatternError("nested too deeply")
@@ -138,8 +138,8 @@ class _Reader:
         self.nested -= 1
         return choices[0] if len(choices) == 1 else Either(tuple(choices))
 
-    def sequence(self) -> Part:
-        parts: list[Part] = []
+    def sequence(self) -> PatternNode:
+        parts: list[PatternNode] = []
         while self.at < len(self.text) and self.peek() not in ("|", ")"):
             if "x" in self.flags and self.skip_comment():
                 continue
@@ -172,7 +172,7 @@ class _Reader:
             return True
         return False
 
-    def repeated(self, part: Part) -> Part:
+    def repeated(self, part: PatternNode) -> PatternNode:
         while "x" in self.flags and self.skip_comment():
             pass
         bounds = self.quantifier()
@@ -212,7 +212,7 @@ class _Reader:
             raise PatternError("numbers out of order or too big in {} quantifier")
         return low, high
 
-    def atom(self) -> Part | None:
+    def atom(self) -> PatternNode | None:
         letter = self.peek()
         self.at += 1
         if letter == "(":
@@ -231,7 +231,7 @@ class _Reader:
             return self.escape()
         return self.bytes(ord(letter))
 
-    def group(self) -> Part | None:
+    def group(self) -> PatternNode | None:
         if not self.take("?"):
             if self.peek() == "*":
                 raise PatternError("verbs are not supported")
@@ -246,22 +246,22 @@ class _Reader:
                 return self.captured(self.until(closing))
         return self.flag_group()
 
-    def captured(self, name: str | None) -> Part:
+    def captured(self, name: str | None) -> PatternNode:
         self.groups += 1
         number = self.groups
         if name is not None:
             if not name.isidentifier() or name in self.names:
                 raise PatternError("bad or repeated group name")
             self.names[name] = number
-        return Group(self.closed(), number)
+        return CaptureGroup(self.closed(), number)
 
-    def closed(self) -> Part:
+    def closed(self) -> PatternNode:
         part = self.either()
         if not self.take(")"):
             raise PatternError("missing )")
         return part
 
-    def flag_group(self) -> Part | None:
+    def flag_group(self) -> PatternNode | None:
         on, off, minus = set[str](), set[str](), False
         while self.peek() and self.peek() not in (")", ":"):
             letter = self.peek()
@@ -282,7 +282,7 @@ class _Reader:
         self.flags = before
         return part
 
-    def escape(self) -> Part:
+    def escape(self) -> PatternNode:
         letter = self.peek()
         if not letter:
             raise PatternError("\\ at end of pattern")
@@ -305,7 +305,7 @@ class _Reader:
             return self.back_reference()
         return self.bytes(self.escaped_byte())
 
-    def back_reference(self) -> Part:
+    def back_reference(self) -> PatternNode:
         begin = self.at
         digits = ""
         while self.peek().isdigit() and self.peek().isascii():
@@ -320,7 +320,7 @@ class _Reader:
             raise PatternError("reference to a group that is not there")
         return self.bytes(self.octal())
 
-    def named_reference(self, name: str) -> Part:
+    def named_reference(self, name: str) -> PatternNode:
         if name.lstrip("-").isdigit():
             number = int(name)
             number = self.groups + 1 + number if number < 0 else number
@@ -376,7 +376,7 @@ class _Reader:
             raise PatternError("character value too big")
         return value
 
-    def byte_set(self) -> Part:
+    def byte_set(self) -> PatternNode:
         negative = self.take("^")
         members: set[int] = set()
         first = True
@@ -437,10 +437,10 @@ class _Reader:
         return self.escaped_byte()
 
 
-_GROUPS: tuple[tuple[str, Callable[[Part], Part]], ...] = (
-    ("<=", lambda part: Look(part, False, False)),
-    ("<!", lambda part: Look(part, False, True)),
-    ("=", lambda part: Look(part, True, False)),
-    ("!", lambda part: Look(part, True, True)),
+_GROUPS: tuple[tuple[str, Callable[[PatternNode], PatternNode]], ...] = (
+    ("<=", lambda part: Lookaround(part, False, False)),
+    ("<!", lambda part: Lookaround(part, False, True)),
+    ("=", lambda part: Lookaround(part, True, False)),
+    ("!", lambda part: Lookaround(part, True, True)),
     (">", Atomic),
 )

@@ -19,35 +19,35 @@ class PatternError(Exception):
     """The text is no pattern, or one that is not supported."""
 
 
-class Part:
+class PatternNode:
     __slots__ = ()
 
 
-class Bytes(Part):
+class Bytes(PatternNode):
     __slots__ = ("members",)
 
     def __init__(self, members: frozenset[int]) -> None:
         self.members = members
 
 
-class Sequence(Part):
+class Sequence(PatternNode):
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PatternNode, ...]) -> None:
         self.parts = parts
 
 
-class Either(Part):
+class Either(PatternNode):
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PatternNode, ...]) -> None:
         self.parts = parts
 
 
-class Repeat(Part):
+class Repeat(PatternNode):
     __slots__ = ("greedy", "least", "most", "part", "possessive")
 
-    def __init__(self, part: Part, least: int, most: int | None, greedy: bool, possessive: bool) -> None:
+    def __init__(self, part: PatternNode, least: int, most: int | None, greedy: bool, possessive: bool) -> None:
         self.part = part
         self.least = least
         self.most = most
@@ -55,38 +55,38 @@ class Repeat(Part):
         self.possessive = possessive
 
 
-class Group(Part):
+class CaptureGroup(PatternNode):
     __slots__ = ("number", "part")
 
-    def __init__(self, part: Part, number: int) -> None:
+    def __init__(self, part: PatternNode, number: int) -> None:
         self.part = part
         self.number = number
 
 
-class Assert(Part):
+class Assert(PatternNode):
     __slots__ = ("kind",)
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
 
-class Look(Part):
+class Lookaround(PatternNode):
     __slots__ = ("ahead", "negative", "part")
 
-    def __init__(self, part: Part, ahead: bool, negative: bool) -> None:
+    def __init__(self, part: PatternNode, ahead: bool, negative: bool) -> None:
         self.part = part
         self.ahead = ahead
         self.negative = negative
 
 
-class Atomic(Part):
+class Atomic(PatternNode):
     __slots__ = ("part",)
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: PatternNode) -> None:
         self.part = part
 
 
-class Back(Part):
+class Back(PatternNode):
     __slots__ = ("ignore_case", "number")
 
     def __init__(self, number: int, ignore_case: bool) -> None:

@@ -11,7 +11,7 @@ expected and the nearest command. Nothing here talks to a schedd.
 from pool.jobs.description.diagnostics import DescriptionError, Diagnostic, Severity, Where
 from pool.jobs.description.draft import ClusterDraft, Description, bind_cluster
 from pool.jobs.description.facts import PROVISIONAL_CLUSTER, SubmitFacts
-from pool.jobs.description.files import Files, RealFiles
+from pool.jobs.description.files import DescriptionFiles, RealFiles
 from pool.jobs.description.reader import read_description
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Description",
     "DescriptionError",
     "Diagnostic",
-    "Files",
+    "DescriptionFiles",
     "RealFiles",
     "Severity",
     "SubmitFacts",

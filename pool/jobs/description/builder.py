@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.description.diagnostics import Refused, Where
+from pool.jobs.description.diagnostics import CommandRefused, Where
 from pool.jobs.description.draft import ClusterDraft, Runs
 from pool.jobs.description.expressions import Wire
 from pool.jobs.description.functions import Functions
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.macros import Macros
 from pool.jobs.description.queueing import QueueArguments, split_item
 from pool.jobs.description.sections.order import (
@@ -33,7 +33,7 @@ _MOST_ERRORS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SectionStep:
     """A section that is applied for every process of a statement.
 
     `reads` are the varying attributes it asked for, with their values in the first process. Where `by_text`
@@ -51,7 +51,7 @@ class Step:
 class Builder:
     """Writes one cluster, queue statement after queue statement."""
 
-    job: Job
+    job: JobDraft
     macros: Macros
     functions: Functions
     cluster: int
@@ -65,7 +65,7 @@ class Builder:
         rows = list(self._rows(statement, items))
         per_item = statement.count or 1
         self._declare_live(statement.variables, rows, where)
-        varying: list[Step] = []
+        varying: list[SectionStep] = []
         static: dict[str, Wire] = {}
         for row, (index, values) in enumerate(rows):
             for step in range(per_item):
@@ -132,7 +132,7 @@ class Builder:
 
     # -- processes -----------------------------------------------------------------------------------
 
-    def _first_of_statement(self, where: Where) -> tuple[list[Step], dict[str, Wire]]:
+    def _first_of_statement(self, where: Where) -> tuple[list[SectionStep], dict[str, Wire]]:
         job = self.job
         job.own, job.parent = {}, self.first or {}
         if self.first is None:
@@ -147,7 +147,7 @@ class Builder:
                 written = self._written(section)
                 reads = {key: job.own.get(key, job.parent.get(key)) for key in job.asked_for}
                 result = {key: job.own[key] for key in written & job.own.keys()} if self.first else {}
-                steps.append(Step(section, job.varies, reads, result))
+                steps.append(SectionStep(section, job.varies, reads, result))
                 job.varying |= written
             if section is IWD:
                 self.functions.iwd, self.functions.iwd_varies = job.iwd, job.varies
@@ -158,7 +158,7 @@ class Builder:
         self._finish(job.own)
         return steps, {key: value for key, value in job.own.items() if key not in job.varying}
 
-    def _next(self, steps: Sequence[Step], static: dict[str, Wire]) -> None:
+    def _next(self, steps: Sequence[SectionStep], static: dict[str, Wire]) -> None:
         job, parent = self.job, self.first or {}
         own = job.own = dict(static)
         job.parent = parent
@@ -170,7 +170,7 @@ class Builder:
                 continue
             try:
                 step.section.write(job)
-            except Refused:
+            except CommandRefused:
                 continue
             if step.section is IWD:
                 self.functions.iwd = job.iwd
@@ -193,7 +193,7 @@ class Builder:
     def _apply(self, section: Section) -> None:
         try:
             section.write(self.job)
-        except Refused:
+        except CommandRefused:
             return
 
     def _written(self, section: Section) -> set[str]:

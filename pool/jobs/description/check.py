@@ -97,7 +97,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """Whether a case holds, and if not, the first few differences."""
 
     name: str
@@ -114,13 +114,13 @@ FACTS = SubmitFacts(
 )
 
 
-def check_case(path: Path) -> Result:
+def check_case(path: Path) -> CaseResult:
     """Compare one case."""
     expected = json.loads(path.with_name(f"{path.stem}.expect.json").read_text())
-    return Result(path.stem, tuple(_differences(path, expected)))
+    return CaseResult(path.stem, tuple(_differences(path, expected)))
 
 
-def check_folder(folder: Path) -> Iterator[Result]:
+def check_folder(folder: Path) -> Iterator[CaseResult]:
     """Compare all cases of a folder, in order of their names."""
     for path in sorted(folder.glob("*.sub")):
         yield check_case(path)

@@ -59,7 +59,7 @@ class DescriptionError(PoolError):
         super().__init__(f"{first.where}: {first.message}{more}", hint=first.hint)
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """Ends the work on one command after its error was reported; never leaves this package."""
 
 

@@ -18,7 +18,7 @@ COMMAND_SECONDS = 30.0
 MOST_LINKS = 40
 
 
-class Files(Protocol):
+class DescriptionFiles(Protocol):
     """What reading and checking a description needs; paths are absolute. Errors are OSError."""
 
     def read_text(self, path: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pool.jobs.description.expressions import evaluate_text, integer_of, real_of, unparsed
-from pool.jobs.description.macros import Reference, Scope, Varies
+from pool.jobs.description.macros import MacroScope, Reference, Varies
 
 _INTEGER_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*\d*(\.\d+)?(hh|h|ll|l|q|j|z|t|L)?[dioxXu]([^%]|%%)*")
 _REAL_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*\d*(\.\d+)?(l|L)?[eEfFgGaA]([^%]|%%)*")
@@ -47,7 +47,7 @@ class Functions:
     iwd_varies: bool = False
     report: Callable[[str], None] = lambda message: None
 
-    def __call__(self, scope: Scope, call: Reference) -> str:
+    def __call__(self, scope: MacroScope, call: Reference) -> str:
         """Apply one reference. Raises Varies while compiling where the result differs by process."""
         name = call.function
         try:
@@ -68,7 +68,7 @@ class Functions:
             return "UNDEFINED"
         return value or call.default or ""
 
-    def _random(self, name: str, scope: Scope, body: str) -> str:
+    def _random(self, name: str, scope: MacroScope, body: str) -> str:
         if scope.fixed:
             raise Varies  # a new choice for each process
         items = [item.strip() for item in body.split(",")]
@@ -81,7 +81,7 @@ class Functions:
             items = [item.strip() for item in _argument(scope, body, 0).split(",")]
         return self.chance.choice(items)
 
-    def _file(self, name: str, scope: Scope, body: str) -> str:
+    def _file(self, name: str, scope: MacroScope, body: str) -> str:
         letters = {"BASENAME": "nx", "DIRNAME": "p"}.get(name, name[1:].lower())
         if scope.fixed and self.iwd_varies and "f" in letters:
             raise Varies
@@ -150,7 +150,7 @@ def _range(items: list[str]) -> tuple[int, int, int]:
     return low, high, step
 
 
-def _argument(scope: Scope, body: str, index: int) -> str:
+def _argument(scope: MacroScope, body: str, index: int) -> str:
     items = body.split(",")
     if index >= len(items):
         raise FunctionError(f"expected {index + 1} arguments")
@@ -160,7 +160,7 @@ def _argument(scope: Scope, body: str, index: int) -> str:
     return scope.expand(text)
 
 
-def _choice(scope: Scope, body: str) -> str:
+def _choice(scope: MacroScope, body: str) -> str:
     items = [item.strip() for item in body.split(",")][1:]
     if not items:
         raise FunctionError("expected an index and a list")
@@ -178,7 +178,7 @@ def _choice(scope: Scope, body: str) -> str:
     return items[index]
 
 
-def _substr(scope: Scope, body: str) -> str:
+def _substr(scope: MacroScope, body: str) -> str:
     name = body.split(",")[0].strip()
     text = scope.expand(scope.find(name) or "")
     if not text:
@@ -200,7 +200,7 @@ def _substr(scope: Scope, body: str) -> str:
     return rest[: max(length + len(rest), 0)] if length < 0 else rest[:length]
 
 
-def _integer(scope: Scope, body: str) -> str:
+def _integer(scope: MacroScope, body: str) -> str:
     format_ = _format(body, _INTEGER_FORMAT)
     word = _argument(scope, body, 0)
     number = integer_of(word)
@@ -209,7 +209,7 @@ def _integer(scope: Scope, body: str) -> str:
     return str(number) if format_ is None else format_ % number
 
 
-def _real(scope: Scope, body: str) -> str:
+def _real(scope: MacroScope, body: str) -> str:
     format_ = _format(body, _REAL_FORMAT)
     word = _argument(scope, body, 0)
     number = real_of(word)
@@ -221,7 +221,7 @@ def _real(scope: Scope, body: str) -> str:
     return text if "." in text else text + ".0"
 
 
-def _string(scope: Scope, body: str) -> str:
+def _string(scope: MacroScope, body: str) -> str:
     format_ = _format(body, _TEXT_FORMAT)
     text = _argument(scope, body, 0)
     value = evaluate_text(text)
@@ -229,7 +229,7 @@ def _string(scope: Scope, body: str) -> str:
     return text if format_ is None else format_ % text
 
 
-def _eval(scope: Scope, body: str) -> str:
+def _eval(scope: MacroScope, body: str) -> str:
     text = scope.find(body)
     return unparsed(scope.expand(body if text is None else text))
 
@@ -243,7 +243,7 @@ def _format(body: str, allowed: re.Pattern[str]) -> str | None:
     return _LENGTH.sub("", items[1])
 
 
-_EXPRESSIONS: dict[str, Callable[[Scope, str], str]] = {
+_EXPRESSIONS: dict[str, Callable[[MacroScope, str], str]] = {
     "CHOICE": _choice,
     "SUBSTR": _substr,
     "INT": _integer,

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from pool.jobs.description.diagnostics import Where
 from pool.jobs.description.facts import SubmitFacts
-from pool.jobs.description.files import Files
-from pool.jobs.description.queueing import Mode, QueueArguments, QueueError, split_item, split_list
+from pool.jobs.description.files import DescriptionFiles
+from pool.jobs.description.queueing import ItemSource, QueueArguments, QueueError, split_item, split_list
 from pool.jobs.description.source import Source
 
 Say = Callable[[Where, str], None]
 
 
 def read_items(
-    statement: QueueArguments, source: Source, files: Files, folder: str, facts: SubmitFacts, warn: Say
+    statement: QueueArguments, source: Source, files: DescriptionFiles, folder: str, facts: SubmitFacts, warn: Say
 ) -> list[str]:
     """All items of the statement, before its slice is applied. Raises QueueError."""
     where = source.where
@@ -24,7 +24,7 @@ def read_items(
         items += _inline(statement, source)
     elif statement.file:
         items += _external(statement.file, files, folder, facts)
-    if statement.mode is Mode.MATCHING:
+    if statement.mode is ItemSource.MATCHING:
         items = _matching(items, statement.kinds, files, folder, lambda text: warn(where, text))
     if statement.columns.header >= 0:
         _take_header(statement, items)
@@ -39,11 +39,11 @@ def _inline(statement: QueueArguments, source: Source) -> list[str]:
             continue
         if line.text.startswith(")"):
             return items
-        items += [line.text] if statement.mode is Mode.FROM else split_list(line.text)
+        items += [line.text] if statement.mode is ItemSource.FROM else split_list(line.text)
     raise QueueError(f"expected a line that begins with ')' to end the list of line {begin.line}")
 
 
-def _external(name: str, files: Files, folder: str, facts: SubmitFacts) -> list[str]:
+def _external(name: str, files: DescriptionFiles, folder: str, facts: SubmitFacts) -> list[str]:
     try:
         if not name.endswith("|"):
             path = name if name.startswith("/") else f"{folder}/{name}"
@@ -58,7 +58,7 @@ def _external(name: str, files: Files, folder: str, facts: SubmitFacts) -> list[
 
 
 def _matching(
-    items: list[str], kinds: str, files: Files, folder: str, warn: Callable[[str], None]
+    items: list[str], kinds: str, files: DescriptionFiles, folder: str, warn: Callable[[str], None]
 ) -> list[str]:
     found: dict[str, None] = {}
     inside = glob.escape(folder) + "/"

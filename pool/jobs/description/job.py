@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.description.diagnostics import Refused, Reporter, Where
+from pool.jobs.description.diagnostics import CommandRefused, Reporter, Where
 from pool.jobs.description.expressions import ExpressionError, Wire, boolean_of, integer_of, wire_of
 from pool.jobs.description.facts import SubmitFacts
-from pool.jobs.description.files import Files
+from pool.jobs.description.files import DescriptionFiles
 from pool.jobs.description.macros import MacroError, Macros, Template
 
 _SLASHES = re.compile(r"//+")
@@ -33,7 +33,7 @@ class Nature:
 
 
 @dataclass(slots=True)
-class Job:
+class JobDraft:
     """The job being written.
 
     Attributes:
@@ -57,7 +57,7 @@ class Job:
     macros: Macros
     reporter: Reporter
     facts: SubmitFacts
-    files: Files
+    files: DescriptionFiles
     environ: Mapping[str, str]
     user: str
     folder: str
@@ -156,12 +156,12 @@ class Job:
                 return macro.where
         return Where(self.facts.name)
 
-    def refuse(self, name: str, message: str, hint: str = "", *, other: str = "") -> Refused:
+    def refuse(self, name: str, message: str, hint: str = "", *, other: str = "") -> CommandRefused:
         """Report an error of a command; the result is to be raised."""
         self.reporter.error(self.where(name, other), message, hint)
-        return Refused(message)
+        return CommandRefused(message)
 
-    def refuse_path(self, name: str, path: str, message: str, hint: str = "", *, other: str = "") -> Refused:
+    def refuse_path(self, name: str, path: str, message: str, hint: str = "", *, other: str = "") -> CommandRefused:
         """Report that a command's path cannot be used: that a directory above it is closed, if one is."""
         return self.refuse(name, *(self.closed_above(path) or (message, hint)), other=other)
 

@@ -114,7 +114,7 @@ class Macros:
         undefined: told the name of a macro that is not defined and has no default where it is asked for.
     """
 
-    evaluate: Callable[[Scope, Reference], str]
+    evaluate: Callable[[MacroScope, Reference], str]
     defaults: dict[str, str] = field(default_factory=dict)
     table: dict[str, Macro] = field(default_factory=dict)
     live: dict[str, int] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Macros:
         position = 0
         while found := next((r for r in references(text, position) if _is_self(r, name)), None):
             if found.function:
-                value = self.evaluate(Scope(self), found)
+                value = self.evaluate(MacroScope(self), found)
             else:
                 value = self.lookup(name) or found.default or ""
             text = text[: found.start] + value + text[found.end :]
@@ -151,14 +151,14 @@ class Macros:
 
     def expand(self, text: str, live: Mapping[str, str] | None = None) -> str:
         """Expand a text completely; `live` overrides macros by lower-case name. Raises MacroError."""
-        return _dollars(Scope(self, {} if live is None else live).expand(text))
+        return _dollars(MacroScope(self, {} if live is None else live).expand(text))
 
     def compile(self, text: str) -> Template:
         """Expand all that is the same for every process. Raises MacroError."""
         if "$" not in text:
             return Template(constant=text)
         try:
-            parts = Scope(self, fixed=True).replace(text, holes=True)
+            parts = MacroScope(self, fixed=True).replace(text, holes=True)
         except Varies:
             return Template(varying=text)
         if all(isinstance(part, str) for part in parts):
@@ -168,7 +168,7 @@ class Macros:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class MacroScope:
     """Macros as one process sees them; `fixed` while compiling, where no process is known yet."""
 
     macros: Macros

@@ -28,7 +28,7 @@ class QueueError(Exception):
     """A queue statement that makes no sense; the message says what was expected."""
 
 
-class Mode(StrEnum):
+class ItemSource(StrEnum):
     """Where the items of a queue statement come from."""
 
     NONE = ""
@@ -61,7 +61,7 @@ class QueueArguments:
     """
 
     count: int = 1
-    mode: Mode = Mode.NONE
+    mode: ItemSource = ItemSource.NONE
     variables: list[str] = field(default_factory=list)
     items: list[str] = field(default_factory=list)
     open: bool = False
@@ -72,7 +72,7 @@ class QueueArguments:
 
     def selected(self, total: int) -> Iterator[int]:
         """The indices of the items that are queued, in order."""
-        if self.mode is Mode.NONE:
+        if self.mode is ItemSource.NONE:
             yield 0
             return
         start, stop, step = self.slice or (None, None, None)
@@ -92,7 +92,7 @@ def parse_queue(text: str) -> QueueArguments:
     if not keyword:
         found.count = _count(text)
         return found
-    found.mode = Mode(keyword[1].lower())
+    found.mode = ItemSource(keyword[1].lower())
     head = text[: keyword.start()]
     cut = _names_begin(head)
     found.count = _count(head[:cut])
@@ -149,12 +149,12 @@ def _qualifiers(found: QueueArguments, rest: str) -> str:
             found.slice = _slice(cut)
             rest = rest[cut.end() :].lstrip()
         elif name in ("files", "dirs", "any"):
-            if found.mode is not Mode.MATCHING:
+            if found.mode is not ItemSource.MATCHING:
                 raise QueueError(f"'{name}' belongs to 'matching', not to '{found.mode}'")
             found.kinds = name
             rest = rest[word.end() :].lstrip()
         elif name == "table":
-            if found.mode is not Mode.FROM:
+            if found.mode is not ItemSource.FROM:
                 raise QueueError(f"'table' belongs to 'from', not to '{found.mode}'")
             found.columns, rest = _table(rest[word.end() :])
         else:
@@ -212,11 +212,11 @@ def _source(found: QueueArguments, rest: str) -> None:
     if rest.startswith("("):
         found.open = not rest.endswith(")")
         content = (rest[1:] if found.open else rest[1:-1]).lstrip()
-        if found.mode is Mode.FROM:
+        if found.mode is ItemSource.FROM:
             found.items = [content] if content or not found.open else []
         else:
             found.items = split_list(content)
-    elif found.mode is Mode.FROM:
+    elif found.mode is ItemSource.FROM:
         if not rest:
             raise QueueError("expected a file name or a list in parentheses after 'from'")
         found.file = rest.strip()

@@ -19,13 +19,13 @@ from pool.jobs.description.commands import NAMES, is_command, process_command
 from pool.jobs.description.diagnostics import DescriptionError, Reporter, Where, nearest
 from pool.jobs.description.draft import Description
 from pool.jobs.description.facts import PROVISIONAL_CLUSTER, SubmitFacts
-from pool.jobs.description.files import Files, RealFiles
+from pool.jobs.description.files import DescriptionFiles, RealFiles
 from pool.jobs.description.functions import Functions
 from pool.jobs.description.items import read_items
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.macros import MacroError, Macros, is_name
 from pool.jobs.description.queueing import QueueArguments, QueueError, parse_queue
-from pool.jobs.description.source import Line, Source
+from pool.jobs.description.source import Source, SourceLine
 from pool.outside import OutsideWorld
 
 _DEEPEST_INCLUDE = 20
@@ -41,7 +41,7 @@ def read_description(
     environ: Mapping[str, str],
     user: str,
     facts: SubmitFacts,
-    files: Files | None = None,
+    files: DescriptionFiles | None = None,
     extra: Sequence[str] = (),
     cluster: int | None = None,
     check_files: bool = True,
@@ -64,7 +64,7 @@ def read_description(
     Raises:
         DescriptionError: with every error and warning of the description.
     """
-    reader = _Reader(
+    reader = _DescriptionReader(
         facts if facts.name == name else replace(facts, name=name),
         files or RealFiles(),
         iwd.rstrip("/") or "/",
@@ -77,11 +77,11 @@ def read_description(
     return reader.read(text)
 
 
-class _Reader:
+class _DescriptionReader:
     def __init__(
         self,
         facts: SubmitFacts,
-        files: Files,
+        files: DescriptionFiles,
         folder: str,
         environ: Mapping[str, str],
         chance: random.Random,
@@ -100,7 +100,7 @@ class _Reader:
 
     def prepare(self, user: str, check_files: bool) -> None:
         """Make the job that is going to be written."""
-        self.job = Job(
+        self.job = JobDraft(
             self.macros,
             self.reporter,
             self.facts,
@@ -142,7 +142,7 @@ class _Reader:
             tell(opened, "this if has no endif", "write endif after its last line")
         self.blocks = outer
 
-    def _condition(self, condition: statements.Condition) -> None:
+    def _condition(self, condition: statements.IfStatement) -> None:
         def decide() -> bool:
             return conditions.decide(
                 condition.text, self.macros.expand, self.macros.lookup, self.facts.version
@@ -153,7 +153,7 @@ class _Reader:
         except (conditions.ConditionError, MacroError) as trouble:
             self.reporter.error(self.where, f"{condition.keyword}: {trouble}")
 
-    def _statement(self, statement: statements.Statement, line: Line, source: Source, depth: int) -> None:
+    def _statement(self, statement: statements.Statement, line: SourceLine, source: Source, depth: int) -> None:
         match statement:
             case statements.Assignment(name, text):
                 self._assign(name, self._whole_list(text, source) if name.lower() == "pipe" else text)
@@ -172,12 +172,12 @@ class _Reader:
             case statements.Directive(keyword, _, text):
                 tell = self.reporter.error if keyword == "error" else self.reporter.warning
                 tell(self.where, self._expanded(text))
-            case statements.Queue(arguments):
+            case statements.QueueStatement(arguments):
                 self._queue(arguments, source, line.where, included=depth > 0)
             case statements.Unclear(word, _):
                 self._unclear(word, line)
 
-    def _unclear(self, word: str, line: Line) -> None:
+    def _unclear(self, word: str, line: SourceLine) -> None:
         meant = nearest(word, [*NAMES, *_STATEMENT_WORDS])
         hint = f"write {meant} = ..." if meant and meant not in _STATEMENT_WORDS else f"did you mean {meant}?"
         rest = line.text[len(word) :].lstrip()

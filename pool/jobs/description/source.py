@@ -14,7 +14,7 @@ from pool.jobs.description.diagnostics import Where
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SourceLine:
     """One logical line: its text without surrounding blanks, and where its last physical line stands."""
 
     text: str
@@ -36,18 +36,18 @@ class Source:
         """The line that was read last."""
         return Where(self.name, self._next)
 
-    def next(self) -> Line | None:
+    def next(self) -> SourceLine | None:
         """The next logical line, comments and empty lines included; None at the end."""
         if self._next >= len(self._lines):
             return None
         text = self._physical()
         if text.startswith("#"):
-            return Line(text, self.where)
+            return SourceLine(text, self.where)
         while text.endswith("\\") and self._next < len(self._lines):
             text = text[:-1] + self._continued()
-        return Line(text.removesuffix("\\"), self.where)
+        return SourceLine(text.removesuffix("\\"), self.where)
 
-    def next_if(self, wanted: Callable[[str], bool]) -> Line | None:
+    def next_if(self, wanted: Callable[[str], bool]) -> SourceLine | None:
         """The next line that is neither empty nor a comment, if it is wanted; otherwise nothing has been read."""
         before = self._next
         while (line := self.next()) is not None and (not line.text or line.text.startswith("#")):

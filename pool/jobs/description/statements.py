@@ -44,7 +44,7 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class IfStatement:
     """`if`, `elif`, `else`, `endif`; `text` is the condition."""
 
     keyword: str
@@ -61,7 +61,7 @@ class Directive:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueStatement:
     """`queue` with its arguments as written."""
 
     arguments: str
@@ -75,13 +75,13 @@ class Unclear:
     line: str
 
 
-Statement = Assignment | Append | Here | Condition | Directive | Queue | Unclear
+Statement = Assignment | Append | Here | IfStatement | Directive | QueueStatement | Unclear
 
 
-def condition_of(line: str) -> Condition | None:
+def condition_of(line: str) -> IfStatement | None:
     """The line as a condition, looked at even where other statements are passed over."""
     found = _CONDITION.match(line)
-    return Condition(found[1].lower(), (found[2] or "").strip()) if found else None
+    return IfStatement(found[1].lower(), (found[2] or "").strip()) if found else None
 
 
 def statement_of(line: str) -> Statement:
@@ -100,7 +100,7 @@ def statement_of(line: str) -> Statement:
     if rest.startswith("+") and word and (append := _append(word, rest)):
         return append
     if found_queue := _QUEUE.match(line):
-        return Queue((found_queue[1] or "").strip())
+        return QueueStatement((found_queue[1] or "").strip())
     return Unclear(word or line.split()[0], line)
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from pool.jobs.description.commands import NAMES
 from pool.jobs.description.expressions import boolean_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 
 
 class Support(StrEnum):
@@ -537,20 +537,20 @@ def covered() -> frozenset[str]:
     return frozenset(name for row in TABLE for name in row.names) & NAMES
 
 
-def check_universe(job: Job) -> None:
+def check_universe(job: JobDraft) -> None:
     """Refuse a job of a kind that this pool does not start."""
     if job.facts.as_reference:
         return
     check_number(job, job.nature.universe)
 
 
-def check_number(job: Job, number: int, command: str = "universe") -> None:
+def check_number(job: JobDraft, number: int, command: str = "universe") -> None:
     """Refuse a universe that this pool does not start, by its number."""
     if not job.facts.as_reference and (trouble := _UNIVERSES.get(number)) is not None:
         raise job.refuse(command, *trouble, other="JobUniverse")
 
 
-def check(job: Job) -> None:
+def check(job: JobDraft) -> None:
     """Say of each command that is written what is not done about it."""
     if job.facts.as_reference:
         return

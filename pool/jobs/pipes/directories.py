@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.pipes.model import Process
+from pool.jobs.pipes.model import PipelineProcess
 
 #: All of it; hidden, so that it is no output.
 OWN = ".poolnode"
@@ -20,7 +20,7 @@ PROGRAMS, FOLDERS, INPUTS, STREAMS = (f"{OWN}/{name}" for name in ("programs", "
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamFile:
     """A file at home that stdout or stderr of processes go to, and its name in the scratch directory meanwhile.
 
     `append`: what it has already goes along, and comes back with it.
@@ -51,17 +51,17 @@ class PipeDirectories:
     """
 
     iwd: str
-    processes: Sequence[Process]
+    processes: Sequence[PipelineProcess]
     shown: tuple[str, str]
     folders: dict[str, str] = field(init=False)
-    streams: dict[str, Stream] = field(init=False)
+    streams: dict[str, StreamFile] = field(init=False)
 
     def __post_init__(self) -> None:
         folders = {self.iwd: ""}
         for process in self.processes:
             folders.setdefault(process.iwd, f"{FOLDERS}/{process.name}")
         object.__setattr__(self, "folders", folders)
-        streams: dict[str, Stream] = {}
+        streams: dict[str, StreamFile] = {}
         for process in reversed(self.processes):
             last = process is self.processes[-1]
             for number, (path, append) in enumerate(_written(process)):
@@ -70,22 +70,24 @@ class PipeDirectories:
                 home = posixpath.normpath(posixpath.join(process.iwd, path))
                 name = self.shown[number] if last and home not in streams else f"{STREAMS}/{len(streams)}"
                 before = streams.get(home)
-                streams[home] = Stream(home, before.name if before else name, append or bool(before and before.append))
+                streams[home] = StreamFile(
+                    home, before.name if before else name, append or bool(before and before.append)
+                )
         object.__setattr__(self, "streams", streams)
 
-    def folder(self, process: Process) -> str:
+    def folder(self, process: PipelineProcess) -> str:
         """A process's directory; '' is the scratch directory itself."""
         return self.folders[process.iwd]
 
-    def program(self, process: Process) -> str | None:
+    def program(self, process: PipelineProcess) -> str | None:
         """A process's program; None when the machine has it."""
         return f"{PROGRAMS}/{process.name}/{posixpath.basename(process.cmd)}" if process.carried else None
 
-    def stdin(self, process: Process) -> str | None:
+    def stdin(self, process: PipelineProcess) -> str | None:
         """A process's standard input; None when it has none that is a file."""
         return f"{INPUTS}/{process.name}" if process.stdin else None
 
-    def output(self, process: Process, path: str) -> str:
+    def output(self, process: PipelineProcess, path: str) -> str:
         """Where what a process writes to a file of its description lies."""
         return self.streams[posixpath.normpath(posixpath.join(process.iwd, path))].name
 
@@ -119,6 +121,6 @@ class PipeDirectories:
         return None
 
 
-def _written(process: Process) -> Iterator[tuple[str, bool]]:
+def _written(process: PipelineProcess) -> Iterator[tuple[str, bool]]:
     yield process.stdout, process.append_stdout
     yield process.stderr, process.append_stderr

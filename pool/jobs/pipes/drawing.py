@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pool.jobs.pipes.model import Joint, Process
+from pool.jobs.pipes.model import Joint, PipelineProcess
 
 INDENT = 4
 
 
-def draw(processes: Sequence[Process], joints: Sequence[Joint], width: int = 100) -> list[str]:
+def draw(processes: Sequence[PipelineProcess], joints: Sequence[Joint], width: int = 100) -> list[str]:
     """The lines of the drawing.
 
     Args:
@@ -32,13 +32,13 @@ def draw(processes: Sequence[Process], joints: Sequence[Joint], width: int = 100
 
 
 class _Drawing:
-    def __init__(self, processes: Sequence[Process], joints: Sequence[Joint], width: int) -> None:
+    def __init__(self, processes: Sequence[PipelineProcess], joints: Sequence[Joint], width: int) -> None:
         self.processes = {process.name: process for process in processes}
         self.joints = joints
         self.width = width
         self.drawn: set[str] = set()
 
-    def beginning(self, process: Process) -> list[str]:
+    def beginning(self, process: PipelineProcess) -> list[str]:
         """Where a pipeline begins: its first input comes from the left."""
         if not process.stdin:
             return self.block(process.name, self.width)
@@ -67,7 +67,7 @@ class _Drawing:
             return self.continued(lines, head, bar)
         return lines
 
-    def way(self, process: Process, joint: Joint | None, width: int) -> tuple[str, list[str]]:
+    def way(self, process: PipelineProcess, joint: Joint | None, width: int) -> tuple[str, list[str]]:
         """One that leaves a process: the arrow, and where it leads."""
         if joint is None:
             return (">> " if process.append_stdout else "--> "), [process.stdout]

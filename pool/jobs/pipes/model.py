@@ -25,7 +25,7 @@ BUFFER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class PipelineProcess:
     """One process of a job.
 
     Attributes:
@@ -93,7 +93,7 @@ _TEXTS = (("In", "stdin"), ("Out", "stdout"), ("Err", "stderr"))
 _TRUTHS = (("AppendOut", "append_stdout"), ("AppendErr", "append_stderr"), ("ErrToOut", "errors_to_stdout"))
 
 
-def attributes_of(processes: Sequence[Process], joints: Sequence[Joint]) -> dict[str, Any]:
+def attributes_of(processes: Sequence[PipelineProcess], joints: Sequence[Joint]) -> dict[str, Any]:
     """The ad's attributes in wire form."""
     ads = []
     for process in processes:
@@ -176,7 +176,7 @@ def is_several(ad: ClassAd) -> bool:
     return ad.get("Processes") is not None
 
 
-def processes_of(ad: ClassAd) -> tuple[Process, ...]:
+def processes_of(ad: ClassAd) -> tuple[PipelineProcess, ...]:
     """The processes of a job's ad; none for a job of one process.
 
     Raises:
@@ -210,11 +210,11 @@ def _records(ad: ClassAd, name: str) -> Sequence[ClassAd]:
     return value
 
 
-def _process(ad: ClassAd, environment: object) -> Process:
+def _process(ad: ClassAd, environment: object) -> PipelineProcess:
     codes = ad.value("ExitCodesOK", None)
     fields: dict[str, Any] = {field: _text(ad, name) for name, field in _TEXTS}
     fields |= {field: ad.value(name, False) is True for name, field in _TRUTHS}
-    return Process(
+    return PipelineProcess(
         name=_text(ad, "Name"),
         cmd=_text(ad, "Cmd"),
         arguments=tuple(split_words(_text(ad, "Arguments"))),

@@ -4,15 +4,15 @@
 whom and for what a thread waits; `words` lays it out. `pool.machine.job_processes` reads it from /proc.
 """
 
-from pool.policy.inspection.model import Inspection, OpenFile, Part, Process, Thread, WrongInspection
+from pool.policy.inspection.model import InspectedPart, InspectedProcess, Inspection, OpenFile, Thread, WrongInspection
 from pool.policy.inspection.waits import with_waits
 from pool.policy.inspection.words import lines
 
 __all__ = [
     "Inspection",
     "OpenFile",
-    "Part",
-    "Process",
+    "InspectedPart",
+    "InspectedProcess",
     "Thread",
     "WrongInspection",
     "lines",

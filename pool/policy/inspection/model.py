@@ -75,7 +75,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class InspectedProcess:
     """One process.
 
     Attributes:
@@ -106,7 +106,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InspectedPart:
     """One job, or one part of a job that runs on several machines, on its machine.
 
     Attributes:
@@ -125,7 +125,7 @@ class Part:
     slot: str
     stage: str = ""
     machine: str = ""
-    processes: tuple[Process, ...] = ()
+    processes: tuple[InspectedProcess, ...] = ()
     received: int = 0
     sent: int = 0
     transferred: int | None = None
@@ -141,7 +141,7 @@ class Part:
         return plain
 
     @classmethod
-    def from_wire(cls, value: Any) -> Part:
+    def from_wire(cls, value: Any) -> InspectedPart:
         """A part as a machine sent it.
 
         Raises:
@@ -155,7 +155,7 @@ class Inspection:
     """A job's parts; `job` is its id."""
 
     job: str
-    parts: tuple[Part, ...]
+    parts: tuple[InspectedPart, ...]
 
     def lines(
         self, *, threads: bool = False, files: bool = True, width: int | None = None, decode: Decoder | None = None
@@ -183,13 +183,13 @@ _MOST = {
     "watches": MOST_FILES,
     "locks": MOST_PROCESSES,
 }
-_ELEMENTS: dict[str, Any] = {"processes": Process, "threads": Thread, "files": OpenFile}
+_ELEMENTS: dict[str, Any] = {"processes": InspectedProcess, "threads": Thread, "files": OpenFile}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, (Part, Process, Thread, OpenFile)):
+    if isinstance(value, (InspectedPart, InspectedProcess, Thread, OpenFile)):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
 

@@ -28,7 +28,7 @@ class For(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SystemCall:
     """One system call.
 
     Attributes:
@@ -43,60 +43,60 @@ class Call:
 
 
 X86_64 = {
-    0: Call("read", For.INPUT, 0),
-    1: Call("write", For.OUTPUT, 0),
-    2: Call("open", For.OPENING),
-    7: Call("poll", For.EVENTS, polls=0),
-    17: Call("pread64", For.INPUT, 0),
-    18: Call("pwrite64", For.OUTPUT, 0),
-    19: Call("readv", For.INPUT, 0),
-    20: Call("writev", For.OUTPUT, 0),
-    23: Call("select", For.EVENTS),
-    34: Call("pause", For.SIGNAL),
-    35: Call("nanosleep", For.TIME),
-    40: Call("sendfile", For.OUTPUT, 0),
-    42: Call("connect", For.CONNECTION, 0),
-    43: Call("accept", For.CONNECTION, 0),
-    44: Call("sendto", For.OUTPUT, 0),
-    45: Call("recvfrom", For.INPUT, 0),
-    46: Call("sendmsg", For.OUTPUT, 0),
-    47: Call("recvmsg", For.INPUT, 0),
-    61: Call("wait4", For.CHILD),
-    65: Call("semop", For.MESSAGE),
-    69: Call("msgsnd", For.MESSAGE),
-    70: Call("msgrcv", For.MESSAGE),
-    72: Call("fcntl", For.LOCK, 0),
-    73: Call("flock", For.LOCK, 0),
-    74: Call("fsync", For.DISK, 0),
-    75: Call("fdatasync", For.DISK, 0),
-    128: Call("rt_sigtimedwait", For.SIGNAL),
-    130: Call("rt_sigsuspend", For.SIGNAL),
-    162: Call("sync", For.DISK),
-    202: Call("futex", For.FUTEX),
-    219: Call("restart_syscall", For.TIME),
-    220: Call("semtimedop", For.MESSAGE),
-    230: Call("clock_nanosleep", For.TIME),
-    232: Call("epoll_wait", For.EVENTS, 0),
-    247: Call("waitid", For.CHILD),
-    257: Call("openat", For.OPENING),
-    270: Call("pselect6", For.EVENTS),
-    271: Call("ppoll", For.EVENTS, polls=0),
-    275: Call("splice", For.INPUT, 0),
-    276: Call("tee", For.INPUT, 0),
-    281: Call("epoll_pwait", For.EVENTS, 0),
-    288: Call("accept4", For.CONNECTION, 0),
-    299: Call("recvmmsg", For.INPUT, 0),
-    306: Call("syncfs", For.DISK, 0),
-    307: Call("sendmmsg", For.OUTPUT, 0),
-    326: Call("copy_file_range", For.OUTPUT, 2),
-    426: Call("io_uring_enter", For.EVENTS, 0),
-    441: Call("epoll_pwait2", For.EVENTS, 0),
+    0: SystemCall("read", For.INPUT, 0),
+    1: SystemCall("write", For.OUTPUT, 0),
+    2: SystemCall("open", For.OPENING),
+    7: SystemCall("poll", For.EVENTS, polls=0),
+    17: SystemCall("pread64", For.INPUT, 0),
+    18: SystemCall("pwrite64", For.OUTPUT, 0),
+    19: SystemCall("readv", For.INPUT, 0),
+    20: SystemCall("writev", For.OUTPUT, 0),
+    23: SystemCall("select", For.EVENTS),
+    34: SystemCall("pause", For.SIGNAL),
+    35: SystemCall("nanosleep", For.TIME),
+    40: SystemCall("sendfile", For.OUTPUT, 0),
+    42: SystemCall("connect", For.CONNECTION, 0),
+    43: SystemCall("accept", For.CONNECTION, 0),
+    44: SystemCall("sendto", For.OUTPUT, 0),
+    45: SystemCall("recvfrom", For.INPUT, 0),
+    46: SystemCall("sendmsg", For.OUTPUT, 0),
+    47: SystemCall("recvmsg", For.INPUT, 0),
+    61: SystemCall("wait4", For.CHILD),
+    65: SystemCall("semop", For.MESSAGE),
+    69: SystemCall("msgsnd", For.MESSAGE),
+    70: SystemCall("msgrcv", For.MESSAGE),
+    72: SystemCall("fcntl", For.LOCK, 0),
+    73: SystemCall("flock", For.LOCK, 0),
+    74: SystemCall("fsync", For.DISK, 0),
+    75: SystemCall("fdatasync", For.DISK, 0),
+    128: SystemCall("rt_sigtimedwait", For.SIGNAL),
+    130: SystemCall("rt_sigsuspend", For.SIGNAL),
+    162: SystemCall("sync", For.DISK),
+    202: SystemCall("futex", For.FUTEX),
+    219: SystemCall("restart_syscall", For.TIME),
+    220: SystemCall("semtimedop", For.MESSAGE),
+    230: SystemCall("clock_nanosleep", For.TIME),
+    232: SystemCall("epoll_wait", For.EVENTS, 0),
+    247: SystemCall("waitid", For.CHILD),
+    257: SystemCall("openat", For.OPENING),
+    270: SystemCall("pselect6", For.EVENTS),
+    271: SystemCall("ppoll", For.EVENTS, polls=0),
+    275: SystemCall("splice", For.INPUT, 0),
+    276: SystemCall("tee", For.INPUT, 0),
+    281: SystemCall("epoll_pwait", For.EVENTS, 0),
+    288: SystemCall("accept4", For.CONNECTION, 0),
+    299: SystemCall("recvmmsg", For.INPUT, 0),
+    306: SystemCall("syncfs", For.DISK, 0),
+    307: SystemCall("sendmmsg", For.OUTPUT, 0),
+    326: SystemCall("copy_file_range", For.OUTPUT, 2),
+    426: SystemCall("io_uring_enter", For.EVENTS, 0),
+    441: SystemCall("epoll_pwait2", For.EVENTS, 0),
 }
 
 BY_MACHINE = {"x86_64": X86_64}
 
 
-def call_of(machine: str, number: int | None) -> Call | None:
+def call_of(machine: str, number: int | None) -> SystemCall | None:
     """The call of that number, None where a thread does not wait in it or it is not known here."""
     return BY_MACHINE.get(machine, {}).get(number) if number is not None else None
 

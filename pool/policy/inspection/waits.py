@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pool.policy.inspection.model import OpenFile, Part, Process, Thread
-from pool.policy.inspection.system_calls import Call, For, call_of
+from pool.policy.inspection.model import InspectedPart, InspectedProcess, OpenFile, Thread
+from pool.policy.inspection.system_calls import For, SystemCall, call_of
 
 #: Processes that are named where several are waited for.
 MOST_NAMED = 4
 
 
-def with_waits(part: Part) -> Part:
+def with_waits(part: InspectedPart) -> InspectedPart:
     """The same part, with `waits` of each of its threads filled in."""
-    job = _Job(part)
+    job = _PartProcesses(part)
     processes = tuple(
         replace(
             process,
@@ -30,9 +30,9 @@ def with_waits(part: Part) -> Part:
     return replace(part, processes=processes)
 
 
-def waited_for(part: Part) -> dict[int, set[int]]:
+def waited_for(part: InspectedPart) -> dict[int, set[int]]:
     """Which processes each process waits for; only of those whose threads all sleep and wait for others of the job."""
-    job = _Job(part)
+    job = _PartProcesses(part)
     found: dict[int, set[int]] = {}
     for process in part.processes:
         others = [job.others_of(process, thread) for thread in process.threads if thread.state != "Z"]
@@ -41,7 +41,7 @@ def waited_for(part: Part) -> dict[int, set[int]]:
     return found
 
 
-def ring(part: Part) -> tuple[int, ...]:
+def ring(part: InspectedPart) -> tuple[int, ...]:
     """Processes that wait for each other in a ring, so that none of them can go on; empty where there is none.
 
     A process that waits for any one of several is in a ring only if all of those are stuck as well.
@@ -62,10 +62,10 @@ def ring(part: Part) -> tuple[int, ...]:
     return tuple(seen[seen.index(pid) :])
 
 
-class _Job:
+class _PartProcesses:
     """The processes of one part, and who has which end of which pipe."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: InspectedPart) -> None:
         self._part = part
         self._by_pid = {process.pid: process for process in part.processes}
         self._readers: dict[str, set[int]] = {}
@@ -80,7 +80,7 @@ class _Job:
                 if "w" in file.access:
                     self._writers.setdefault(file.target, set()).add(process.pid)
 
-    def wait_of(self, process: Process, thread: Thread) -> str:
+    def wait_of(self, process: InspectedProcess, thread: Thread) -> str:
         """What a thread waits for, in words; empty where it runs."""
         if thread.state == "R":
             return "runs"
@@ -122,7 +122,7 @@ class _Job:
                 return "opens a file: its disk, its server, or the other end of a named pipe does not answer yet"
         return "waits for a message or semaphore of System V"
 
-    def others_of(self, process: Process, thread: Thread) -> set[int]:
+    def others_of(self, process: InspectedProcess, thread: Thread) -> set[int]:
         """The processes of the job for which a thread waits; empty where it waits for anything else, or runs."""
         call = call_of(self._part.machine, thread.call)
         if thread.state not in ("S", "D") or call is None:
@@ -135,7 +135,7 @@ class _Job:
         ends = self._writers if call.waits is For.INPUT else self._readers
         return ends.get(file.target, set()) - {process.pid}
 
-    def _at(self, process: Process, file: OpenFile, *, reads: bool) -> str:
+    def _at(self, process: InspectedProcess, file: OpenFile, *, reads: bool) -> str:
         where = f"{file.target} (descriptor {file.fd})"
         if file.target.startswith("pipe:"):
             others = (self._writers if reads else self._readers).get(file.target, set()) - {process.pid}
@@ -148,7 +148,7 @@ class _Job:
             where = f"{file.peer} (descriptor {file.fd})"
         return f"waits {'for input from' if reads else 'until it can write to'} {where}"
 
-    def _events(self, process: Process, thread: Thread, file: OpenFile | None) -> str:
+    def _events(self, process: InspectedProcess, thread: Thread, file: OpenFile | None) -> str:
         numbers = file.watches if file is not None else thread.polled
         known = {one.fd: one for one in process.files}
         names = [_short(known[number]) for number in numbers if number in known]
@@ -164,12 +164,12 @@ class _Job:
         return (", ".join(named) + more) or "process"
 
 
-def _process(processes: Mapping[int, Process], pid: int) -> str:
+def _process(processes: Mapping[int, InspectedProcess], pid: int) -> str:
     known = processes.get(pid)
     return f"{pid} ({known.threads[0].name})" if known is not None and known.threads else str(pid)
 
 
-def _file_of(process: Process, thread: Thread, call: Call) -> OpenFile | None:
+def _file_of(process: InspectedProcess, thread: Thread, call: SystemCall) -> OpenFile | None:
     if call.descriptor is None or call.descriptor >= len(thread.arguments):
         return None
     number = thread.arguments[call.descriptor] & 0xFFFFFFFF

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pool.policy.inspection.decoding import Decoder
-from pool.policy.inspection.model import Inspection, OpenFile, Part, Process, Thread
+from pool.policy.inspection.model import InspectedPart, InspectedProcess, Inspection, OpenFile, Thread
 from pool.policy.inspection.waits import ring
 from pool.policy.why.wording import shorten, size
 from pool.policy.why.words import ago
@@ -71,7 +71,7 @@ def lines(
     return [line if width is None or len(line) <= width else line[: width - 1] + "…" for line in found]
 
 
-def _part(job: str, part: Part, shown: _Shown) -> Iterator[str]:
+def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
     yield f"{job} on {shorten(part.slot)}: {STAGES.get(part.stage) or shorten(part.stage) or 'runs'}{_still(part)}"
     if part.trouble:
         yield f"  {shorten(part.trouble, 500)}"
@@ -93,16 +93,16 @@ def _part(job: str, part: Part, shown: _Shown) -> Iterator[str]:
         yield f"  and {part.more:,} more processes"
 
 
-def _still(part: Part) -> str:
+def _still(part: InspectedPart) -> str:
     if part.still is None or part.still < STILL:
         return ""
     return f"; nothing of it has moved for {ago(part.still)}"
 
 
-def _tree(processes: tuple[Process, ...]) -> Iterator[tuple[int, Process]]:
+def _tree(processes: tuple[InspectedProcess, ...]) -> Iterator[tuple[int, InspectedProcess]]:
     """Each process with its depth, children behind their parents."""
     known = {process.pid for process in processes}
-    below: dict[int, list[Process]] = {}
+    below: dict[int, list[InspectedProcess]] = {}
     for process in processes:
         below.setdefault(process.parent if process.parent in known else 0, []).append(process)
     pending = [(0, process) for process in reversed(below.get(0, []))]
@@ -116,7 +116,7 @@ def _tree(processes: tuple[Process, ...]) -> Iterator[tuple[int, Process]]:
         pending += [(depth + 1, child) for child in reversed(below.get(process.pid, []))]
 
 
-def _process(process: Process, depth: int, shown: _Shown) -> Iterator[str]:
+def _process(process: InspectedProcess, depth: int, shown: _Shown) -> Iterator[str]:
     numbers = (
         f"{process.pid:>8}",
         f"{_seconds(process.cpu):>10}",

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from pool.classad import Expr, literal
 from pool.classad.names import SCOPE_NAMES, SHADOWED
-from pool.classad.nodes import Call, Chain, Conditional, Node, Paren, Ref, Unary, children
-from pool.policy.matching.looking import Look, look
+from pool.classad.nodes import Chain, Conditional, ExprNode, FunctionCall, Paren, Ref, Unary, children
+from pool.policy.matching.looking import ExprReferences, look
 
 Side = Literal["request", "machine"]
 Held = Callable[[str], Any]
@@ -53,7 +53,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class NumberedPart:
     """A part whose class is known: one of those that `pairs` numbers."""
 
     code: int
@@ -97,7 +97,7 @@ class Own:
     expr: Expr
 
 
-Tree = Question | Known | Every | Some | Opposite | Choice | Own
+Tree = Question | NumberedPart | Every | Some | Opposite | Choice | Own
 
 _questions: dict[tuple[Side, str, tuple[str, ...]], Question] = {}
 
@@ -183,7 +183,7 @@ def text_of(tree: Tree) -> str:
     """The tree as an expression."""
     if isinstance(tree, (Question, Own)):
         return tree.expr.text
-    if isinstance(tree, Known):
+    if isinstance(tree, NumberedPart):
         return ("false", "true", "undefined", "error")[tree.code]
     if isinstance(tree, Every):
         return " && ".join(_closed(part) for part in tree.parts)
@@ -245,7 +245,7 @@ class _Apart:
     tree: Tree
     owns: tuple[str, ...]
     contexts: tuple[str, ...] | None
-    look: Look
+    look: ExprReferences
 
 
 _apart: dict[Expr, _Apart] = {}
@@ -286,7 +286,7 @@ def _leaves(tree: Tree) -> Iterator[Tree]:
         yield tree
 
 
-def _logic(node: Node) -> Tree:
+def _logic(node: ExprNode) -> Tree:
     if isinstance(node, Paren):
         return _logic(node.inner)
     if isinstance(node, Chain) and node.rest[0][0] in ("&&", "||"):
@@ -296,14 +296,14 @@ def _logic(node: Node) -> Tree:
         return Opposite(_logic(node.operand))
     if isinstance(node, Conditional):
         return Choice(_logic(node.test), _logic(node.yes), _logic(node.no))
-    if isinstance(node, Call) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
+    if isinstance(node, FunctionCall) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
         return Choice(*[_logic(argument) for argument in node.arguments])
     if (name := _own_name(node)) is not None:
         return Own(name, _shared(node))
     return Question("request", _shared(node))
 
 
-def _own_name(node: Node) -> str | None:
+def _own_name(node: ExprNode) -> str | None:
     """The folded name of an attribute that the same ad answers for, if it has it: `START`, `MY.START`."""
     if not isinstance(node, Ref) or node.absolute or node.name.lower() in SCOPE_NAMES:
         return None
@@ -314,18 +314,18 @@ def _own_name(node: Node) -> str | None:
     return node.name.lower() if own else None
 
 
-def _shared(node: Node) -> Expr:
+def _shared(node: ExprNode) -> Expr:
     """The expression of a part, the same object for the same text, so that it is compiled once."""
     expr = Expr(node)
     return _parts.setdefault(expr.text, expr)
 
 
-def _asked_contexts(node: Node) -> tuple[str, ...] | None:
+def _asked_contexts(node: ExprNode) -> tuple[str, ...] | None:
     found: list[str] = []
     waiting = [node]
     while waiting:
         below = waiting.pop()
-        if isinstance(below, Call) and below.name.lower() in _CONTEXTS and below.arguments:
+        if isinstance(below, FunctionCall) and below.name.lower() in _CONTEXTS and below.arguments:
             first = below.arguments[0]
             if isinstance(first, Ref):
                 name = _own_name(first)
@@ -383,7 +383,7 @@ class _Placing:
         self.left -= 1
         if self.left < 0:
             raise _TooMany
-        if isinstance(tree, Known):
+        if isinstance(tree, NumberedPart):
             return tree
         if isinstance(tree, Own) and self.held is not None:
             below = self.held(tree.name)

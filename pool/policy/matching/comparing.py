@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.classad import Expr
 from pool.classad.names import fold
-from pool.classad.nodes import Chain, Node, Paren, Ref
+from pool.classad.nodes import Chain, ExprNode, Paren, Ref
 from pool.policy.matching.bits import Bits, bits_of
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Partition
@@ -69,13 +69,13 @@ def comparison(question: Question, grouping: Grouping) -> Comparison | None:
     return None
 
 
-def _bare(node: Node) -> Node:
+def _bare(node: ExprNode) -> ExprNode:
     while isinstance(node, Paren):
         node = node.inner
     return node
 
 
-def _is_attribute(node: Node, name: str, side: str) -> bool:
+def _is_attribute(node: ExprNode, name: str, side: str) -> bool:
     """Whether a node is the machine's attribute and nothing else."""
     if not isinstance(node, Ref) or node.absolute or fold(node.name) != name:
         return False

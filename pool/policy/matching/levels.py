@@ -7,7 +7,7 @@ from typing import Any
 
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.columns import Codes, Grouping, Partition
-from pool.policy.matching.looking import Look, attributes
+from pool.policy.matching.looking import ExprReferences, attributes
 from pool.policy.matching.pairs import Pair, number_of
 from pool.policy.matching.tables import request_key
 
@@ -93,7 +93,7 @@ class Ranks:
         value: the rank's value, once `pair.machine` holds a group's values.
     """
 
-    def __init__(self, closure: Look, grouping: Grouping, value: Callable[[Pair], Any]) -> None:
+    def __init__(self, closure: ExprReferences, grouping: Grouping, value: Callable[[Pair], Any]) -> None:
         self.closure = closure
         self.grouping = grouping
         self._value = value

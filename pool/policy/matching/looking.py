@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.classad import Expr
 from pool.classad.names import SCOPE_NAMES, SHADOWED
-from pool.classad.nodes import Call, Node, Paren, Ref, children
+from pool.classad.nodes import ExprNode, FunctionCall, Paren, Ref, children
 
 #: Functions whose value is not settled by attributes: the time, its zone, the users of this machine.
 _TIMED = frozenset(
@@ -24,7 +24,7 @@ _REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ExprReferences:
     """What an expression looks at.
 
     Attributes:
@@ -39,8 +39,8 @@ class Look:
     chance: bool = False
     hidden: bool = False
 
-    def __or__(self, other: Look) -> Look:
-        return Look(
+    def __or__(self, other: ExprReferences) -> ExprReferences:
+        return ExprReferences(
             self.names | other.names,
             self.timed or other.timed,
             self.chance or other.chance,
@@ -48,12 +48,12 @@ class Look:
         )
 
 
-NOTHING = Look()
+NOTHING = ExprReferences()
 
-_looks: dict[Expr, Look] = {}
+_looks: dict[Expr, ExprReferences] = {}
 
 
-def look(held: Any) -> Look:
+def look(held: Any) -> ExprReferences:
     """What the text of an expression says it looks at; nothing for a plain value."""
     if type(held) is not Expr:
         return NOTHING
@@ -71,7 +71,7 @@ def attributes(names: frozenset[str]) -> frozenset[str]:
     return names - scopes | (scopes & SHADOWED) if scopes else names
 
 
-def looks(expressions: Iterable[Any]) -> Look:
+def looks(expressions: Iterable[Any]) -> ExprReferences:
     """What any of these looks at."""
     found = NOTHING
     for held in expressions:
@@ -80,7 +80,7 @@ def looks(expressions: Iterable[Any]) -> Look:
     return found
 
 
-def _seen(node: Node) -> Look:
+def _seen(node: ExprNode) -> ExprReferences:
     names: set[str] = set()
     calls: set[str] = set()
     hidden = False
@@ -101,8 +101,10 @@ def _seen(node: Node) -> Look:
             if base is not None:
                 waiting.append(base)
             continue
-        if isinstance(below, Call):
+        if isinstance(below, FunctionCall):
             calls.add(below.name.lower())
         waiting.extend(children(below))
     timed = "currenttime" in names or not calls.isdisjoint(_TIMED)
-    return Look(frozenset(names), timed, not calls.isdisjoint(_CHANCE), hidden or not calls.isdisjoint(_HIDING))
+    return ExprReferences(
+        frozenset(names), timed, not calls.isdisjoint(_CHANCE), hidden or not calls.isdisjoint(_HIDING)
+    )

@@ -14,7 +14,7 @@ from pool.classad import Expr
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Clause, Question, Tree, clauses_of, consulted, questions, resolved
 from pool.policy.matching.columns import Codes, Grouping, Partition
-from pool.policy.matching.looking import NOTHING, Look, look
+from pool.policy.matching.looking import NOTHING, ExprReferences, look
 from pool.policy.matching.pairs import Pair, token
 from pool.policy.matching.reducing import ALWAYS, NEVER, acceptance
 from pool.policy.matching.solving import where_true
@@ -64,7 +64,7 @@ class Offers:
         self._picture = picture
         self._kinds = kinds
         self._partition = Partition(kinds, wide=True)
-        self._asked: Look = NOTHING
+        self._asked: ExprReferences = NOTHING
         self._counted = (0, 0)
         self._left: dict[Any, _Left] = {}
 
@@ -109,7 +109,7 @@ class Offers:
             bound[Offers] = asked, found
         return found
 
-    def _all_asked(self) -> Look:
+    def _all_asked(self) -> ExprReferences:
         """What all questions together look at that are about the request alone."""
         kinds = self._kinds
         if self._counted != (kinds.epoch, len(kinds)):
@@ -124,7 +124,7 @@ class Offers:
                 self._left.clear()
         return self._asked
 
-    def _answered(self, question: Question, pair: Pair, known: Look) -> int | None:
+    def _answered(self, question: Question, pair: Pair, known: ExprReferences) -> int | None:
         """The class of a question that looks at nothing of a machine, and of the request at no more than is known."""
         table = self._picture.table(question, pair)
         if table.closure.hidden or table.grouping.names or not table.closure.names <= known.names:

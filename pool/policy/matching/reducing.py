@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pool.policy.matching.clauses import Choice, Every, Known, Opposite, Question, Some, Tree
+from pool.policy.matching.clauses import Choice, Every, NumberedPart, Opposite, Question, Some, Tree
 from pool.policy.matching.pairs import FALSE, TRUE, UNKNOWN, WRONG
 
 Answered = Callable[[Question], int | None]
 """The class of a question's value where it is known."""
 
-ALWAYS, NEVER = Known(TRUE), Known(FALSE)
+ALWAYS, NEVER = NumberedPart(TRUE), NumberedPart(FALSE)
 
 
 def acceptance(tree: Tree, answered: Answered) -> Tree:
     """What is left of Requirements, of which only matters where they are true."""
     found = reduced(tree, answered)
     parts = found.parts if isinstance(found, Every) else (found,)
-    if any(isinstance(part, Known) and part.code != TRUE for part in parts):
+    if any(isinstance(part, NumberedPart) and part.code != TRUE for part in parts):
         return NEVER
     return found
 
@@ -26,15 +26,15 @@ def reduced(tree: Tree, answered: Answered) -> Tree:
     """A tree of the same class as the given one, with fewer questions."""
     if isinstance(tree, Question):
         code = answered(tree)
-        return tree if code is None else Known(code)
+        return tree if code is None else NumberedPart(code)
     if isinstance(tree, Opposite):
         part = reduced(tree.part, answered)
-        if isinstance(part, Known):
-            return Known({TRUE: FALSE, FALSE: TRUE}.get(part.code, part.code))
+        if isinstance(part, NumberedPart):
+            return NumberedPart({TRUE: FALSE, FALSE: TRUE}.get(part.code, part.code))
         return Opposite(part)
     if isinstance(tree, Choice):
         test = reduced(tree.test, answered)
-        if isinstance(test, Known):
+        if isinstance(test, NumberedPart):
             if test.code in (UNKNOWN, WRONG):
                 return test
             return reduced(tree.yes if test.code == TRUE else tree.no, answered)
@@ -49,7 +49,7 @@ def _chain(tree: Every | Some, answered: Answered) -> Tree:
     parts: list[Tree] = []
     for part in tree.parts:
         found = reduced(part, answered)
-        if isinstance(found, Known):
+        if isinstance(found, NumberedPart):
             if found.code == passing:
                 continue
             parts.append(found)
@@ -58,7 +58,7 @@ def _chain(tree: Every | Some, answered: Answered) -> Tree:
         else:
             parts.append(found)
     if not parts:
-        return Known(passing)
+        return NumberedPart(passing)
     if len(parts) == 1:
         return parts[0]
     return Every(tuple(parts)) if isinstance(tree, Every) else Some(tuple(parts))

@@ -21,7 +21,7 @@ from pool.policy.matching.clauses import Clause, Question, Side, Tree, consulted
 from pool.policy.matching.columns import Grouping, Whole
 from pool.policy.matching.comparing import Ordered, moment
 from pool.policy.matching.levels import Levels, Ranks
-from pool.policy.matching.looking import NOTHING, Look, look
+from pool.policy.matching.looking import NOTHING, ExprReferences, look
 from pool.policy.matching.offers import Kinds, Offers
 from pool.policy.matching.pairs import Pair, Pairs, token
 from pool.policy.matching.solving import Ask, classes, where_true
@@ -52,8 +52,8 @@ class SlotIndex:
         self._whole: Whole | None = None
         self._watching: dict[str, list[Grouping]] = {}
         self._tables: dict[Question, Table] = {}
-        self._wider_tables: dict[tuple[Question, Look], Table] = {}
-        self._closures: dict[Any, Look] = {}
+        self._wider_tables: dict[tuple[Question, ExprReferences], Table] = {}
+        self._closures: dict[Any, ExprReferences] = {}
         self._looked_at: set[str] = set()
         self._ranks: dict[Any, Ranks] = {}
         self._trees: dict[Any, Tree] = {}
@@ -359,7 +359,7 @@ class SlotIndex:
         begin = self.vocabulary.look("rank")
         lacking = self.vocabulary.holders["rank"] < len(self)
         if lacking:
-            begin = begin | Look(frozenset({"rank"}))
+            begin = begin | ExprReferences(frozenset({"rank"}))
         self._looked_at.add("rank")
         return self._levels(("rank", lacking), begin, pair, _rank_of_machine, frozenset({"rank"}))
 
@@ -374,7 +374,7 @@ class SlotIndex:
     def _levels(
         self,
         what: Any,
-        begin: Look,
+        begin: ExprReferences,
         pair: Pair,
         value: Callable[[Pair], Any],
         also: frozenset[str] = frozenset(),
@@ -390,13 +390,13 @@ class SlotIndex:
 
     # --- how far questions look
 
-    def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
+    def closure(self, begin: ExprReferences, request: ClassAd | None = None) -> ExprReferences:
         """All that can matter to something that looks so far, in the machines' ads and in a request's."""
         found = self.vocabulary.closure(begin, request)
         self._looked_at |= found.names
         return found
 
-    def reach(self, what: Any, begin: Look, pair: Pair) -> Look:
+    def reach(self, what: Any, begin: ExprReferences, pair: Pair) -> ExprReferences:
         """As `closure` for a request, remembered by what it is about, which stands for `begin`."""
         found = self._closures.get(what)
         if found is None:
@@ -433,7 +433,7 @@ class SlotIndex:
         if grouping.is_stale():
             grouping.settle(self._ads if table.closure.hidden else self._held)
 
-    def _new_table(self, question: Question, closure: Look) -> Table:
+    def _new_table(self, question: Question, closure: ExprReferences) -> Table:
         if closure.hidden:
             return Table(question, closure, self.whole(), _unordered, _unordered)
         names = self.vocabulary.held(closure.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pool.policy.matching.bits import Bits
-from pool.policy.matching.clauses import Choice, Every, Known, Opposite, Question, Some, Tree
+from pool.policy.matching.clauses import Choice, Every, NumberedPart, Opposite, Question, Some, Tree
 from pool.policy.matching.pairs import FALSE, TRUE, WRONG
 
 Ask = Callable[[Question], Mapping[int, Bits]]
@@ -35,7 +35,7 @@ def classes(tree: Tree, ask: Ask, among: Bits) -> Classes:
     if isinstance(tree, Question):
         found = ask(tree)
         return among & found.get(TRUE, 0), among & found.get(FALSE, 0), among & found.get(WRONG, 0)
-    if isinstance(tree, Known):
+    if isinstance(tree, NumberedPart):
         return (
             among if tree.code == TRUE else 0,
             among if tree.code == FALSE else 0,

@@ -13,7 +13,7 @@ from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Partition
 from pool.policy.matching.comparing import Compared, Ordered, comparison
-from pool.policy.matching.looking import Look, attributes
+from pool.policy.matching.looking import ExprReferences, attributes
 from pool.policy.matching.pairs import Pair
 
 #: Below so many groups each is asked.
@@ -36,7 +36,7 @@ class Table:
     def __init__(
         self,
         question: Question,
-        closure: Look,
+        closure: ExprReferences,
         grouping: Grouping,
         by_value: Callable[[], Ordered],
         moved: Callable[[int], Ordered],
@@ -96,7 +96,7 @@ class Table:
         return Partition(self.grouping)
 
 
-def request_key(pair: Pair, names: tuple[str, ...], closure: Look) -> Any:
+def request_key(pair: Pair, names: tuple[str, ...], closure: ExprReferences) -> Any:
     """What of a request matters; all of it where anything may."""
     if closure.hidden:
         return pair  # kept by whoever keeps the answer, so that no other takes its place

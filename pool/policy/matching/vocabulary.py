@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
-from pool.policy.matching.looking import NOTHING, Look, attributes, look, looks
+from pool.policy.matching.looking import NOTHING, ExprReferences, attributes, look, looks
 
 
 class Vocabulary:
@@ -20,7 +20,7 @@ class Vocabulary:
     def __init__(self) -> None:
         self.holders: Counter[str] = Counter()
         self._expressions: dict[str, Counter[Expr]] = {}
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, ExprReferences] = {}
 
     def change(self, name: str, before: Any, after: Any) -> bool:
         """One machine holds something else for a name; whether questions now may look further than they did."""
@@ -43,7 +43,7 @@ class Vocabulary:
                 self._looks.pop(name, None)
         return wider
 
-    def look(self, name: str) -> Look:
+    def look(self, name: str) -> ExprReferences:
         """What the machines' expressions for a name look at; it may include those of machines that are gone."""
         found = self._looks.get(name)
         if found is None:
@@ -51,7 +51,7 @@ class Vocabulary:
             found = self._looks[name] = looks(known) if known else NOTHING
         return found
 
-    def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
+    def closure(self, begin: ExprReferences, request: ClassAd | None = None) -> ExprReferences:
         """All that can matter to a question: what it looks at, and what that looks at in either ad."""
         found = begin
         names = set(attributes(begin.names))

@@ -11,9 +11,9 @@ The machines are a `pool.policy.matching.SlotIndex`, kept from cycle to cycle.
 from __future__ import annotations
 
 from pool.policy.negotiation.cycle import cycle
-from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, Request, Why
-from pool.policy.negotiation.terms import Terms
-from pool.policy.negotiation.turns import EqualTurns, Turns
+from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, ResourceRequest, UnmatchedReason
+from pool.policy.negotiation.terms import NegotiationTerms
+from pool.policy.negotiation.turns import EqualTurns, SubmitterTurns
 
 __all__ = [
     "EqualTurns",
@@ -21,9 +21,9 @@ __all__ = [
     "Outcome",
     "Preempts",
     "Rejection",
-    "Request",
-    "Terms",
-    "Turns",
-    "Why",
+    "ResourceRequest",
+    "NegotiationTerms",
+    "SubmitterTurns",
+    "UnmatchedReason",
     "cycle",
 ]

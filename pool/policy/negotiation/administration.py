@@ -1,4 +1,4 @@
-"""The administrator's expressions about preemption, with what they may look at beyond the two ads (see `Terms`).
+"""The administrator's expressions about preemption (`NegotiationTerms`), with what they may read beyond the two ads.
 
 What is added to a slot's ad follows from its RemoteUser and from when something began; what is added to a job's, from
 its submitter. Nothing is added that no expression looks at. Answers hold for one cycle: the time and the priorities
@@ -16,11 +16,11 @@ from pool.policy.matching import Bits, Pair, SlotIndex
 from pool.policy.matching.clauses import Question, Tree
 from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
 from pool.policy.matching.levels import Levels
-from pool.policy.matching.looking import Look, attributes, look
+from pool.policy.matching.looking import ExprReferences, attributes, look
 from pool.policy.matching.pairs import number_of
 from pool.policy.matching.solving import where_true
 from pool.policy.matching.tables import request_key
-from pool.policy.negotiation.terms import Terms
+from pool.policy.negotiation.terms import NegotiationTerms
 
 _FROM_USER = frozenset({"remoteuserprio", "remoteuserresourcesinuse", "remotegroup"})
 _OF_SUBMITTER = frozenset({"submitteruserprio", "submitteruserresourcesinuse", "submittergroup"})
@@ -41,7 +41,7 @@ class Administration:
     """
 
     def __init__(
-        self, picture: SlotIndex, terms: Terms, now: float, weights: Callable[[], Mapping[str, float]]
+        self, picture: SlotIndex, terms: NegotiationTerms, now: float, weights: Callable[[], Mapping[str, float]]
     ) -> None:
         self._picture = picture
         self._terms = terms
@@ -105,7 +105,7 @@ class Administration:
             found.settle(extend)
         return found.bits
 
-    def _reach(self, what: Any, begin: Look, pair: Pair) -> tuple[Look, Grouping]:
+    def _reach(self, what: Any, begin: ExprReferences, pair: Pair) -> tuple[ExprReferences, Grouping]:
         """How far an expression looks, and the slots by what they hold of that."""
         closure = self._picture.reach(what, begin, pair)
         if closure.hidden:
@@ -133,7 +133,7 @@ class Administration:
             self._in_use = self._weights()
         return self._in_use.get(submitter, 0.0)
 
-    def _filling(self, closure: Look, grouping: Grouping, pair: Pair) -> Filling:
+    def _filling(self, closure: ExprReferences, grouping: Grouping, pair: Pair) -> Filling:
         """Puts a group's slots on the machine's side, with what is added."""
         if isinstance(grouping, Whole):
 

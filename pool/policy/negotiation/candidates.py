@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from pool.classad import Expr
 from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
 from pool.policy.matching.levels import Levels
-from pool.policy.negotiation.capacity import Capacity, Wish, wish_of
-from pool.policy.negotiation.plain import Preempts, Request
+from pool.policy.negotiation.capacity import Capacity, CarveRequest, wish_of
+from pool.policy.negotiation.plain import Preempts, ResourceRequest
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.terms import Terms
+from pool.policy.negotiation.terms import NegotiationTerms
 
 Candidate = tuple[int, Preempts | None]
 #: Up to so many different ranks the slots are divided set by set.
@@ -38,11 +38,11 @@ class Candidates:
     def __init__(
         self,
         submitter: str,
-        request: Request,
+        request: ResourceRequest,
         picture: SlotIndex,
         rooms: Capacity,
         preemption: Preemption,
-        terms: Terms,
+        terms: NegotiationTerms,
         now: float,
         by_priority: bool = True,
     ) -> None:
@@ -54,7 +54,7 @@ class Candidates:
         self._preemption = preemption
         self._terms = terms
         self._pair = picture.pair(request.ad, now)
-        self.wish: Wish = self._pair.kept(Wish, wish_of)
+        self.wish: CarveRequest = self._pair.kept(CarveRequest, wish_of)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
         self._liked: Levels | None = None
         self._order = self._ordered()

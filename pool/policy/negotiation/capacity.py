@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pool.classad import ClassAd, Expr, symmetric_match
 from pool.classad.references import external
-from pool.policy.carve import STANDARD, Refusal, Resources, demand, named_resources
+from pool.policy.carve import STANDARD, CarveRefusal, Resources, demand, named_resources
 from pool.policy.matching import Bits, SlotIndex, bits_of, members
 
 #: A match gives at most this many jobs of one request to one partitionable slot.
@@ -23,7 +23,7 @@ _LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CarveRequest:
     """What a request asks of a partitionable slot.
 
     Attributes:
@@ -36,18 +36,18 @@ class Wish:
     sound: bool = True
 
 
-def wish_of(request: ClassAd) -> Wish:
+def wish_of(request: ClassAd) -> CarveRequest:
     """What a request asks for."""
     for name in STANDARD:
         held = request.held(f"Request{name}")
         if type(held) is Expr and external(held, request):
-            return Wish(request, None)
+            return CarveRequest(request, None)
     wanted = demand(_NO_SLOT, request)
-    return Wish(request, None, False) if isinstance(wanted, Refusal) else Wish(request, wanted)
+    return CarveRequest(request, None, False) if isinstance(wanted, CarveRefusal) else CarveRequest(request, wanted)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlotShare:
     """What one job gets of a slot.
 
     Attributes:
@@ -86,7 +86,7 @@ class Capacity:
         self._taken = bytearray(picture.size)
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
-        self._promised: dict[int, tuple[Wish, int]] = {}
+        self._promised: dict[int, tuple[CarveRequest, int]] = {}
         self._available: Bits = self.free | self.claimed
         self._gone: list[int] = []
         self._carved = bytearray(picture.size)
@@ -110,13 +110,13 @@ class Capacity:
         """Whether a part of it was given away."""
         return place in self._left
 
-    def cramped(self, wish: Wish) -> Bits:
+    def cramped(self, wish: CarveRequest) -> Bits:
         """Partitionable slots of which too little is left for a request, as far as can be said quickly."""
         if wish.plain is None:
             return 0
         return self._cpus.below(wish.plain["Cpus"]) | self._memory.below(wish.plain["Memory"])
 
-    def accepts_still(self, place: int, wish: Wish) -> bool:
+    def accepts_still(self, place: int, wish: CarveRequest) -> bool:
         """Whether a slot of which a part was given away still matches."""
         promise = self._promised.get(place)
         if promise is not None and promise[0] is wish:
@@ -135,22 +135,22 @@ class Capacity:
 
     # --- giving away
 
-    def part(self, place: int, wish: Wish) -> Part | None:
+    def part(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """What one job of a request would get of a slot; None when the slot has not so much."""
         if not self.is_carved(place):
-            return Part(None, slot_weight(self._picture.at(place)), 1)
+            return SlotShare(None, slot_weight(self._picture.at(place)), 1)
         slot = self._ad(place) if place in self._left else self._picture.at(place)
         wanted = wish.plain
         if wanted is None or slot.held("MachineResources") is not None:
             found = demand(slot, wish.ad)
-            if isinstance(found, Refusal):
+            if isinstance(found, CarveRefusal):
                 return None
             wanted = found
         left = self._left.get(place)
         fitting = _times(wanted, _amounts(slot) if left is None else left)
-        return Part(wanted, slot_weight(slot, wanted), fitting) if fitting else None
+        return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
 
-    def take(self, place: int, wish: Wish, part: Part, most: int) -> int:
+    def take(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
         if part.wanted is None:
             self._give_away(place)
@@ -166,7 +166,7 @@ class Capacity:
         """Whether the slot is divided among its jobs."""
         return bool(self._carved[place])
 
-    def _accepted(self, place: int, wish: Wish, part: Part, count: int) -> int:
+    def _accepted(self, place: int, wish: CarveRequest, part: SlotShare, count: int) -> int:
         """How many of so many jobs the slot accepts one after another. Where the last that fits is accepted, those
         before it are, and so is the rest of them later if nobody else comes between.
         """

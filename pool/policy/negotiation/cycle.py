@@ -1,6 +1,6 @@
 """The negotiation cycle as a pure function: submitters' requests and machines in, matches out (EV 3.5, RL 4.3).
 
-RESCHEDULE's order of machines is whatever `Turns` says. SIMPLE NEGOTIATE is `_Submitter.take`: within a submitter
+`SubmitterTurns` gives RESCHEDULE's order of machines. SIMPLE NEGOTIATE is `_Submitter.take`: within a submitter
 requests come in the order the schedd gave them (its PRIO), each until it is satisfied or nothing fits it any more, so
 that whoever came first is served first. FIND SERVER is `Candidates`. Where priorities belong to machines, the jobs of
 all submitters of one machine come in the order of their own priorities (EV 2.6).
@@ -17,12 +17,12 @@ from types import MappingProxyType
 from pool.classad import UNDEFINED
 from pool.policy.matching import Bits, SlotIndex
 from pool.policy.negotiation.candidates import Candidates
-from pool.policy.negotiation.capacity import MOST_FOR_ONE_SLOT, Capacity, Part
+from pool.policy.negotiation.capacity import MOST_FOR_ONE_SLOT, Capacity, SlotShare
 from pool.policy.negotiation.limits import Limits, parse_limits
-from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, Request, Why
+from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, ResourceRequest, UnmatchedReason
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.terms import Terms
-from pool.policy.negotiation.turns import Turns
+from pool.policy.negotiation.terms import NegotiationTerms
+from pool.policy.negotiation.turns import SubmitterTurns
 
 #: Slots that the turns refuse to a request before it is put aside.
 _REFUSALS = 64
@@ -36,9 +36,9 @@ _LAST: _Key = (math.inf, 0.0, "")
 
 def cycle(
     picture: SlotIndex,
-    requests: Mapping[str, Sequence[Request]],
-    turns: Turns,
-    terms: Terms,
+    requests: Mapping[str, Sequence[ResourceRequest]],
+    turns: SubmitterTurns,
+    terms: NegotiationTerms,
     now: float,
     withheld: Collection[str] = (),
     together: Mapping[str, Sequence[str]] = MappingProxyType({}),
@@ -88,7 +88,7 @@ def _first_of(name: str, others: Sequence[str], submitters: Mapping[str, _Submit
 class _Cycle:
     """What all submitters share in one cycle."""
 
-    def __init__(self, picture: SlotIndex, terms: Terms, now: float, withheld: Collection[str]) -> None:
+    def __init__(self, picture: SlotIndex, terms: NegotiationTerms, now: float, withheld: Collection[str]) -> None:
         self.picture = picture
         self.terms = terms
         self.now = now
@@ -131,14 +131,14 @@ class _Wanted:
 
     __slots__ = ("held_back", "left", "limits", "matching", "request", "seen", "why")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ResourceRequest) -> None:
         self.request = request
         self.left = max(0, request.count)
         self.limits = parse_limits(_limits_text(request))
         self.seen = False
         self.held_back = False
         self.matching: Bits = 0
-        self.why: tuple[Why, str] = (Why.SHARE, "")
+        self.why: tuple[UnmatchedReason, str] = (UnmatchedReason.SHARE, "")
 
     def run(self) -> tuple[float, int]:
         """The priority of its next job, and how many have it."""
@@ -149,13 +149,13 @@ class _Wanted:
             taken -= count
         return priority, self.left
 
-    def refused(self, why: Why, limit: str = "") -> float | None:
+    def refused(self, why: UnmatchedReason, limit: str = "") -> float | None:
         """Note why no more of it can be matched."""
         self.why = (why, limit)
         return None
 
 
-def _limits_text(request: Request) -> object:
+def _limits_text(request: ResourceRequest) -> object:
     value = request.ad.eval("ConcurrencyLimits")
     return None if value is UNDEFINED else value
 
@@ -163,7 +163,7 @@ def _limits_text(request: Request) -> object:
 class _Submitter:
     """One submitter within a cycle: what it still wants, and what was found not to fit anywhere."""
 
-    def __init__(self, name: str, requests: Sequence[Request], whole: _Cycle, turns: Turns) -> None:
+    def __init__(self, name: str, requests: Sequence[ResourceRequest], whole: _Cycle, turns: SubmitterTurns) -> None:
         self._name = name
         self._whole = whole
         self._turns = turns
@@ -217,15 +217,15 @@ class _Submitter:
         if not wanted.left:
             return None
         if wanted.limits is None:
-            return wanted.refused(Why.MALFORMED)
+            return wanted.refused(UnmatchedReason.MALFORMED)
         room, binding = whole.limits.room(wanted.limits)
         if room < 1:
-            return wanted.refused(Why.LIMIT, binding)
+            return wanted.refused(UnmatchedReason.LIMIT, binding)
         if self._walk is None:
             self._walk = self._candidates(wanted)
         walk = self._walk
         if not walk.wish.sound:
-            return wanted.refused(Why.MALFORMED)
+            return wanted.refused(UnmatchedReason.MALFORMED)
         refused = 0
         while refused < _REFUSALS and (best := walk.best()) is not None:
             place, preempts = best
@@ -243,13 +243,13 @@ class _Submitter:
                 return part.weight * count
         if refused or wanted.held_back:
             self._aside.append(wanted)
-            return wanted.refused(Why.SHARE)
+            return wanted.refused(UnmatchedReason.SHARE)
         return wanted.refused(self._why_not(wanted))
 
     def _allows(self, weight: float, preempts: Preempts | None, holder: str) -> bool:
         return self._turns.allows(self._name, weight, preempting=preempts == "priority", holder=holder)
 
-    def _most(self, part: Part, preempts: Preempts | None, weight_left: float, holder: str) -> int:
+    def _most(self, part: SlotShare, preempts: Preempts | None, weight_left: float, holder: str) -> int:
         """How many jobs one slot may be given at once, by weight; one at least."""
         bound = part.fitting
         if part.weight > 0:
@@ -284,12 +284,12 @@ class _Submitter:
         wanted.seen, wanted.matching = True, walk.matching
         return walk
 
-    def _why_not(self, wanted: _Wanted) -> Why:
+    def _why_not(self, wanted: _Wanted) -> UnmatchedReason:
         if not wanted.matching:
-            return Why.NO_MACHINE
+            return UnmatchedReason.NO_MACHINE
         if wanted.matching & self._whole.rooms.free:
-            return Why.NO_GAIN if wanted.request.moving else Why.TAKEN
-        return Why.CLAIMED
+            return UnmatchedReason.NO_GAIN if wanted.request.moving else UnmatchedReason.TAKEN
+        return UnmatchedReason.CLAIMED
 
     # --- what is left
 

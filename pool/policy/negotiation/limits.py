@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pool.policy.negotiation.terms import Terms
+from pool.policy.negotiation.terms import NegotiationTerms
 
 _ENTRY = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)\s*(?::\s*(\d+(?:\.\d+)?)\s*)?")
 
@@ -39,7 +39,7 @@ def parse_limits(value: Any) -> dict[str, float] | None:
 class Limits:
     """How much of each limit is in use, as the cycle goes on."""
 
-    def __init__(self, terms: Terms, in_use: Mapping[str, float]) -> None:
+    def __init__(self, terms: NegotiationTerms, in_use: Mapping[str, float]) -> None:
         self._terms = terms
         self._in_use = dict(in_use)
 

@@ -12,7 +12,7 @@ Preempts = Literal["urgent", "rank", "priority"]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResourceRequest:
     """An autocluster that wants to run: its representative ad, and how many jobs stand behind it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Match:
     preempts: Preempts | None = None
 
 
-class Why(StrEnum):
+class UnmatchedReason(StrEnum):
     """What kept jobs from being matched in a cycle; the first of these that applies."""
 
     MALFORMED = "the request cannot be read"
@@ -72,7 +72,7 @@ class Rejection:
         limit: the name of the concurrency limit that binds.
     """
 
-    why: Why
+    why: UnmatchedReason
     left: int
     matching: int | None = None
     free: int = 0

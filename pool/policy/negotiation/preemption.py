@@ -25,7 +25,7 @@ from pool.policy.matching.columns import Partition
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.administration import Administration
 from pool.policy.negotiation.capacity import Capacity, slot_weight
-from pool.policy.negotiation.terms import Terms
+from pool.policy.negotiation.terms import NegotiationTerms
 from pool.policy.urgent import START_URGENT, is_urgent
 
 #: Up to so many different ranks are compared set by set.
@@ -33,7 +33,7 @@ _FEW = 64
 _START_URGENT = parse_expr(START_URGENT)
 
 
-class Kept(StrEnum):
+class NotPreemptible(StrEnum):
     """Why a claimed slot may not be taken for a request; the first of these that applies."""
 
     LEAVING = "its job is leaving already, for somebody else"
@@ -49,7 +49,7 @@ class Kept(StrEnum):
 class Preemption:
     """Preemption within one cycle."""
 
-    def __init__(self, picture: SlotIndex, rooms: Capacity, terms: Terms, now: float) -> None:
+    def __init__(self, picture: SlotIndex, rooms: Capacity, terms: NegotiationTerms, now: float) -> None:
         self._picture = picture
         self._rooms = rooms
         self._terms = terms
@@ -98,29 +98,29 @@ class Preemption:
             among = self._administration.where_true(self._requirements, submitter, pair, among)
         return among
 
-    def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[Kept, Bits]:
+    def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[NotPreemptible, Bits]:
         """Those of these slots that may not be taken for a request, by the first thing that keeps them."""
         among &= ~(self.by_rank(pair, among) | self.by_urgency(pair, among))
-        found: dict[Kept, Bits] = {}
+        found: dict[NotPreemptible, Bits] = {}
 
-        def keeps(kept: Kept, bits: Bits) -> None:
+        def keeps(kept: NotPreemptible, bits: Bits) -> None:
             nonlocal among
             if among & bits:
                 found[kept] = among & bits
                 among &= ~bits
 
-        keeps(Kept.LEAVING, ~self._rooms.claimed)
+        keeps(NotPreemptible.LEAVING, ~self._rooms.claimed)
         if is_urgent(pair.request):
-            keeps(Kept.URGENT, among & ~self.by_priority(submitter, pair, among))
-        keeps(Kept.OWN, self._users.get(submitter, 0))
+            keeps(NotPreemptible.URGENT, among & ~self.by_priority(submitter, pair, among))
+        keeps(NotPreemptible.OWN, self._users.get(submitter, 0))
         if self._requirements is None:
-            keeps(Kept.NEVER, among)
-        keeps(Kept.ORDER, ~self.worse(submitter))
-        keeps(Kept.YOUNG, ~self._ripe)
+            keeps(NotPreemptible.NEVER, among)
+        keeps(NotPreemptible.ORDER, ~self.worse(submitter))
+        keeps(NotPreemptible.YOUNG, ~self._ripe)
         if among:
-            keeps(Kept.LIKED, ~self._liking(pair, among, bisect_right))
+            keeps(NotPreemptible.LIKED, ~self._liking(pair, among, bisect_right))
         if among:
-            keeps(Kept.REQUIREMENTS, ~self.by_priority(submitter, pair, among))
+            keeps(NotPreemptible.REQUIREMENTS, ~self.by_priority(submitter, pair, among))
         return found
 
     def levels(self, submitter: str, pair: Pair) -> Levels | None:

@@ -11,7 +11,7 @@ from pool.policy.matching.looking import looks
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class NegotiationTerms:
     """Expressions may be an `Expr` or a plain value. MY is the slot's ad, TARGET the job's. What is undefined, an error
     or of a wrong type is 0 as a rank, and does not preempt as a requirement.
 

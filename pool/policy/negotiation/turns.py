@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Turns(Protocol):
+class SubmitterTurns(Protocol):
     """The order of submitters. Weights are slot weights (Cpus, unless SlotWeight says otherwise)."""
 
     def next(self) -> tuple[str, float] | None:

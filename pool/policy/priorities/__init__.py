@@ -13,26 +13,26 @@ hands time in and keeps the accounts.
 
 from __future__ import annotations
 
-from pool.policy.priorities.accounts import Account, Accounts, Tally
+from pool.policy.priorities.accounts import Accounts, AccountUsage, SubmitterAccount
 from pool.policy.priorities.fairshare import FairShare
-from pool.policy.priorities.groups import Quota, QuotaError, allot, group_of, read_quotas
-from pool.policy.priorities.policies import Equal, Policy
-from pool.policy.priorities.turns import LeastTurns, NiceLast, Purse, Standing, UpDownTurns, WithinQuotas
+from pool.policy.priorities.groups import GroupQuota, QuotaError, allot, group_of, read_quotas
+from pool.policy.priorities.policies import Equal, PriorityPolicy
+from pool.policy.priorities.turns import CycleSubmitter, LeastTurns, NiceLast, Purse, UpDownTurns, WithinQuotas
 from pool.policy.priorities.updown import UpDown
 
 __all__ = [
-    "Account",
+    "SubmitterAccount",
     "Accounts",
     "Equal",
     "FairShare",
     "LeastTurns",
     "NiceLast",
-    "Policy",
+    "PriorityPolicy",
     "Purse",
-    "Quota",
+    "GroupQuota",
     "QuotaError",
-    "Standing",
-    "Tally",
+    "CycleSubmitter",
+    "AccountUsage",
     "UpDown",
     "UpDownTurns",
     "WithinQuotas",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pool.policy.priorities.names import nice
 
 if TYPE_CHECKING:
-    from pool.policy.priorities.policies import Policy
+    from pool.policy.priorities.policies import PriorityPolicy
 
 #: The best real priority there is, and that of somebody who has never run anything.
 BEST = 0.5
@@ -29,7 +29,7 @@ LONGEST_GAP = 30 * 86400.0
 
 
 @dataclass(slots=True)
-class Account:
+class SubmitterAccount:
     """One user's standing.
 
     Attributes:
@@ -58,7 +58,7 @@ class Account:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Account:
+    def from_wire(cls, wire: Mapping[str, Any]) -> SubmitterAccount:
         """The reverse of `to_wire`; a number that is none counts as not said."""
         account = cls(str(wire["name"]))
         for name in ("index", "real", "factor", "used", "since", "last"):
@@ -71,7 +71,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Tally:
+class AccountUsage:
     """What an account has in the pool at one moment.
 
     Attributes:
@@ -92,35 +92,35 @@ class Tally:
         return self.running if self.average is None else self.average
 
 
-NOTHING = Tally()
+NOTHING = AccountUsage()
 
 
 class Accounts:
     """All accounts of the pool."""
 
-    def __init__(self, known: Iterable[Account] = ()) -> None:
+    def __init__(self, known: Iterable[SubmitterAccount] = ()) -> None:
         self._accounts = {account.name: account for account in known}
         self.changed: set[str] = set()
 
-    def __iter__(self) -> Iterator[Account]:
+    def __iter__(self) -> Iterator[SubmitterAccount]:
         return iter(self._accounts.values())
 
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def of(self, name: str) -> Account:
+    def of(self, name: str) -> SubmitterAccount:
         """The account of that name, a fresh one for somebody new."""
         found = self._accounts.get(name)
         if found is None:
-            found = self._accounts[name] = Account(name)
+            found = self._accounts[name] = SubmitterAccount(name)
         return found
 
-    def find(self, name: str) -> Account | None:
+    def find(self, name: str) -> SubmitterAccount | None:
         """The account of that name, if there is one."""
         return self._accounts.get(name)
 
     def advance(
-        self, policy: Policy, tallies: Mapping[str, Tally], seconds: float, now: float, gap: float = 0.0
+        self, policy: PriorityPolicy, tallies: Mapping[str, AccountUsage], seconds: float, now: float, gap: float = 0.0
     ) -> None:
         """Let time go by for everybody.
 
@@ -149,12 +149,12 @@ class Accounts:
                 del self._accounts[account.name]
                 self.changed.add(account.name)
 
-    def granted(self, policy: Policy, name: str, weight: float) -> None:
+    def granted(self, policy: PriorityPolicy, name: str, weight: float) -> None:
         """An account was given a slot."""
         policy.granted(self.of(name), weight)
         self.changed.add(name)
 
-    def set(self, name: str, *, factor: float | None = None, real: float | None = None) -> Account:
+    def set(self, name: str, *, factor: float | None = None, real: float | None = None) -> SubmitterAccount:
         """An administrator's word on an account; what is None stays.
 
         Raises:
@@ -175,7 +175,7 @@ class Accounts:
         account = self._accounts.get(name)
         if account is None:
             return False
-        self._accounts[name] = Account(name, factor=account.factor)
+        self._accounts[name] = SubmitterAccount(name, factor=account.factor)
         self.changed.add(name)
         return True
 
@@ -185,6 +185,6 @@ class Accounts:
         return self._accounts.pop(name, None) is not None
 
     @staticmethod
-    def _idle(account: Account, tally: Tally, now: float) -> bool:
+    def _idle(account: SubmitterAccount, tally: AccountUsage, now: float) -> bool:
         untouched = account.index == 0 and account.real <= BEST and account.factor is None and tally == NOTHING
         return untouched and (account.last is None or now - account.last > FORGET)

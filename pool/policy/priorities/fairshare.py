@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import BEST, NICE_FACTOR, Account, Tally
-from pool.policy.priorities.turns import LeastTurns, Standing
+from pool.policy.negotiation import SubmitterTurns
+from pool.policy.priorities.accounts import BEST, NICE_FACTOR, AccountUsage, SubmitterAccount
+from pool.policy.priorities.turns import CycleSubmitter, LeastTurns
 
 HALF_LIFE = 86400.0
 FACTOR = 1000.0
@@ -33,16 +33,16 @@ class FairShare:
         self._half_life = max(half_life, 1.0)
         self._factor = factor
 
-    def advance(self, account: Account, tally: Tally, seconds: float) -> None:
+    def advance(self, account: SubmitterAccount, tally: AccountUsage, seconds: float) -> None:
         kept = 0.5 ** (seconds / self._half_life)
         account.real = max(account.real * kept + tally.used * (1.0 - kept), BEST)
 
-    def granted(self, account: Account, weight: float) -> None:
+    def granted(self, account: SubmitterAccount, weight: float) -> None:
         """What is held counts as it is held."""
 
-    def effective(self, account: Account) -> float:
+    def effective(self, account: SubmitterAccount) -> float:
         usual = NICE_FACTOR if account.nice else self._factor
         return account.real * (account.factor if account.factor is not None else usual)
 
-    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+    def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return LeastTurns(((standing, self.effective(standing.account)) for standing in standings), total)

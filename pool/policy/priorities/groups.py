@@ -26,7 +26,7 @@ class QuotaError(PoolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class GroupQuota:
     """One group's.
 
     Attributes:
@@ -42,20 +42,20 @@ class Quota:
 @dataclass(slots=True)
 class _Node:
     name: str
-    quota: Quota | None
+    quota: GroupQuota | None
     below: list[_Node] = field(default_factory=list)
     wants: float = 0.0  # of its own users
     whole: float = 0.0  # and of all below
     nominal: float = 0.0
 
 
-def read_quotas(text: str) -> tuple[Quota, ...]:
+def read_quotas(text: str) -> tuple[GroupQuota, ...]:
     """The quotas that a setting names.
 
     Raises:
         QuotaError: what is wrong, and with which group.
     """
-    found: dict[str, Quota] = {}
+    found: dict[str, GroupQuota] = {}
     for entry in filter(None, (part.strip() for part in re.split(r"[,\n]", text))):
         name, sign, rest = (part.strip() for part in entry.partition("="))
         words = rest.split()
@@ -70,7 +70,7 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
             raise QuotaError(f"the quota of group {name} cannot be {words[0]}")
         if name.lower() in found:
             raise QuotaError(f"group {name} has two quotas")
-        found[name.lower()] = Quota(name.lower(), share, alone)
+        found[name.lower()] = GroupQuota(name.lower(), share, alone)
     for name in found:
         above = name.rpartition(".")[0]
         if above and above not in found:
@@ -78,7 +78,7 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def group_of(name: str, quotas: Iterable[Quota]) -> str:
+def group_of(name: str, quotas: Iterable[GroupQuota]) -> str:
     """The group that pays for a job which names one: that, or the nearest above it that has a quota."""
     known = {quota.name for quota in quotas}
     name = name.lower()
@@ -96,7 +96,7 @@ def lineage(group: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def allot(quotas: Iterable[Quota], wants: Mapping[str, float], total: float) -> dict[str, float]:
+def allot(quotas: Iterable[GroupQuota], wants: Mapping[str, float], total: float) -> dict[str, float]:
     """What each group's own users may hold, and under "" those of no group.
 
     Args:
@@ -115,14 +115,14 @@ def allot(quotas: Iterable[Quota], wants: Mapping[str, float], total: float) -> 
     return given
 
 
-def entitled(quotas: Iterable[Quota], total: float) -> dict[str, float]:
+def entitled(quotas: Iterable[GroupQuota], total: float) -> dict[str, float]:
     """What each group has by its quota alone, everything below it included; for showing."""
     root = _tree(quotas)
     _nominate(root, total)
     return {node.name: node.nominal for node in _walk(root)}
 
 
-def _tree(quotas: Iterable[Quota]) -> _Node:
+def _tree(quotas: Iterable[GroupQuota]) -> _Node:
     root = _Node(NONE, None)
     nodes = {NONE: root}
     for quota in sorted(quotas, key=lambda quota: quota.name):
@@ -151,7 +151,7 @@ def _nominate(node: _Node, size: float) -> None:
         _nominate(child, amount * fits)
 
 
-def _asked(quota: Quota | None, size: float) -> float:
+def _asked(quota: GroupQuota | None, size: float) -> float:
     if quota is None:
         return 0.0
     return quota.share * size if quota.share <= 1 else quota.share

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import NICE_FACTOR, Account, Tally
-from pool.policy.priorities.turns import LeastTurns, Standing
+from pool.policy.negotiation import SubmitterTurns
+from pool.policy.priorities.accounts import NICE_FACTOR, AccountUsage, SubmitterAccount
+from pool.policy.priorities.turns import CycleSubmitter, LeastTurns
 
 
-class Policy(Protocol):
+class PriorityPolicy(Protocol):
     """How priorities change, and what order follows from them.
 
     Attributes:
@@ -21,16 +21,16 @@ class Policy(Protocol):
     name: str
     trouble: str
 
-    def advance(self, account: Account, tally: Tally, seconds: float) -> None:
+    def advance(self, account: SubmitterAccount, tally: AccountUsage, seconds: float) -> None:
         """Let time go by for one account that had this in the meantime."""
 
-    def granted(self, account: Account, weight: float) -> None:
+    def granted(self, account: SubmitterAccount, weight: float) -> None:
         """The account was given a slot of that weight."""
 
-    def effective(self, account: Account) -> float:
+    def effective(self, account: SubmitterAccount) -> float:
         """The priority by which one user may preempt another: lower is better (RL 4.3)."""
 
-    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+    def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         """The order in which submitters take slots in one cycle of a pool of that slot weight."""
 
 
@@ -40,14 +40,14 @@ class Equal:
     name = "equal"
     trouble = ""
 
-    def advance(self, account: Account, tally: Tally, seconds: float) -> None:
+    def advance(self, account: SubmitterAccount, tally: AccountUsage, seconds: float) -> None:
         """Nothing is remembered."""
 
-    def granted(self, account: Account, weight: float) -> None:
+    def granted(self, account: SubmitterAccount, weight: float) -> None:
         """Nothing is remembered."""
 
-    def effective(self, account: Account) -> float:
+    def effective(self, account: SubmitterAccount) -> float:
         return NICE_FACTOR if account.nice else 1.0
 
-    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+    def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return LeastTurns(((standing, 1.0) for standing in standings), total)

@@ -1,7 +1,7 @@
 """From priorities to turns: which submitter takes the next slots, and how many before it is somebody else's turn.
 
-Each kind answers the cycle's questions (`pool.policy.negotiation.Turns`): whose turn it is and how much slot weight may
-be taken in it, what was taken, who wants or fits nothing more, and what may be preempted for.
+Each kind answers the cycle's questions (`pool.policy.negotiation.SubmitterTurns`): whose turn it is and how much slot
+weight may be taken in it, what was taken, who wants or fits nothing more, and what may be preempted for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import Account
+from pool.policy.negotiation import SubmitterTurns
+from pool.policy.priorities.accounts import SubmitterAccount
 from pool.policy.priorities.names import nice
 
 #: A turn with nobody behind it.
@@ -23,7 +23,7 @@ TRIFLE = 1e-9
 
 
 @dataclass(slots=True)
-class Standing:
+class CycleSubmitter:
     """A submitter in one cycle.
 
     Attributes:
@@ -34,7 +34,7 @@ class Standing:
     """
 
     submitter: str
-    account: Account
+    account: SubmitterAccount
     held: float = 0.0
     oldest: float = 0.0
 
@@ -50,7 +50,7 @@ class LeastTurns:
         total: slot weight of the pool; by preemption nobody is given more than the share of that which is their due.
     """
 
-    def __init__(self, prices: Iterable[tuple[Standing, float]], total: float = math.inf) -> None:
+    def __init__(self, prices: Iterable[tuple[CycleSubmitter, float]], total: float = math.inf) -> None:
         self._price: dict[str, float] = {}
         self._held: dict[str, float] = {}
         self._account: dict[str, str] = {}
@@ -112,7 +112,7 @@ class UpDownTurns:
         total: slot weight of the pool; by preemption nobody is given more than an equal part of that.
     """
 
-    def __init__(self, indices: Iterable[tuple[Standing, float]], total: float = math.inf) -> None:
+    def __init__(self, indices: Iterable[tuple[CycleSubmitter, float]], total: float = math.inf) -> None:
         self._index: dict[str, float] = {}
         self._held: dict[str, float] = {}
         self._account: dict[str, str] = {}
@@ -168,7 +168,7 @@ class NiceLast:
         after: the order among nice users.
     """
 
-    def __init__(self, first: Turns, after: Turns) -> None:
+    def __init__(self, first: SubmitterTurns, after: SubmitterTurns) -> None:
         self._first = first
         self._after = after
 
@@ -190,7 +190,7 @@ class NiceLast:
             return not preempting
         return self._first.allows(submitter, weight, preempting=preempting, holder=holder)
 
-    def _of(self, submitter: str) -> Turns:
+    def _of(self, submitter: str) -> SubmitterTurns:
         return self._after if nice(submitter) else self._first
 
 
@@ -228,7 +228,7 @@ class WithinQuotas:
         bound: submitters that were stopped, and the group whose quota stopped them.
     """
 
-    def __init__(self, inner: Turns, purses: Mapping[str, tuple[Purse, ...]]) -> None:
+    def __init__(self, inner: SubmitterTurns, purses: Mapping[str, tuple[Purse, ...]]) -> None:
         self._inner = inner
         self._purses = purses
         self._exchanging: deque[str] = deque()

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
-from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import NICE_FACTOR, Account, Tally
-from pool.policy.priorities.turns import Standing, UpDownTurns
+from pool.policy.negotiation import SubmitterTurns
+from pool.policy.priorities.accounts import NICE_FACTOR, AccountUsage, SubmitterAccount
+from pool.policy.priorities.turns import CycleSubmitter, UpDownTurns
 
 #: The papers' expressions and time (EV 2.6).
 INACTIVE = "Users <= 0"
@@ -49,7 +49,7 @@ class UpDown:
         self._owed: dict[str, float] = {}
         self.trouble = ""
 
-    def advance(self, account: Account, tally: Tally, seconds: float) -> None:
+    def advance(self, account: SubmitterAccount, tally: AccountUsage, seconds: float) -> None:
         owed = self._owed.pop(account.name, 0.0) + seconds
         # A timer that is a hair early must not lose its step.
         steps = min(int(owed / self._interval + 1e-6), MOST_STEPS)
@@ -61,7 +61,7 @@ class UpDown:
             if account.index == before:
                 break
 
-    def updated(self, index: float, tally: Tally) -> float:
+    def updated(self, index: float, tally: AccountUsage) -> float:
         """An index one interval later."""
         if self._shipped:  # by far the most: thousands of accounts are updated at once, on the negotiator's loop
             if tally.users <= 0:
@@ -80,13 +80,13 @@ class UpDown:
             return index
         return min(max(float(value), -BOUND), BOUND)
 
-    def granted(self, account: Account, weight: float) -> None:
+    def granted(self, account: SubmitterAccount, weight: float) -> None:
         account.index = max(account.index - weight, -BOUND)
 
-    def effective(self, account: Account) -> float:
+    def effective(self, account: SubmitterAccount) -> float:
         return (NICE_FACTOR if account.nice else 0.0) - account.index  # not -0.0
 
-    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+    def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return UpDownTurns(((standing, standing.account.index) for standing in standings), total)
 
 

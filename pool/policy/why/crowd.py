@@ -19,7 +19,7 @@ from pool.policy.urgent import SLOT_TYPE
 
 
 @dataclass(slots=True)
-class Place:
+class MatchableSlot:
     """A slot that jobs can be matched with.
 
     Attributes:
@@ -42,12 +42,12 @@ class Place:
         return [ad for ad in (self.now, *self.parts) if text(ad, "RemoteUser") or text(ad, "RemoteOwner")]
 
 
-def places(slots: Mapping[str, ClassAd]) -> list[Place]:
+def places(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
     """Slots by name, dynamic ones put back into the slot they were carved out of.
 
     An ad that says what it cannot be (a dynamic slot without the slot it is part of) stands for itself.
     """
-    found: dict[str, Place] = {}
+    found: dict[str, MatchableSlot] = {}
     parts: list[tuple[str, ClassAd]] = []
     for name, ad in slots.items():
         if ad.held("SlotType") == SLOT_TYPE:
@@ -55,11 +55,11 @@ def places(slots: Mapping[str, ClassAd]) -> list[Place]:
         if ad.held("DynamicSlot") is True:
             parts.append((name, ad))
         else:
-            found[name] = Place(name, ad, ad)
+            found[name] = MatchableSlot(name, ad, ad)
     for name, ad in parts:
         parent = found.get(parent_of(name))
         if parent is None:
-            found[name] = Place(name, ad, ad)
+            found[name] = MatchableSlot(name, ad, ad)
         else:
             parent.parts.append(ad)
     for place in found.values():
@@ -74,7 +74,7 @@ def parent_of(name: str) -> str:
     return f"{slot.rpartition('_')[0]}{at}{machine}"
 
 
-def _whole(place: Place) -> ClassAd:
+def _whole(place: MatchableSlot) -> ClassAd:
     total: dict[str, Any] = {}
     for name in (*STANDARD, *named_resources(place.now)):
         free = number(place.now, name)

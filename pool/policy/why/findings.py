@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ValueCount:
     """A value and how many have it: `LINUX` on 40 machines, `bob` on 3."""
 
     value: str
@@ -24,7 +24,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class JobCondition:
     """One condition of a job's, looked at against every machine.
 
     Attributes:
@@ -43,7 +43,7 @@ class Condition:
     rules_out: int = 0
     alone: int = 0
     attribute: str = ""
-    has: tuple[Share, ...] = ()
+    has: tuple[ValueCount, ...] = ()
     silent: int = 0
     best: str = ""
     best_fitting: str = ""
@@ -51,7 +51,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusingClause:
     """One clause by which machines refuse a job.
 
     Attributes:
@@ -64,7 +64,7 @@ class Refusal:
     text: str
     count: int = 0
     names: tuple[str, ...] = ()
-    states: tuple[Share, ...] = ()
+    states: tuple[ValueCount, ...] = ()
 
 
 # --- what the schedd knows
@@ -92,7 +92,7 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldFinding:
     """It is held, and stays so until it is released."""
 
     reason: str
@@ -150,7 +150,7 @@ class Unsavable:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
+class UnreachableFinding:
     """Its machine cannot be reached; until the claim's lease has ended it may run there, so nowhere else."""
 
     slot: str
@@ -158,7 +158,7 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class Claiming:
+class ClaimingFinding:
     """Matches for its owner's jobs that are being claimed this moment.
 
     Attributes:
@@ -170,7 +170,7 @@ class Claiming:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangFinding:
     """It needs several slots at the same time.
 
     Attributes:
@@ -268,7 +268,7 @@ class Machines:
 
     machines: int
     slots: int
-    states: tuple[Share, ...] = ()
+    states: tuple[ValueCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Unmet:
     """Machines that the job's own requirements rule out, and by which conditions."""
 
     count: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[JobCondition, ...] = ()
     faults: tuple[str, ...] = ()
 
 
@@ -289,15 +289,15 @@ class Unshown:
     """
 
     count: int
-    reasons: tuple[Share, ...] = ()
+    reasons: tuple[ValueCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFinding:
     """Machines that the job would take and that refuse it."""
 
     count: int
-    clauses: tuple[Refusal, ...] = ()
+    clauses: tuple[RefusingClause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +310,8 @@ class Busy:
     """
 
     count: int
-    users: tuple[Share, ...] = ()
-    kept: tuple[Share, ...] = ()
+    users: tuple[ValueCount, ...] = ()
+    kept: tuple[ValueCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class Unusable:
     """Machines that match and can be given to nobody now: their owner has them, they are out of use, ..."""
 
     count: int
-    states: tuple[Share, ...] = ()
+    states: tuple[ValueCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnFinding:
     """Where the user stands in the order of priorities; place 1 is served first.
 
     Attributes:
@@ -378,7 +378,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaFinding:
     """The share of the pool that the user's group has."""
 
     group: str
@@ -431,7 +431,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotFinding:
     """A slot as it is.
 
     Attributes:
@@ -493,21 +493,21 @@ class Demand:
     jobs: int
     clusters: int
     fit: int = 0
-    unmet: tuple[Share, ...] = ()
-    refused: tuple[Share, ...] = ()
+    unmet: tuple[ValueCount, ...] = ()
+    refused: tuple[ValueCount, ...] = ()
     better: int = 0
     prior: int = 0
 
 
 Finding = (
     Queued
-    | Held
+    | HeldFinding
     | Ended
     | Running
-    | Unreachable
+    | UnreachableFinding
     | Unsavable
-    | Claiming
-    | Gang
+    | ClaimingFinding
+    | GangFinding
     | FailedStarts
     | OutOfReach
     | Deferred
@@ -517,23 +517,30 @@ Finding = (
     | Machines
     | Unmet
     | Unshown
-    | Refused
+    | RefusedFinding
     | Busy
     | Unusable
     | Free
     | Nearest
-    | Turn
+    | TurnFinding
     | Limit
-    | Quota
+    | QuotaFinding
     | Cycle
     | Outlook
     | Silent
-    | Slot
+    | SlotFinding
     | Rule
     | Trouble
     | Demand
 )
-KINDS: dict[str, type[Finding]] = {kind.__name__: kind for kind in get_args(Finding)}
+
+
+def kind_of(finding: type[Finding]) -> str:
+    """The word for a finding over the wire and in JSON: `Busy` for Busy, `Held` for HeldFinding."""
+    return finding.__name__.removesuffix("Finding")
+
+
+KINDS: dict[str, type[Finding]] = {kind_of(finding): finding for finding in get_args(Finding)}
 
 
 # --- over the wire
@@ -541,7 +548,7 @@ KINDS: dict[str, type[Finding]] = {kind.__name__: kind for kind in get_args(Find
 
 def to_wire(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """As plain values: each a mapping with its `kind` and its fields."""
-    return [{"kind": type(finding).__name__, **_plain(finding)} for finding in findings]
+    return [{"kind": kind_of(type(finding)), **_plain(finding)} for finding in findings]
 
 
 def _plain(thing: Any) -> Any:

@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
 from pool.policy.matching.clauses import split
 from pool.policy.why import crowd
-from pool.policy.why.crowd import Place
+from pool.policy.why.crowd import MatchableSlot
 from pool.policy.why.findings import (
     Busy,
     Finding,
     Free,
     Machines,
     Nearest,
-    Refusal,
-    Refused,
-    Share,
+    RefusedFinding,
+    RefusingClause,
     Unmet,
     Unshown,
     Unusable,
+    ValueCount,
 )
 from pool.policy.why.holding import EVALUATIONS, Piecemeal, held_by, held_for
 from pool.policy.why.values import condition
@@ -75,7 +75,7 @@ class Census:
         too_small: slots in somebody's hands on machines that would do, but not each by itself.
     """
 
-    places: list[Place]
+    places: list[MatchableSlot]
     items: dict[str, Item]
     failed: int = 0
     once: int = 0
@@ -142,7 +142,7 @@ def clauses_of(ad: ClassAd) -> list[Expr]:
     return [parse_expr(text, "old") for text in texts]
 
 
-def take_census(places: list[Place], job: ClassAd, now: float) -> Piecemeal[Census]:
+def take_census(places: list[MatchableSlot], job: ClassAd, now: float) -> Piecemeal[Census]:
     """Ask every machine every condition."""
     census = Census(places, {})
     machines = [place.whole for place in places]
@@ -166,7 +166,7 @@ def take_census(places: list[Place], job: ClassAd, now: float) -> Piecemeal[Cens
     return census
 
 
-def _alike(places: Sequence[Place]) -> dict[Expr | None, int]:
+def _alike(places: Sequence[MatchableSlot]) -> dict[Expr | None, int]:
     """Machines by their Requirements."""
     found: dict[Expr | None, list[int]] = {}
     for number, place in enumerate(places):
@@ -207,7 +207,7 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
         found += _unshown(census)
     refused = census.failed & ~ruled_out
     if refused:
-        found.append(Refused(refused.bit_count(), _refusals(census, refused)))
+        found.append(RefusedFinding(refused.bit_count(), _refusals(census, refused)))
     found += yield from _matching(census, job, now)
     if not census.matching:
         nearest = _nearest(census)
@@ -216,7 +216,7 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
     return found, census
 
 
-def _machines(places: Sequence[Place]) -> Machines:
+def _machines(places: Sequence[MatchableSlot]) -> Machines:
     machines = {crowd.machine_of(place.now, place.name) for place in places}
     states = Counter(place.state for place in places)
     return Machines(len(machines), len(places), shares(states))
@@ -236,14 +236,14 @@ def _unshown(census: Census) -> list[Finding]:
     return [Unshown(len(lacking), shares(reasons))]
 
 
-def _refusals(census: Census, refused: int) -> tuple[Refusal, ...]:
+def _refusals(census: Census, refused: int) -> tuple[RefusingClause, ...]:
     rows = []
     for item in census.items.values():
         mask = item.fails & refused
         if item.theirs and mask:
             numbers = crowd.numbers(mask)
             rows.append(
-                Refusal(
+                RefusingClause(
                     item.wording.text,
                     len(numbers),
                     tuple(census.places[number].name for number in numbers[:NAMES]),
@@ -297,7 +297,7 @@ def _nearest(census: Census) -> Nearest | None:
     return Nearest(changes, -best[0][2], theirs)
 
 
-def shares(counted: Mapping[str, int] | Iterable[tuple[str, int]], most: int = MOST) -> tuple[Share, ...]:
+def shares(counted: Mapping[str, int] | Iterable[tuple[str, int]], most: int = MOST) -> tuple[ValueCount, ...]:
     """The commonest first, at most so many."""
     pairs = counted.items() if isinstance(counted, Mapping) else counted
-    return tuple(Share(name, count) for name, count in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most])
+    return tuple(ValueCount(name, count) for name, count in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most])

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from pool.classad import UNDEFINED, ClassAd, Expr, accepts, evaluate, parse_expr
 from pool.policy.matching.clauses import split
-from pool.policy.owner import Policy, is_condition, judge
-from pool.policy.slots import Activity, Condition, SlotState
+from pool.policy.owner import OwnerPolicy, is_condition, judge
+from pool.policy.slots import Activity, SlotCondition, SlotState
 from pool.policy.why import crowd
-from pool.policy.why.findings import Demand, Finding, Rule, Slot, Trouble
+from pool.policy.why.findings import Demand, Finding, Rule, SlotFinding, Trouble
 from pool.policy.why.holding import EVALUATIONS, Piecemeal
 from pool.policy.why.job import clauses_of, shares
 from pool.policy.why.wording import amount, bare, shorten, wording
@@ -33,7 +33,7 @@ _VOLATILE = frozenset({"currenttime", "enteredcurrentstate", "enteredcurrentacti
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class IdleJobKind:
     """A kind of idle job: its ad, how many there are, and whose (as cycles name him)."""
 
     ad: ClassAd
@@ -41,10 +41,10 @@ class Wish:
     submitter: str = ""
 
 
-def slot_finding(ad: ClassAd) -> Slot:
+def slot_finding(ad: ClassAd) -> SlotFinding:
     """A slot as its ad has it."""
     since = crowd.number(ad, "EnteredCurrentActivity") or crowd.number(ad, "EnteredCurrentState") or 0.0
-    return Slot(
+    return SlotFinding(
         crowd.text(ad, "Name"),
         crowd.text(ad, "State") or "Unknown",
         crowd.text(ad, "Activity"),
@@ -65,7 +65,9 @@ def _drained(ad: ClassAd) -> str:
     return f"an administrator takes it out of use{': ' if reason else ''}{reason}"
 
 
-def owners_view(policy: Policy, ad: ClassAd, job: ClassAd | None, condition: Condition, now: float) -> list[Finding]:
+def owners_view(
+    policy: OwnerPolicy, ad: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
+) -> list[Finding]:
     """What the owner's policy makes of a slot now, and what would change it.
 
     Args:
@@ -141,11 +143,13 @@ def _said(value: object) -> str:
     return "undefined" if value is UNDEFINED else shorten(str(value).lower(), 40)
 
 
-def demand(place: crowd.Place, wishes: Sequence[Wish], now: float) -> Piecemeal[tuple[Demand, list[Wish]]]:
+def demand(
+    place: crowd.MatchableSlot, wishes: Sequence[IdleJobKind], now: float
+) -> Piecemeal[tuple[Demand, list[IdleJobKind]]]:
     """The pool's idle jobs against one machine, and those of them that match it."""
     unmet: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    fitting: list[Wish] = []
+    fitting: list[IdleJobKind] = []
     evaluated = 0
     theirs = clauses_of(place.whole)
     for wish in wishes:

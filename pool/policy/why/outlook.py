@@ -15,7 +15,18 @@ from statistics import median
 
 from pool.classad import ClassAd
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Finding, Free, Limit, Machines, Outlook, Quota, Refused, Unmet, Unusable
+from pool.policy.why.findings import (
+    Busy,
+    Finding,
+    Free,
+    Limit,
+    Machines,
+    Outlook,
+    QuotaFinding,
+    RefusedFinding,
+    Unmet,
+    Unusable,
+)
 from pool.policy.why.words import ago, plural
 
 #: Lengths of jobs that are remembered.
@@ -58,7 +69,7 @@ def kind_of(ad: ClassAd) -> Kind:
     return owner, crowd.text(ad, "JobId").partition(".")[0]
 
 
-def ages(places: Sequence[crowd.Place], now: float) -> list[tuple[Kind, float]]:
+def ages(places: Sequence[crowd.MatchableSlot], now: float) -> list[tuple[Kind, float]]:
     """The kinds of the jobs on these machines, and for how long each has run already, seconds."""
     found = []
     for place in places:
@@ -99,7 +110,7 @@ def outlook(
         return Outlook(None, there, never=True)
     if limit is not None:
         return Outlook(None, f"it takes the end of a job that counts against {limit.name}")
-    quota = next((one for one in findings if isinstance(one, Quota) and one.binds), None)
+    quota = next((one for one in findings if isinstance(one, QuotaFinding) and one.binds), None)
     if quota is not None:
         return Outlook(None, f"it takes the end of a job of group {quota.group}")
     if Free in kinds:
@@ -146,7 +157,7 @@ def _by_age(running: Sequence[float]) -> Outlook:
 def _without_machines(kinds: dict[type[Finding], Finding]) -> Outlook:
     if Unusable in kinds:
         return Outlook(None, "it takes a machine that can be had again")
-    if Refused in kinds:
+    if RefusedFinding in kinds:
         return Outlook(None, "it takes a machine that accepts it: an owner who leaves, or another START")
     if Unmet in kinds:
         return Outlook(None, "no machine of the pool would do; change the job, or add a machine", never=True)

@@ -7,20 +7,20 @@ from enum import StrEnum
 
 from pool.policy.why.findings import (
     Busy,
-    Claiming,
+    ClaimingFinding,
     Ended,
     Finding,
     Free,
-    Gang,
-    Held,
+    GangFinding,
+    HeldFinding,
     Limit,
     Machines,
-    Quota,
-    Refused,
+    QuotaFinding,
+    RefusedFinding,
     Running,
     Silent,
     Unmet,
-    Unreachable,
+    UnreachableFinding,
     Unusable,
 )
 
@@ -47,17 +47,17 @@ class Standing(StrEnum):
 
 _BY_KIND: tuple[tuple[type[Finding], Standing], ...] = (
     (Ended, Standing.ENDED),
-    (Held, Standing.HELD),
-    (Unreachable, Standing.UNREACHABLE),
+    (HeldFinding, Standing.HELD),
+    (UnreachableFinding, Standing.UNREACHABLE),
     (Running, Standing.RUNNING),
-    (Claiming, Standing.CLAIMING),
-    (Gang, Standing.GATHERING),
+    (ClaimingFinding, Standing.CLAIMING),
+    (GangFinding, Standing.GATHERING),
 )
 _BY_MACHINES: tuple[tuple[type[Finding], Standing], ...] = (
     (Free, Standing.NEXT),
     (Busy, Standing.BUSY),
     (Unusable, Standing.UNUSABLE),
-    (Refused, Standing.REFUSED),
+    (RefusedFinding, Standing.REFUSED),
     (Unmet, Standing.NO_MATCH),
     (Silent, Standing.BLIND),
 )
@@ -73,7 +73,7 @@ def standing(findings: Iterable[Finding]) -> Standing:
     machines = next((finding for finding in found if isinstance(finding, Machines)), None)
     if machines is not None and not machines.slots:
         return Standing.BLIND if Silent in kinds else Standing.NO_MACHINES
-    binds = any(isinstance(finding, (Limit, Quota)) and finding.binds for finding in found)
+    binds = any(isinstance(finding, (Limit, QuotaFinding)) and finding.binds for finding in found)
     if binds and (Free in kinds or Busy in kinds):
         return Standing.LIMITED
     for kind, answer in _BY_MACHINES:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd, Expr, evaluate
-from pool.classad.nodes import Chain, Node, Paren, Ref
+from pool.classad.nodes import Chain, ExprNode, Paren, Ref
 from pool.classad.references import external
 from pool.policy.why import crowd
-from pool.policy.why.findings import Condition, Share
+from pool.policy.why.findings import JobCondition, ValueCount
 from pool.policy.why.holding import PIECE, Piecemeal
 from pool.policy.why.wording import Wording, amount
 
@@ -27,13 +27,13 @@ _STANDARD = {"cpus": "Cpus", "memory": "Memory", "disk": "Disk", "gpus": "GPUs"}
 
 def condition(
     named: Wording, clauses: Sequence[Expr], fails: int, census: Census, job: ClassAd, now: float
-) -> Piecemeal[Condition]:
+) -> Piecemeal[JobCondition]:
     """A condition of the job's with what the machines have instead."""
     alone = fails & census.once
     attribute, want = asked_of(named, clauses, job)
     if not attribute:
         several = yield from _several(clauses, census, job, now)
-        return Condition(named.text, fails.bit_count(), alone.bit_count(), "", several)
+        return JobCondition(named.text, fails.bit_count(), alone.bit_count(), "", several)
     values = []
     for number, place in enumerate(census.places):
         if number % PIECE == PIECE - 1:
@@ -42,12 +42,12 @@ def condition(
     counted = Counter(amount(attribute, value) for value in values if value is not None)
     best = _best(values, want)
     fitting = _best([values[number] for number in crowd.numbers(alone | census.matching)], want)
-    return Condition(
+    return JobCondition(
         named.text,
         fails.bit_count(),
         alone.bit_count(),
         attribute,
-        tuple(Share(value, count) for value, count in counted.most_common(FEW)),
+        tuple(ValueCount(value, count) for value, count in counted.most_common(FEW)),
         values.count(None),
         "" if best is None else amount(attribute, best),
         "" if fitting is None or fitting == best else amount(attribute, fitting),
@@ -55,10 +55,10 @@ def condition(
     )
 
 
-def _several(clauses: Sequence[Expr], census: Census, job: ClassAd, now: float) -> Piecemeal[tuple[Share, ...]]:
+def _several(clauses: Sequence[Expr], census: Census, job: ClassAd, now: float) -> Piecemeal[tuple[ValueCount, ...]]:
     """The commonest values of each attribute that a clause asks for, where it asks for a few: `OpSys LINUX` on 40."""
     names = _attributes(clauses, job) if len(clauses) == 1 else []
-    found: list[Share] = []
+    found: list[ValueCount] = []
     for attribute in names if len(names) <= FEW else ():
         counted: Counter[str] = Counter()
         for number, place in enumerate(census.places):
@@ -66,7 +66,7 @@ def _several(clauses: Sequence[Expr], census: Census, job: ClassAd, now: float) 
                 yield
             value = value_of(place.whole, attribute, job, now)
             counted[f"no {attribute}" if value is None else f"{attribute} {amount(attribute, value)}"] += 1
-        found += [Share(text, count) for text, count in counted.most_common(2)]
+        found += [ValueCount(text, count) for text, count in counted.most_common(2)]
     return tuple(found)
 
 
@@ -91,7 +91,7 @@ def asked_of(named: Wording, clauses: Sequence[Expr], job: ClassAd) -> tuple[str
     return attribute, _end(_inner(clauses[0].node), attribute)
 
 
-def _end(node: Node, attribute: str) -> str:
+def _end(node: ExprNode, attribute: str) -> str:
     if not isinstance(node, Chain) or len(node.rest) != 1:
         return ""
     operator, right = node.rest[0]
@@ -100,13 +100,13 @@ def _end(node: Node, attribute: str) -> str:
     return _WANTS.get(_TURNED.get(operator, ""), "") if _is(right, attribute) else ""
 
 
-def _inner(node: Node) -> Node:
+def _inner(node: ExprNode) -> ExprNode:
     while isinstance(node, Paren):
         node = node.inner
     return node
 
 
-def _is(node: Node, attribute: str) -> bool:
+def _is(node: ExprNode, attribute: str) -> bool:
     node = _inner(node)
     return isinstance(node, Ref) and node.name.lower() == attribute.lower()
 

@@ -15,8 +15,7 @@ from pool.policy.account_names import written_accounts
 from pool.policy.why.findings import (
     BesideSchedd,
     Busy,
-    Claiming,
-    Condition,
+    ClaimingFinding,
     Cycle,
     Deferred,
     Demand,
@@ -24,8 +23,9 @@ from pool.policy.why.findings import (
     FailedStarts,
     Finding,
     Free,
-    Gang,
-    Held,
+    GangFinding,
+    HeldFinding,
+    JobCondition,
     Limit,
     Machines,
     Nearest,
@@ -33,21 +33,21 @@ from pool.policy.why.findings import (
     Outlook,
     OutOfReach,
     Queued,
-    Quota,
-    Refused,
+    QuotaFinding,
+    RefusedFinding,
     Rejected,
     Rule,
     Running,
-    Share,
     Silent,
-    Slot,
+    SlotFinding,
     Trouble,
-    Turn,
+    TurnFinding,
     Unmet,
-    Unreachable,
+    UnreachableFinding,
     Unsavable,
     Unshown,
     Unusable,
+    ValueCount,
 )
 from pool.policy.why.standing import Standing, standing
 
@@ -72,28 +72,28 @@ def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> 
         width: the longest line, longer ones go on in the next; None leaves them as they are.
     """
     findings = _with_written_accounts(findings)
-    slot = _first(findings, Slot)
+    slot = _first(findings, SlotFinding)
     made = _of_machine(slot, findings, now) if slot is not None else _of_job(findings, now)
     return made if width is None else [part for line in made for part in _within(line, max(20, width))]
 
 
 def _with_written_accounts(findings: Sequence[Finding]) -> list[Finding]:
     """The same with each account as people read it."""
-    named = [slot.user for slot in _all(findings, Slot)]
-    for turn in _all(findings, Turn):
+    named = [slot.user for slot in _all(findings, SlotFinding)]
+    for turn in _all(findings, TurnFinding):
         named += [turn.user, *turn.ahead]
     for busy in _all(findings, Busy):
         named += [share.value for share in busy.users]
     written = written_accounts(named)
     made: list[Finding] = []
     for finding in findings:
-        if isinstance(finding, Slot):
+        if isinstance(finding, SlotFinding):
             finding = dataclasses.replace(finding, user=written[finding.user])
-        elif isinstance(finding, Turn):
+        elif isinstance(finding, TurnFinding):
             ahead = tuple(written[user] for user in finding.ahead)
             finding = dataclasses.replace(finding, user=written[finding.user], ahead=ahead)
         elif isinstance(finding, Busy):
-            users = tuple(Share(written[share.value], share.count) for share in finding.users)
+            users = tuple(ValueCount(written[share.value], share.count) for share in finding.users)
             finding = dataclasses.replace(finding, users=users)
         made.append(finding)
     return made
@@ -129,9 +129,9 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     kind = standing(findings)
     if (ended := _first(findings, Ended)) is not None:
         return f"{name} {_ended(ended, now)}"
-    if (held := _first(findings, Held)) is not None:
+    if (held := _first(findings, HeldFinding)) is not None:
         return f"{name} is held{_since(held.since, now)}: {held.reason or 'no reason was given'}"
-    if (lost := _first(findings, Unreachable)) is not None:
+    if (lost := _first(findings, UnreachableFinding)) is not None:
         return f"{name} waits for {lost.slot}, which cannot be reached and where it may still run"
     if (running := _first(findings, Running)) is not None:
         return f"{name} {_running(running, now)}"
@@ -145,7 +145,7 @@ def headline(findings: Sequence[Finding], now: float) -> str:
         return f"{name} waits{since}: {_not_its_turn(turn)}"
     if (beside := _first(findings, BesideSchedd)) is not None:
         return f"{name} waits{since}: {plural(beside.most, 'job')} of its kind may run on the submit machine at once"
-    claiming = _first(findings, Claiming)
+    claiming = _first(findings, ClaimingFinding)
     because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
     return f"{name} waits{since}: {because}"
 
@@ -181,10 +181,10 @@ _MAKING_ROOM = "machines have been found for jobs of its owner, and other jobs m
 def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     made: list[str] = []
     queued = _first(findings, Queued)
-    if (held := _first(findings, Held)) is not None:
+    if (held := _first(findings, HeldFinding)) is not None:
         hint = held.hint or "release the job when the cause is gone"
         made.append(f"what releases it: {hint} (`poolnode release {queued.job if queued else 'JOB'}`)")
-    if (lost := _first(findings, Unreachable)) is not None:
+    if (lost := _first(findings, UnreachableFinding)) is not None:
         made.append(f"it starts elsewhere in {ago(lost.left)} at most, when the machine's lease has ended for sure")
     running = _first(findings, Running)
     if running is not None and running.wish:
@@ -195,7 +195,7 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"its owner's files: {running.files}")
     if running is not None and running.because:
         made.append(f"it stands still because {running.because}; it goes on there when that is over, or has to leave")
-    if (gang := _first(findings, Gang)) is not None:
+    if (gang := _first(findings, GangFinding)) is not None:
         made.append(f"{gang.held} of {plural(gang.parts, 'part')} have a slot; none yet for {', '.join(gang.missing)}")
         if gang.pause:
             made.append(f"what it had was given back for others; it asks again in {ago(gang.pause)}")
@@ -218,7 +218,7 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     count = plural(machines.slots, noun)
     if noun == "slot":
         count += f" on {plural(machines.machines, 'machine')}"
-    unmet, refused = _first(findings, Unmet), _first(findings, Refused)
+    unmet, refused = _first(findings, Unmet), _first(findings, RefusedFinding)
     parts = []
     if unmet is not None:
         parts.append(f"{unmet.count:,} {_do(unmet.count)} not meet its conditions")
@@ -253,7 +253,7 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
 
 def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
     made: list[str] = []
-    if (turn := _first(findings, Turn)) is not None:
+    if (turn := _first(findings, TurnFinding)) is not None:
         made.append(_turn(turn))
     queued = _first(findings, Queued)
     if queued is not None and queued.idle > 1:
@@ -266,7 +266,7 @@ def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
         if limit.wants > limit.most:
             verdict = ": more than there ever is, so it can never start"
         made.append(f"limit {limit.name}: {limit.used:g} of {limit.most:g} in use, it takes {limit.wants:g}{verdict}")
-    for quota in _all(findings, Quota):
+    for quota in _all(findings, QuotaFinding):
         verdict = ": the group has its share" if quota.binds else ""
         made.append(f"group {quota.group}: {quota.used:g} of its quota of {quota.quota:g} in use{verdict}")
     if (cycle := _first(findings, Cycle)) is not None:
@@ -298,7 +298,7 @@ def _running(running: Running, now: float) -> str:
     return f"is {running.phase} on {running.slot}{since}"
 
 
-def _have(one: Condition) -> str:
+def _have(one: JobCondition) -> str:
     if one.best and one.want:
         said = f"{one.want} {one.best}"
         if one.best_fitting:
@@ -322,7 +322,7 @@ def _unshown(unshown: Unshown, noun: str) -> list[str]:
     return [*made, f"  way out: {'; '.join(ways)}"]
 
 
-def _who(names: Sequence[str], count: int, states: Sequence[Share]) -> str:
+def _who(names: Sequence[str], count: int, states: Sequence[ValueCount]) -> str:
     listed = ", ".join(names) + (", .." if count > len(names) else "")
     owners = sum(share.count for share in states if share.value == "Owner")
     if owners == count:
@@ -340,7 +340,7 @@ def _nearest(nearest: Nearest, noun: str) -> str:
     return f"nearest: without {changed}, {would} would do{theirs}"
 
 
-def _turn(turn: Turn) -> str:
+def _turn(turn: TurnFinding) -> str:
     said = f"{turn.user} is {ordinal(turn.place)} of {plural(turn.of, 'user')} in line"
     if turn.of == 1:
         said = f"{turn.user} is alone in line"
@@ -363,7 +363,7 @@ def _cycle(cycle: Cycle, now: float) -> str:
 # --- a machine
 
 
-def _of_machine(slot: Slot, findings: Sequence[Finding], now: float) -> list[str]:
+def _of_machine(slot: SlotFinding, findings: Sequence[Finding], now: float) -> list[str]:
     doing = f"{slot.state} {slot.activity}".strip()
     serves = f" with job {slot.job}" if slot.job else ""
     serves += f" of {slot.user}" if slot.user else ""
@@ -413,7 +413,7 @@ def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"    {left:<{first}}  {middle:>{second}}  {right}".rstrip() for left, middle, right in rows]
 
 
-def said_shares(shares: Iterable[Share]) -> str:
+def said_shares(shares: Iterable[ValueCount]) -> str:
     """`LINUX (40), WINDOWS (2)`."""
     return ", ".join(f"{share.value} ({share.count:,})" for share in shares)
 

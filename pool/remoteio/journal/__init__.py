@@ -15,15 +15,15 @@ A *mark* is a checkpoint's place in that order (`journal`). `commit` gives up wh
 cut short and done again.
 
 What is kept is bounded: at the bound, or where it cannot be written, the job goes on and can no longer be put back
-to the marks there are: `Unreachable` says so when it is tried, `why` before. From the next mark on it can again.
+to the marks there are: `MarkForgotten` says so when it is tried, `why` before. From the next mark on it can again.
 
 Notes are kept in a `book`, which lies in files (`log`) and is written out ahead of what it undoes (`ahead`). A mark
 counts for nothing before the files are on the disk as they were, and the notes: `secure` (`volumes`).
 """
 
 from pool.remoteio.journal.book import Identity
-from pool.remoteio.journal.journal import Journal, Unreachable
+from pool.remoteio.journal.journal import ChangeJournal, MarkForgotten
 from pool.remoteio.journal.undo import rollback
 from pool.remoteio.journal.volumes import Flushes
 
-__all__ = ["Flushes", "Identity", "Journal", "Unreachable", "rollback"]
+__all__ = ["Flushes", "Identity", "ChangeJournal", "MarkForgotten", "rollback"]

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pool.remoteio.journal import log
 from pool.remoteio.journal.book import NAMES, Book, Identity
 from pool.remoteio.journal.contents import Contents
-from pool.remoteio.journal.names import Names
+from pool.remoteio.journal.names import JournaledNames
 from pool.remoteio.journal.removed_files import RemovedFiles
-from pool.remoteio.journal.settings import KINDS, Settings
-from pool.remoteio.journal.sync_thread import Ahead
+from pool.remoteio.journal.settings import KINDS, AttributeChanges
+from pool.remoteio.journal.sync_thread import SyncThread
 from pool.remoteio.journal.volumes import Flushes
 from pool.remoteio.path_lookup import Places
 
 
-class Unreachable(Exception):
+class MarkForgotten(Exception):
     """The changes since this mark are not known any more."""
 
 
-class Journal:
+class ChangeJournal:
     """The changes of one job.
 
     Args:
@@ -46,11 +46,11 @@ class Journal:
         self.book = Book(directory, limit, self._given_up)
         self.aside = RemovedFiles(self.book, name, places, opened)
         self.contents = Contents(self.book)
-        self.settings = Settings(self.book)
-        self.names = Names(self.book, self.aside, places)
+        self.settings = AttributeChanges(self.book)
+        self.names = JournaledNames(self.book, self.aside, places)
         for segment in self.book.segments:
             self._learn(segment)
-        self._ahead = Ahead(self.book.sync, lambda: self.book.unsynced)
+        self._ahead = SyncThread(self.book.sync, lambda: self.book.unsynced)
 
     def write_ahead(self) -> None:
         """From now on have on the disk soon what undoes a change."""

@@ -11,10 +11,10 @@ from pool.remoteio import kernel
 from pool.remoteio.journal.book import Book
 from pool.remoteio.journal.removed_files import RemovedFiles, identity_of, status_of
 from pool.remoteio.journal.settings import attributes
-from pool.remoteio.path_lookup import Place, Places
+from pool.remoteio.path_lookup import NameInDirectory, Places
 
 
-class Names:
+class JournaledNames:
     """Changes of names, as the kernel's calls; they raise OSError as those do."""
 
     def __init__(self, book: Book, aside: RemovedFiles, places: Places) -> None:
@@ -42,7 +42,7 @@ class Names:
             book.confirm(sequence, path, identity_of(os.fstat(fd)), fresh=True)
             return fd
 
-    def make(self, kind: str, unique: int, path: bytes, place: Place, act: Callable[[], None]) -> None:
+    def make(self, kind: str, unique: int, path: bytes, place: NameInDirectory, act: Callable[[], None]) -> None:
         """Make a directory ('d'), a symbolic link ('y'), another name ('k') or a pipe or socket ('n') with `act`."""
         book = self._book
         with book.lock:
@@ -56,7 +56,7 @@ class Names:
                     raise
             book.confirm(sequence, path, identity_of(status_of(place)), fresh=kind == "n")
 
-    def unlink(self, unique: int, path: bytes, place: Place) -> None:
+    def unlink(self, unique: int, path: bytes, place: NameInDirectory) -> None:
         """Remove a name."""
         book = self._book
         with book.lock:
@@ -83,7 +83,7 @@ class Names:
                 _hide(place, hidden)
             self._aside.keep(number, hidden, status)
 
-    def rmdir(self, unique: int, path: bytes, place: Place) -> None:
+    def rmdir(self, unique: int, path: bytes, place: NameInDirectory) -> None:
         """Remove a directory that is empty but for hidden names, which move up."""
         book = self._book
         with book.lock:
@@ -99,7 +99,9 @@ class Names:
             with book.noted("r", unique, path, *_of_directory(place, status)):
                 os.rmdir(place.name, dir_fd=place.directory)
 
-    def rename(self, unique: int, old: bytes, at_old: Place, new: bytes, at_new: Place, flags: int) -> None:
+    def rename(
+        self, unique: int, old: bytes, at_old: NameInDirectory, new: bytes, at_new: NameInDirectory, flags: int
+    ) -> None:
         """Rename, as renameat2 with these flags."""
         book = self._book
         with book.lock:
@@ -141,9 +143,9 @@ class Names:
         self,
         unique: int,
         old: bytes,
-        at_old: Place,
+        at_old: NameInDirectory,
         new: bytes,
-        at_new: Place,
+        at_new: NameInDirectory,
         flags: int,
         ours: os.stat_result,
         theirs: os.stat_result | None,
@@ -157,9 +159,9 @@ class Names:
         self,
         unique: int,
         old: bytes,
-        at_old: Place,
+        at_old: NameInDirectory,
         new: bytes,
-        at_new: Place,
+        at_new: NameInDirectory,
         ours: os.stat_result,
         theirs: os.stat_result,
     ) -> None:
@@ -171,18 +173,18 @@ class Names:
         self._aside.keep(number, hidden, theirs)
 
 
-def _hide(place: Place, hidden: bytes) -> None:
+def _hide(place: NameInDirectory, hidden: bytes) -> None:
     name = hidden.rpartition(b"/")[2]
     kernel.renameat2(place.directory, place.name, place.directory, name, kernel.NOREPLACE)
 
 
-def _of_directory(place: Place, status: os.stat_result) -> tuple[Any, ...]:
+def _of_directory(place: NameInDirectory, status: os.stat_result) -> tuple[Any, ...]:
     """What a removed directory is made again with: rights, owner, times, extended attributes; and which it was."""
     rights = (modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
     return (*rights, status.st_atime_ns, status.st_mtime_ns, attributes(place), *identity_of(status))
 
 
-def _status_or_none(place: Place) -> os.stat_result | None:
+def _status_or_none(place: NameInDirectory) -> os.stat_result | None:
     try:
         return status_of(place)
     except FileNotFoundError:

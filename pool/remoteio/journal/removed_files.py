@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pool.remoteio import kernel
 from pool.remoteio.journal.book import Book, Identity, Note
-from pool.remoteio.path_lookup import UNDO, Place, Places
+from pool.remoteio.path_lookup import UNDO, NameInDirectory, Places
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class RemovedFiles:
             elif exchanged and away.path.startswith(new + b"/"):
                 away.path = old + away.path[len(new) :]
 
-    def evacuate(self, path: bytes, place: Place) -> None:
+    def evacuate(self, path: bytes, place: NameInDirectory) -> None:
         """Move the hidden names in a directory up, if they are all that is in it. Raises OSError."""
         fd = os.open(place.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
         try:
@@ -156,6 +156,6 @@ def identity_of(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def status_of(place: Place) -> os.stat_result:
+def status_of(place: NameInDirectory) -> os.stat_result:
     """What is there, a link itself."""
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)

@@ -8,21 +8,21 @@ import stat as modes
 
 from pool.remoteio.journal.book import Book, Identity, Note
 from pool.remoteio.journal.removed_files import identity_of, status_of
-from pool.remoteio.path_lookup import Place
+from pool.remoteio.path_lookup import NameInDirectory
 
 KINDS = frozenset("potX")
 #: What names of extended attributes begin with that every owner of a file may use.
 USERS = b"user."
 
 
-class Settings:
+class AttributeChanges:
     """What was set since the last mark."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
         self._attributes: set[tuple[Identity, bytes]] = set()
 
-    def before(self, kind: str, path: bytes, place: Place) -> None:
+    def before(self, kind: str, path: bytes, place: NameInDirectory) -> None:
         """Rights ('p'), owner ('o') or times ('t') are going to be changed."""
         with self._book.lock:
             status = status_of(place)
@@ -35,7 +35,7 @@ class Settings:
             }[kind]
             self._note(kind, path, status, *values)
 
-    def before_attribute(self, path: bytes, place: Place, name: bytes) -> None:
+    def before_attribute(self, path: bytes, place: NameInDirectory, name: bytes) -> None:
         """An extended attribute is going to be set or removed; noted once for each mark."""
         with self._book.lock:
             status = status_of(place)
@@ -67,7 +67,7 @@ class Settings:
         self._attributes.clear()
 
 
-def attributes(place: Place) -> list[tuple[bytes, bytes]]:
+def attributes(place: NameInDirectory) -> list[tuple[bytes, bytes]]:
     """Names and values of the extended attributes that are a user's own."""
     where = beneath(place)
     try:
@@ -77,6 +77,6 @@ def attributes(place: Place) -> list[tuple[bytes, bytes]]:
         return []  # there are none there, or none that may be read
 
 
-def beneath(place: Place) -> bytes:
+def beneath(place: NameInDirectory) -> bytes:
     """A path of a place, for calls that take no directory; those that follow no link follow none in it."""
     return b"/proc/self/fd/%d/" % place.directory + place.name

@@ -14,7 +14,7 @@ from collections.abc import Callable
 PACE = 1.0
 
 
-class Ahead:
+class SyncThread:
     """Writes out in a thread of its own, which is there while there is something to write.
 
     Args:

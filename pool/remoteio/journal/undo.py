@@ -15,12 +15,12 @@ from typing import Any
 
 from pool.remoteio import kernel
 from pool.remoteio.journal.book import Identity
-from pool.remoteio.journal.journal import Journal, Unreachable
+from pool.remoteio.journal.journal import ChangeJournal, MarkForgotten
 from pool.remoteio.journal.log import Segment
 from pool.remoteio.journal.removed_files import identity_of
 from pool.remoteio.journal.settings import beneath
 from pool.remoteio.journal.volumes import Flushes
-from pool.remoteio.path_lookup import Held, Place
+from pool.remoteio.path_lookup import NameInDirectory, PathDescriptor
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
 RESTARTED = (
@@ -28,21 +28,21 @@ RESTARTED = (
 )
 
 
-def rollback(journal: Journal, number: int, flushes: Flushes | None = None) -> list[str]:
+def rollback(journal: ChangeJournal, number: int, flushes: Flushes | None = None) -> list[str]:
     """Put everything back as it was at a mark; a line for each thing that could not be.
 
     Args:
         flushes: has on the disk what was put back before the notes of it go; None leaves that to the kernel.
 
     Raises:
-        Unreachable: what was changed since then is not known any more.
+        MarkForgotten: what was changed since then is not known any more.
         OSError: the journal cannot be written, or what was put back.
     """
     with journal.book.lock:
         if journal.why:
-            raise Unreachable(journal.why)
+            raise MarkForgotten(journal.why)
         if number < journal.first or not any(segment.number == number for segment in journal.book.segments):
-            raise Unreachable("a later checkpoint has taken its place")
+            raise MarkForgotten("a later checkpoint has taken its place")
         older = journal.book.older
         undoing = _Undoing(journal, again=older)
         if older:
@@ -65,7 +65,7 @@ def rollback(journal: Journal, number: int, flushes: Flushes | None = None) -> l
         return undoing.problems
 
 
-def lost(journal: Journal) -> list[str]:
+def lost(journal: ChangeJournal) -> list[str]:
     """Hidden files of the job, where it has worked, that no note tells the name of."""
     known = journal.aside.paths()
     begin = journal.aside.prefix
@@ -94,7 +94,7 @@ class _Undoing:
         again: undo too what is noted as undone: the disk may have the note and not the undoing.
     """
 
-    def __init__(self, journal: Journal, *, again: bool) -> None:
+    def __init__(self, journal: ChangeJournal, *, again: bool) -> None:
         self._journal = journal
         self._again = again
         self.undone = False
@@ -189,7 +189,7 @@ class _Undoing:
             self._chmod(place, (status.st_dev, status.st_ino), mode)
             kernel.utimensat(place.directory, place.name, accessed, modified)
 
-    def _make_again(self, segment: Segment, record: list[Any], place: Place) -> bool:
+    def _make_again(self, segment: Segment, record: list[Any], place: NameInDirectory) -> bool:
         """Make a removed directory, noted as what it stands for before it has its name; false where there is one."""
         here, path = place.directory, record[3]
         hidden = self._journal.aside.prefix + b"again.%d" % record[1]
@@ -249,9 +249,9 @@ class _Undoing:
                 os.chown(place.name, record[6], record[7], dir_fd=place.directory, follow_symlinks=False)
                 self._chmod(place, (record[4], record[5]), record[8])
 
-    def _chmod(self, place: Place, identity: Identity, rights: int) -> None:
+    def _chmod(self, place: NameInDirectory, identity: Identity, rights: int) -> None:
         """Set the rights of this file, unless it is a link: by its name whatever that led to would get them."""
-        with Held(place) as fd:
+        with PathDescriptor(place) as fd:
             status = os.fstat(fd)
             if identity in (identity_of(status), self._which(status)) and not modes.S_ISLNK(status.st_mode):
                 os.chmod(kernel.path_of(fd), rights)

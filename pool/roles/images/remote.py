@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from pool.errors import PoolError
-from pool.images.blob_stores import Bounded, Place
+from pool.images.blob_stores import BlobStore, Bounded
 from pool.images.errors import failed
-from pool.images.pacing import Share
+from pool.images.pacing import SendingShare
 from pool.images.packs import place_at
 from pool.roles.images.server import PIECE
 from pool.roles.links import Links
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 BATCH = 1000
 
 
-class Remote:
+class RemoteBlobStore:
     """The directory that another node keeps for this one.
 
     Args:
@@ -119,8 +119,8 @@ async def _patiently(talk: Coroutine[Any, Any, T]) -> T:
 
 
 def place_for(
-    server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop, share: Share | None = None
-) -> Place:
+    server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop, share: SendingShare | None = None
+) -> BlobStore:
     """The place that CHECKPOINT_SERVER names, for the images of one node. Blocks; not for the loop's own thread.
 
     Args:
@@ -130,7 +130,7 @@ def place_for(
         PoolError: it cannot be used from here.
     """
     if server.startswith(WIRE):
-        place: Place = Remote(links, server, loop)
+        place: BlobStore = RemoteBlobStore(links, server, loop)
     else:
         try:
             place = place_at(f"{server.rstrip('/')}/{node}")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pool.images.blob_stores import Folder
 from pool.wire import Call, Right, Service, Stream, method
 from pool.wire.dispatch import streaming
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 T = TypeVar("T")
 NAME = re.compile(r"chunks/[0-9a-f]{2}/[0-9a-f]{38}|jobs/[\w@%-][\w.@%-]*/[0-9]{9}\.(manifest|damaged)", re.ASCII)
@@ -48,7 +48,7 @@ class ImageServer(Service):
     async def names(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """What a schedd has here: {folder} -> [[name, size], ...] ..."""
         if params["folder"] not in FOLDERS:
-            raise Refused(f"there is no folder {params['folder']!r}")
+            raise CallRefused(f"there is no folder {params['folder']!r}")
         folder = await self._folder(call)
         found = await _blocking(lambda: list(folder.names(params["folder"])))
         for place in range(0, len(found), BATCH):
@@ -79,7 +79,7 @@ class ImageServer(Service):
                 break
             data += item
             if len(data) > LARGEST:
-                raise Refused("that is larger than can be kept here")
+                raise CallRefused("that is larger than can be kept here")
         if not whole:
             return
         async with self._lock:
@@ -98,7 +98,9 @@ class ImageServer(Service):
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return False
-            raise Refused(f"cannot keep a checkpoint: {(error.strerror or str(error)).lower()}", retry=True) from error
+            raise CallRefused(
+                f"cannot keep a checkpoint: {(error.strerror or str(error)).lower()}", retry=True
+            ) from error
         self._used += len(data)
         return True
 
@@ -109,7 +111,9 @@ class ImageServer(Service):
         try:
             await _blocking(lambda: folder.sync(names))
         except OSError as error:
-            raise Refused(f"cannot keep a checkpoint: {(error.strerror or str(error)).lower()}", retry=True) from error
+            raise CallRefused(
+                f"cannot keep a checkpoint: {(error.strerror or str(error)).lower()}", retry=True
+            ) from error
         return {}
 
     @method(Right.SUBMIT, takes={"name": str, "last": bool})
@@ -123,7 +127,7 @@ class ImageServer(Service):
     async def _folder(self, call: Call) -> Folder:
         node = call.identity.node
         if not node:
-            raise Refused("checkpoints are kept for nodes")
+            raise CallRefused("checkpoints are kept for nodes")
         folder = self._folders.get(node)
         if folder is None:
             plain = "".join(char if char.isalnum() or char in "_-" else f"%{ord(char):02x}" for char in node)
@@ -140,7 +144,7 @@ class ImageServer(Service):
 
 def _checked(name: Any) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise Refused(f"{str(name)[:80]!r} is no name of a part of a checkpoint")
+        raise CallRefused(f"{str(name)[:80]!r} is no name of a part of a checkpoint")
     return name
 
 

@@ -16,18 +16,18 @@ from pool.config import Settings
 from pool.errors import PoolError
 from pool.jobs.nice import NICE
 from pool.outside import OutsideWorld
-from pool.policy.negotiation import Turns
+from pool.policy.negotiation import SubmitterTurns
 from pool.policy.priorities import (
-    Account,
     Accounts,
+    AccountUsage,
+    CycleSubmitter,
     Equal,
     FairShare,
+    GroupQuota,
     NiceLast,
-    Policy,
+    PriorityPolicy,
     Purse,
-    Quota,
-    Standing,
-    Tally,
+    SubmitterAccount,
     UpDown,
     WithinQuotas,
     allot,
@@ -35,7 +35,7 @@ from pool.policy.priorities import (
 )
 from pool.policy.priorities.groups import entitled, lineage
 from pool.policy.priorities.names import grouped, nice, parted
-from pool.roles.negotiator.usage import Usage, number
+from pool.roles.negotiator.usage import PoolUsage, number
 from pool.store.accounts import AccountStore
 
 
@@ -50,7 +50,7 @@ class Accounting:
         self._outside = outside
         self._store = store
         self._log = log
-        self.usage = Usage()
+        self.usage = PoolUsage()
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
         self._gone: set[str] = set()
         self.wishing: dict[str, set[str]] = {}
@@ -60,11 +60,11 @@ class Accounting:
         self._asked = self._written = self._covering = 0
         self._writing: asyncio.Task[None] | None = None
         accounts, self._counted = store.load()
-        self.accounts = Accounts(Account.from_wire(wire) for wire in accounts)
+        self.accounts = Accounts(SubmitterAccount.from_wire(wire) for wire in accounts)
         if store.note:
             log.error("accounts were lost", extra={"why": store.note})
-        self.policy: Policy
-        self.quotas: tuple[Quota, ...] = ()
+        self.policy: PriorityPolicy
+        self.quotas: tuple[GroupQuota, ...] = ()
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
@@ -124,20 +124,20 @@ class Accounting:
             found.setdefault((self.account_name(name), parted(name)[0]), []).append(name)
         return {name: names for names in found.values() if len(names) > 1 for name in names}
 
-    def account(self, submitter: str) -> Account:
+    def account(self, submitter: str) -> SubmitterAccount:
         return self.accounts.of(self.account_name(submitter))
 
-    def tallies(self, *, restart: bool = False) -> dict[str, Tally]:
+    def tallies(self, *, restart: bool = False) -> dict[str, AccountUsage]:
         """What each account has now. With `restart` the averages begin anew."""
         now = asyncio.get_running_loop().time()
-        found: dict[str, Tally] = {}
+        found: dict[str, AccountUsage] = {}
         integral: dict[str, float] = {}
         users: dict[str, set[str]] = {}
         busy: set[str] = set()
         for submitter, use in list(self.usage.uses.items()):
             use.add(0.0, 0, now)
             name = self.account_name(submitter)
-            tally = found.setdefault(name, Tally())
+            tally = found.setdefault(name, AccountUsage())
             tally.running += use.weight
             tally.jobs += use.slots
             integral[name] = integral.get(name, 0.0) + use.integral
@@ -161,7 +161,7 @@ class Accounting:
             self._gone &= left
         elapsed = now - self._at if self._at is not None else 0.0
         for name, who in users.items():
-            tally = found.setdefault(name, Tally())
+            tally = found.setdefault(name, AccountUsage())
             tally.users = len(who) if self._over_machines else 1
         for name, amount in integral.items():
             found[name].average = amount / elapsed if elapsed > 0 else found[name].running
@@ -239,7 +239,7 @@ class Accounting:
     @property
     def newcomer(self) -> float:
         """The effective priority of somebody who is not known."""
-        return self.policy.effective(Account(""))
+        return self.policy.effective(SubmitterAccount(""))
 
     def turns(self, wants: Mapping[str, tuple[float, float]], total: float) -> CountedTurns:
         """Who comes when in a cycle.
@@ -249,7 +249,7 @@ class Accounting:
             total: slot weight of the pool.
         """
         standing = [
-            Standing(name, self.account(name), self._held_by_account(name), oldest)
+            CycleSubmitter(name, self.account(name), self._held_by_account(name), oldest)
             for name, (_, oldest) in sorted(wants.items())
         ]
         first = [one for one in standing if not nice(one.submitter)]
@@ -309,7 +309,7 @@ class Accounting:
             self.accounts.of(name)
         rows = []
         for account in sorted(self.accounts, key=lambda one: (self.policy.effective(one), one.name)):
-            tally = tallies.get(account.name, Tally())
+            tally = tallies.get(account.name, AccountUsage())
             effective = self.policy.effective(account)
             shown = {"effective": effective, "running": tally.running, "slots": tally.jobs, "wants": tally.users > 0}
             rows.append(account.to_wire() | shown)
@@ -340,7 +340,7 @@ class CountedTurns:
         taken: slot weight by submitter.
     """
 
-    def __init__(self, inner: Turns) -> None:
+    def __init__(self, inner: SubmitterTurns) -> None:
         self._inner = inner
         self.taken: dict[str, float] = {}
 

@@ -18,20 +18,20 @@ from pool.outside import OutsideWorld
 from pool.policy import priorities
 from pool.policy.charges import charge
 from pool.policy.matching import Pair, SlotIndex
-from pool.policy.negotiation import Outcome, Rejection, Request, Terms, Why
+from pool.policy.negotiation import NegotiationTerms, Outcome, Rejection, ResourceRequest, UnmatchedReason
 from pool.policy.negotiation.capacity import Capacity
 from pool.policy.negotiation.limits import parse_limits
 from pool.policy.negotiation.preemption import Preemption
 from pool.policy.priorities.groups import lineage
 from pool.policy.priorities.names import parted
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Silent, Turn, to_wire
+from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, QuotaFinding, Silent, TurnFinding, to_wire
 from pool.policy.why.job import Census, examine, shares
-from pool.policy.why.machine import Wish, demand
+from pool.policy.why.machine import IdleJobKind, demand
 from pool.policy.why.outlook import Kind, ages, outlook
 from pool.policy.why.rejections import said
 from pool.policy.why.words import ago
-from pool.roles.cooperative import Turns, run_in_slices
+from pool.roles.cooperative import WorkTurns, run_in_slices
 from pool.roles.negotiator.usage import named
 
 #: Whose turn explanations take: they are one at a time.
@@ -51,7 +51,7 @@ MAY_BE_TAKEN = "may be taken for it in the next negotiation"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CycleSnapshot:
     """What the negotiator knows at one moment.
 
     Attributes:
@@ -65,26 +65,26 @@ class Known:
     """
 
     picture: SlotIndex
-    terms: Terms
+    terms: NegotiationTerms
     deaf: float | None
     when: float
-    requests: Mapping[str, Sequence[Request]]
+    requests: Mapping[str, Sequence[ResourceRequest]]
     outcome: Outcome
     interval: float
     lengths: Mapping[Kind, Sequence[float]]
     held: Mapping[str, int]
-    quotas: tuple[priorities.Quota, ...]
+    quotas: tuple[priorities.GroupQuota, ...]
     groups: Sequence[Mapping[str, Any]]
 
     def named(self, submitter: str, ad: ClassAd) -> str:
         """A submitter as cycles name it, for one of its jobs."""
         return named(submitter, charge(ad), self.quotas)
 
-    def wishes(self) -> list[Wish]:
+    def wishes(self) -> list[IdleJobKind]:
         """The kinds of jobs that the last cycle left."""
         left = self.outcome.unmatched
         return [
-            Wish(request.ad, count, submitter)
+            IdleJobKind(request.ad, count, submitter)
             for submitter, own in self.requests.items()
             for request in own
             if (count := left.get(submitter, {}).get(request.number))
@@ -99,7 +99,9 @@ class Explaining:
         looking: held while a cycle looks at the picture in a thread of its own.
     """
 
-    def __init__(self, known: Callable[[], Known], outside: OutsideWorld, looking: asyncio.Lock, turns: Turns) -> None:
+    def __init__(
+        self, known: Callable[[], CycleSnapshot], outside: OutsideWorld, looking: asyncio.Lock, turns: WorkTurns
+    ) -> None:
         self._turns = turns
         self._known = known
         self._looking = looking
@@ -145,7 +147,7 @@ class Explaining:
             for name in names:
                 found: list[Finding] = []
                 if name in slots:
-                    place = places.get(name) or crowd.Place(name, slots[name], slots[name])
+                    place = places.get(name) or crowd.MatchableSlot(name, slots[name], slots[name])
                     finding, fitting = await run_in_slices(
                         demand(place, known.wishes(), now), "explain the machine", self._turns, WHO
                     )
@@ -169,7 +171,7 @@ class Explaining:
             self._looking.release()
 
 
-def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: ClassAd, now: float) -> Finding:
+def _kept(finding: Finding, census: Census, known: CycleSnapshot, submitter: str, ad: ClassAd, now: float) -> Finding:
     """Why the machines that match are not taken from those who have them, as the cycle has it."""
     if not isinstance(finding, Busy):
         return finding
@@ -187,14 +189,14 @@ def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: Cl
     return replace(finding, kept=shares(counted))
 
 
-def _deafness(known: Known, now: float) -> list[Finding]:
+def _deafness(known: CycleSnapshot, now: float) -> list[Finding]:
     if known.deaf is None:
         return []
     why = f"the negotiator has not heard it for {ago(now - known.deaf)}, and knows machines as they were then"
     return [Silent("the collector", why)]
 
 
-def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, now: float) -> Demand:
+def _takers(finding: Demand, fitting: Sequence[IdleJobKind], known: CycleSnapshot, slot: str, now: float) -> Demand:
     """Which of the jobs that match a claimed slot may take it from the one it has, as the cycle has it."""
     picture = known.picture
     rooms = Capacity(picture, now)
@@ -212,7 +214,7 @@ def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, n
     return replace(finding, better=better, prior=prior)
 
 
-def _order(known: Known, submitter: str) -> list[Finding]:
+def _order(known: CycleSnapshot, submitter: str) -> list[Finding]:
     """Where the user stands among those who wait."""
     if not submitter:
         return []
@@ -224,10 +226,10 @@ def _order(known: Known, submitter: str) -> list[Finding]:
     line = sorted({*known.requests, submitter}, key=key)
     place = line.index(submitter)
     priority = terms.priority(submitter) if terms.priorities else None
-    return [Turn(submitter, place + 1, len(line), priority, tuple(line[:place][:NAMED]), held.get(submitter, 0))]
+    return [TurnFinding(submitter, place + 1, len(line), priority, tuple(line[:place][:NAMED]), held.get(submitter, 0))]
 
 
-def _limits(known: Known, ad: ClassAd) -> list[Finding]:
+def _limits(known: CycleSnapshot, ad: ClassAd) -> list[Finding]:
     terms, found = known.terms, list[Finding]()
     used = terms.limits_in_use or {}
     for name, units in (parse_limits(ad.value("ConcurrencyLimits", None)) or {}).items():
@@ -237,18 +239,18 @@ def _limits(known: Known, ad: ClassAd) -> list[Finding]:
     return found
 
 
-def _quotas(known: Known, submitter: str, rejection: Rejection | None) -> list[Finding]:
+def _quotas(known: CycleSnapshot, submitter: str, rejection: Rejection | None) -> list[Finding]:
     """The shares of the user's group and of those above it; they bind where the last cycle stopped at a share."""
     above = lineage(parted(submitter)[0])
-    bound = rejection is not None and rejection.why is Why.SHARE
+    bound = rejection is not None and rejection.why is UnmatchedReason.SHARE
     return [
-        Quota(str(row["name"]), row["held"], row["entitled"], bound and row["held"] >= row["entitled"])
+        QuotaFinding(str(row["name"]), row["held"], row["entitled"], bound and row["held"] >= row["entitled"])
         for row in known.groups
         if row["name"] in above
     ]
 
 
-def _cycle(known: Known, submitter: str, number: int, rejection: Rejection | None) -> list[Finding]:
+def _cycle(known: CycleSnapshot, submitter: str, number: int, rejection: Rejection | None) -> list[Finding]:
     if not known.when:
         return []
     asked = next((one for one in known.requests.get(submitter, ()) if one.number == number), None)

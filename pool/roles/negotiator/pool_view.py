@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pool.classad import ClassAd
-from pool.policy.carve import Refusal, demand
+from pool.policy.carve import CarveRefusal, demand
 from pool.policy.managed import is_dedicated
 from pool.policy.matching import SlotIndex
-from pool.policy.negotiation import Match, Request
+from pool.policy.negotiation import Match, ResourceRequest
 from pool.policy.urgent import SLOT_TYPE, START_URGENT
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.usage import PLAIN, Held, held_by, limits_of, weight_of
+from pool.roles.negotiator.usage import PLAIN, SlotUsage, held_by, limits_of, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
@@ -177,7 +177,7 @@ class PoolView:
         """Whether there is a slot that may be given away."""
         return len(self._keys) > len(self._given)
 
-    def gave(self, match: Match, request: Request | None) -> None:
+    def gave(self, match: Match, request: ResourceRequest | None) -> None:
         """A slot was given away: it counts as held by whoever it was given to."""
         self._given[match.slot] = asyncio.get_running_loop().time()
         self._watch_given()
@@ -188,11 +188,11 @@ class PoolView:
         limits = limits_of(request.ad) if request is not None else {}
         if request is not None and ad.value("PartitionableSlot", False) is True:
             wanted = demand(ad, request.ad)
-            weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
+            weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, CarveRefusal) else PLAIN
         if is_dedicated(match.submitter):
             weight = 0.0
         for _ in range(match.count):
-            self._accounting.usage.given(match.slot, Held(match.submitter, weight, limits))
+            self._accounting.usage.given(match.slot, SlotUsage(match.submitter, weight, limits))
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""

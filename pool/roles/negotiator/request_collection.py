@@ -17,8 +17,8 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
 from pool.policy.managed import marked
-from pool.policy.negotiation import Request
-from pool.policy.priorities import Quota
+from pool.policy.negotiation import ResourceRequest
+from pool.policy.priorities import GroupQuota
 from pool.policy.queue import MOST_RUNS
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import idle
@@ -45,7 +45,7 @@ class _Asked:
 
     ad: ClassAd
     references: frozenset[str]
-    answer: list[tuple[Charge, Request]] | None = None
+    answer: list[tuple[Charge, ResourceRequest]] | None = None
     task: asyncio.Task[None] | None = None
     failed: float = field(default=-LEFT_OUT)
     stale: bool = False
@@ -72,8 +72,8 @@ class RequestCollection:
         self.refresh = REFRESH
 
     async def wishes(
-        self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[Quota, ...]
-    ) -> dict[str, list[Request]]:
+        self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[GroupQuota, ...]
+    ) -> dict[str, list[ResourceRequest]]:
         """What each submitter with idle jobs asks for, under the names that cycles have for them."""
         now = asyncio.get_running_loop().time()
         for name in [name for name in self._asked if name not in submitters]:
@@ -95,7 +95,7 @@ class RequestCollection:
                 waiting.append(known.task)
         if waiting:
             await asyncio.wait(waiting, timeout=MOMENT)
-        found: dict[str, list[Request]] = {}
+        found: dict[str, list[ResourceRequest]] = {}
         self._plain.clear()
         for name, known in self._asked.items():
             for charged, request in known.answer or ():
@@ -148,11 +148,11 @@ class RequestCollection:
             self._late()
 
 
-def _request(item: Mapping[str, Any], submitter: str) -> tuple[Charge, Request]:
+def _request(item: Mapping[str, Any], submitter: str) -> tuple[Charge, ResourceRequest]:
     ad = ClassAd.from_wire(marked(item["ad"], submitter))
     return (
         charge(ad),
-        Request(
+        ResourceRequest(
             int(item["number"]),
             ad,
             int(item["count"]),

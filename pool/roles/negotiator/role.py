@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from pool.classad import ClassAd, parse_expr
 from pool.config import Settings
 from pool.errors import PoolError
-from pool.policy.negotiation import Outcome, Request, Terms, cycle
+from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
 from pool.policy.priorities.names import parted
 from pool.policy.why.outlook import Lengths
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.explaining import Explaining, Known
+from pool.roles.negotiator.explaining import CycleSnapshot, Explaining
 from pool.roles.negotiator.match_delivery import MatchDelivery
 from pool.roles.negotiator.pool_view import PoolView, idle
 from pool.roles.negotiator.request_collection import TROUBLE, RequestCollection
@@ -65,7 +65,7 @@ class Negotiator(Role):
         self._cycles = 0
         self._cost = 0.0
         self._matched = 0
-        self._last: tuple[float, dict[str, list[Request]], Outcome] = (0.0, {}, Outcome())
+        self._last: tuple[float, dict[str, list[ResourceRequest]], Outcome] = (0.0, {}, Outcome())
         self._looking = asyncio.Lock()
         self._deaf: float | None = self.outside.wall()
         self._explaining = Explaining(self.known, self.outside, self._looking, given.turns)
@@ -162,11 +162,11 @@ class Negotiator(Role):
         """What the pool's idle jobs are to slots: {slots: names} -> {slots: {name: findings}, time}"""
         return await self._explaining.machine(params)
 
-    def known(self) -> Known:
+    def known(self) -> CycleSnapshot:
         """What there is to explain with."""
         when, requests, outcome = self._last
         accounting, pool_view = self.accounting, self.pool_view
-        return Known(
+        return CycleSnapshot(
             pool_view.picture,
             self._terms(requests),
             self._deaf,
@@ -293,10 +293,10 @@ class Negotiator(Role):
         telling = self._delivery
         await asyncio.gather(*(telling.rejections(submitter, now, outcome, own) for submitter, own in names.items()))
 
-    def _terms(self, requests: Mapping[str, list[Request]]) -> Terms:
+    def _terms(self, requests: Mapping[str, list[ResourceRequest]]) -> NegotiationTerms:
         accounting, settings = self.accounting, self.settings
         known = set(requests) | accounting.usage.holders
-        return Terms(
+        return NegotiationTerms(
             preemption_requirements=parse_expr(settings.text("PREEMPTION_REQUIREMENTS"), syntax="old"),
             preemption_rank=_rank(settings, "PREEMPTION_RANK"),
             pre_job_rank=_rank(settings, "NEGOTIATOR_PRE_JOB_RANK"),

@@ -15,7 +15,7 @@ from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
 from pool.policy.managed import is_dedicated
 from pool.policy.negotiation.limits import parse_limits
-from pool.policy.priorities import Quota, group_of
+from pool.policy.priorities import GroupQuota, group_of
 from pool.policy.priorities.names import grouped
 
 #: A slot counts for so much where its ad says nothing that makes sense.
@@ -25,7 +25,7 @@ TRIFLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SlotUsage:
     """What one slot counts for, and for whom.
 
     Attributes:
@@ -54,7 +54,7 @@ class Use:
         self.slots += slots
 
 
-class Usage:
+class PoolUsage:
     """What is held in the pool.
 
     Attributes:
@@ -65,10 +65,10 @@ class Usage:
     def __init__(self) -> None:
         self.uses: dict[str, Use] = {}
         self.limits: dict[str, float] = {}
-        self._held: dict[str, Held] = {}
-        self._on_the_way: dict[str, list[Held]] = {}
+        self._held: dict[str, SlotUsage] = {}
+        self._on_the_way: dict[str, list[SlotUsage]] = {}
 
-    def slot(self, name: str, after: Held | None, *, leaving: bool = False) -> None:
+    def slot(self, name: str, after: SlotUsage | None, *, leaving: bool = False) -> None:
         """A slot's ad has changed: who holds it now, and whether he is making room there for whom it was given to."""
         if not leaving or after is None:
             self.lapsed(name)
@@ -82,7 +82,7 @@ class Usage:
             self._held[name] = after
             self._count(after, 1)
 
-    def given(self, slot: str, held: Held) -> None:
+    def given(self, slot: str, held: SlotUsage) -> None:
         """A slot was given to somebody: it is theirs already, until its ad says more."""
         self._on_the_way.setdefault(slot, []).append(held)
         self._count(held, 1)
@@ -92,7 +92,7 @@ class Usage:
         for held in self._on_the_way.pop(slot, ()):
             self._count(held, -1)
 
-    def _count(self, held: Held, sign: int) -> None:
+    def _count(self, held: SlotUsage, sign: int) -> None:
         now = asyncio.get_running_loop().time()
         use = self.uses.setdefault(held.submitter, Use(since=now))
         use.add(sign * held.weight, sign, now)
@@ -127,7 +127,7 @@ class Usage:
         return found
 
 
-def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
+def held_by(ad: ClassAd, quotas: Iterable[GroupQuota] = ()) -> SlotUsage | None:
     """What a slot's ad says of who holds it; None where nobody does."""
     user = ad.value("RemoteUser", None)
     if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
@@ -135,10 +135,10 @@ def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
     charged = charge(ClassAd({"AcctGroup": ad.value("RemoteGroup", ""), "NiceUser": ad.value("RemoteNiceUser", False)}))
     stopped = ad.value("Activity", None) == "Yielding"  # for an urgent job, to whose user the machine counts meanwhile
     idle = is_dedicated(user)  # a claim of a dedicated scheduler counts to the users whose jobs run on it
-    return Held(named(user, charged, quotas), 0.0 if stopped or idle else weight_of(ad), limits_of(ad))
+    return SlotUsage(named(user, charged, quotas), 0.0 if stopped or idle else weight_of(ad), limits_of(ad))
 
 
-def named(submitter: str, charged: Charge, quotas: Iterable[Quota]) -> str:
+def named(submitter: str, charged: Charge, quotas: Iterable[GroupQuota]) -> str:
     """A submitter as cycles name it, for jobs that are charged like that."""
     return grouped(submitter, group_of(charged.group, quotas), charged.nice)
 

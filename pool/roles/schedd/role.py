@@ -17,18 +17,18 @@ from pool.images import ImageStore
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import Rhythm
-from pool.policy.moving import Terms
-from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Cluster, Job, Queue, Wire
+from pool.policy.moving import MovingTerms
+from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.schedd.checkpoints.checkpoint_server import CheckpointServer
 from pool.roles.schedd.core.callers import CHOICE, owner_of
-from pool.roles.schedd.core.intake import TURN, Intake, at_rest
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.notes import Notes
 from pool.roles.schedd.core.validation import check_kind, clean
 from pool.roles.schedd.files.output_streams import OutputStreams
-from pool.roles.schedd.files.remote_io import Remote
+from pool.roles.schedd.files.remote_io import RemoteFiles
 from pool.roles.schedd.files.spool import SPOOLING
 from pool.roles.schedd.notices.reporting import Reporting
 from pool.roles.schedd.placement.deferral import Deferrals, defer
@@ -42,8 +42,8 @@ from pool.roles.schedd.submit.local_universe import LocalJobs
 from pool.roles.schedd.submit.rules import Rules
 from pool.roles.schedd.views.job_views import JobViews
 from pool.roles.schedd.views.listings import Listings
-from pool.roles.schedd.views.why import Why
-from pool.shadow.executables import Executables
+from pool.roles.schedd.views.why import JobExplanations
+from pool.shadow.executables import ExecutableStore
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import Rewrite, Shrink, Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
@@ -71,14 +71,14 @@ TELL_EVERY = 1.0
 QUEUING: Takes = {"cluster": int | None, "owner": str | None, "spool": bool | None}
 
 
-class Names:
+class QueuedJobNames:
     """The names of the jobs in a queue, CLUSTER.PROCESS, without a copy of them.
 
     Args:
         queue: whose.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: JobQueue) -> None:
         self._queue = queue
 
     def __contains__(self, name: object) -> bool:
@@ -97,7 +97,7 @@ class Schedd(SpoolMethods):
     async def start(self) -> None:
         given = self.given
         self.store = given.store()
-        self.queue = Queue(self._prio())
+        self.queue = JobQueue(self._prio())
         self.ledger = Ledger(self.store, self.queue, self.outside, self.log)
         self.advertiser = Advertiser(
             given.links,
@@ -111,7 +111,7 @@ class Schedd(SpoolMethods):
         self.submitters = Submitters(self, self.advertiser)
         kept = given.state / "spool" / "executables" if given.state else None
         self.notes = Notes(self)
-        self.executables = Executables(kept, given.files, self.notes.remember)
+        self.executables = ExecutableStore(kept, given.files, self.notes.remember)
         self.placement = Placement(
             self.ledger,
             given.links,
@@ -138,7 +138,7 @@ class Schedd(SpoolMethods):
         self.placement.gangs.sets.rhythm = self._rhythm()
         self.checkpoint_server = CheckpointServer(self)
         await self.checkpoint_server.reach()
-        self.remote = Remote(
+        self.remote = RemoteFiles(
             self.ledger,
             self.placement.claims,
             given.state,
@@ -164,7 +164,7 @@ class Schedd(SpoolMethods):
         self.output_streams = OutputStreams(self)
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
-        self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
+        self.explaining = JobExplanations(self.ledger, self.placement, self.outside, given.node, given.turns)
         self._views = JobViews(self.ledger, self.listings, self.explaining, self.placement)
         running = await self.ledger.load()
         self.make_spool()
@@ -261,7 +261,7 @@ class Schedd(SpoolMethods):
     async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Accept a cluster: {ad, count, deltas, cluster?, spool?} -> {cluster, count}. Durable when answered."""
         owner, deltas = self._submitter(call, params), params.get("deltas")
-        intake = Intake(self._accept(params, owner), params["count"], differs=deltas is not None)
+        intake = ClusterIntake(self._accept(params, owner), params["count"], differs=deltas is not None)
         with at_rest(intake.count):
             for start in range(0, len(deltas or ()), TURN):
                 if start:
@@ -276,7 +276,7 @@ class Schedd(SpoolMethods):
         Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
         """
         owner = self._submitter(call, params)
-        intake = Intake(self._accept(params, owner), params["count"], differs=True)
+        intake = ClusterIntake(self._accept(params, owner), params["count"], differs=True)
         with at_rest(intake.count):
             async for item in stream:
                 if item == "done":
@@ -301,7 +301,7 @@ class Schedd(SpoolMethods):
         self.given.files(owner)  # raises for who has no account here
         return owner
 
-    async def _take_in(self, intake: Intake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _take_in(self, intake: ClusterIntake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
         self.placement.submit_side_costs.stir()
         number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
@@ -324,7 +324,7 @@ class Schedd(SpoolMethods):
         cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
         return {"cluster": cluster.id, "count": intake.count}
 
-    async def _queued(self, intake: Intake, owner: str, number: int, spool: bool) -> Cluster:
+    async def _queued(self, intake: ClusterIntake, owner: str, number: int, spool: bool) -> QueuedCluster:
         origin, images = intake.ad.get("StartFromCheckpoint"), self.placement.images
         if spool:
             await self.spool.begin(number, owner)
@@ -543,7 +543,7 @@ class Schedd(SpoolMethods):
             "Users": len(self.queue.owners()),
         }
 
-    def _keeps_back(self, job: Job) -> bool:
+    def _keeps_back(self, job: QueuedJob) -> bool:
         """Whether no machine is to be asked for an idle job: it runs here, or its moment has not come."""
         cluster = job.cluster
         if cluster.at_home:
@@ -551,7 +551,7 @@ class Schedd(SpoolMethods):
         deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
         return (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job)
 
-    def _is_due(self, job: Job) -> None:
+    def _is_due(self, job: QueuedJob) -> None:
         """A job may be started now that could not be before: its moment has come, or a pause is over."""
         if job.cluster.at_home:
             self.local.look()
@@ -563,12 +563,12 @@ class Schedd(SpoolMethods):
     def _prio(self) -> Any:
         return parse_expr(self.settings.text("PRIO"), syntax="old")
 
-    def _terms_of_moving(self) -> Terms | None:
+    def _terms_of_moving(self) -> MovingTerms | None:
         settings = self.settings
         if not settings.flag("REMATCH"):
             return None
         gain, pause = settings.number("REMATCH_GAIN"), settings.number("REMATCH_PAUSE")
-        return Terms(gain, pause, int(settings.number("REMATCH_MOVES")))
+        return MovingTerms(gain, pause, int(settings.number("REMATCH_MOVES")))
 
     def _unheard(self) -> float:
         return CYCLES_MISSED * self.settings.number("NEGOTIATION_INTERVAL")
@@ -587,8 +587,8 @@ class Schedd(SpoolMethods):
     def _finished(self, ad: Wire) -> None:
         self.reporting.finished(ad)
 
-    async def _tell_owner(self, job: Job, text: str) -> None:
-        await self.ledger.commit(Step(job, None, {}, EventKind.NOTICE, {"text": text}))
+    async def _tell_owner(self, job: QueuedJob, text: str) -> None:
+        await self.ledger.commit(JobChange(job, None, {}, EventKind.NOTICE, {"text": text}))
 
     def let_jobs_go(self) -> None:
         """What jobs were kept back for may be over."""
@@ -618,7 +618,7 @@ class Schedd(SpoolMethods):
 
     def tidy(self) -> None:
         """Drop what belongs to no job."""
-        queued = Names(self.queue)
+        queued = QueuedJobNames(self.queue)
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
         self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints", alone=True)

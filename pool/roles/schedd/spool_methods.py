@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pool.policy.queue import Queue
+from pool.policy.queue import JobQueue
 from pool.roles.base import Role
 from pool.roles.schedd.core.callers import owner_of
 from pool.roles.schedd.core.ledger import Ledger
@@ -14,7 +14,7 @@ from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.placement.submitters import Submitters
 from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.views.listings import Listings
-from pool.shadow.executables import Executables
+from pool.shadow.executables import ExecutableStore
 from pool.wire import Call, Right, Stream, streaming
 from pool.wire.parameter_checks import JOB_IDS
 
@@ -24,8 +24,8 @@ class SpoolMethods(Role):
 
     spool: Spool
     spooled_outputs: SpooledOutputs
-    queue: Queue
-    executables: Executables
+    queue: JobQueue
+    executables: ExecutableStore
     placement: Placement
     submitters: Submitters
     ledger: Ledger

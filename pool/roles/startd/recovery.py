@@ -12,7 +12,7 @@ from pool.policy import carve
 from pool.policy.slots import OWNER, SlotEvent
 from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Claim
+from pool.roles.startd.slots.records import SlotClaim
 from pool.starter.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         startd.spawn(RunningJob.discard(keeper), "discard", alone=True)
         return
     now = asyncio.get_running_loop().time()
-    claim = Claim(
+    claim = SlotClaim(
         id=str(note["claim"]),
         owner=str(note["owner"]),
         submitter=str(note["submitter"]),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
-from pool.images import ImageStore, Share
+from pool.images import ImageStore, SendingShare
 from pool.jobs import activation_fields
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
@@ -30,8 +30,8 @@ from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.claim_errors import NoSuchClaim
-from pool.roles.startd.claims.claiming import Claiming
-from pool.roles.startd.claims.leases import Leases
+from pool.roles.startd.claims.claiming import ClaimGrants
+from pool.roles.startd.claims.leases import ClaimLeases
 from pool.roles.startd.claims.preempting import Preempting
 from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.images.image_peers import ImagePeers
@@ -42,10 +42,10 @@ from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import find, on_top_of_others
 from pool.roles.startd.running.job_account import claimed_ad
 from pool.roles.startd.running.running_job import RunningJob
-from pool.roles.startd.running.streams import Streams
+from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.ads import SlotAds
-from pool.roles.startd.slots.records import Claim, Refused, Slot, Wire
+from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused, Wire
 from pool.starter import scratch
 from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
@@ -108,13 +108,13 @@ class Startd(Role):
         )
         self.ads = SlotAds(self)
         self.advertiser.refresh = self._refresh
-        self.leases = Leases(self)
-        self.claiming = Claiming(self)
+        self.leases = ClaimLeases(self)
+        self.claiming = ClaimGrants(self)
         self.preempting = Preempting(self)
         self.urgent = Urgent(self)
         self.peers = ImagePeers(self)
-        self.streams = Streams()
-        self.share = Share(bandwidth_of(self.settings))
+        self.streams = ExpectedStreams()
+        self.share = SendingShare(bandwidth_of(self.settings))
         self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
@@ -231,27 +231,27 @@ class Startd(Role):
         self.begin(slot, claim, params)
         return {}
 
-    def begin(self, slot: Slot, claim: Claim, order: dict[str, Any]) -> None:
+    def begin(self, slot: Slot, claim: SlotClaim, order: dict[str, Any]) -> None:
         """Start a job on a claim.
 
         Args:
             order: the start and the job's ad, or with a `base` only what differs from the order before.
 
         Raises:
-            Refused: another job runs there, or job and slot do not match any more.
+            SlotRefused: another job runs there, or job and slot do not match any more.
         """
         start, ad = self._read_order(claim, order)
         running: RunningJob | None = claim.running
         if running is not None:
             if running.start.mark == start.mark:
                 return
-            raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
+            raise SlotRefused(f"slot {slot.name} is busy with job {running.name}", retry=True)
         if claim.retiring or slot.condition != CLAIMED_IDLE:
-            raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
+            raise SlotRefused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
         before, claim.ad_wire = claim.ad_wire, ad
         if not self._still_accepts(slot, claim, order["own"]):
             claim.ad_wire = before
-            raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
+            raise SlotRefused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
         dedicated.starts(claim, start)
         claim.running = RunningJob(self, slot, claim, start)
@@ -261,11 +261,11 @@ class Startd(Role):
         self.spawn(claim.running.look_after(claim.running.run()), f"job {start.name}", alone=True)
 
     @staticmethod
-    def _read_order(claim: Claim, order: dict[str, Any]) -> tuple[Activation, Wire]:
+    def _read_order(claim: SlotClaim, order: dict[str, Any]) -> tuple[Activation, Wire]:
         base = order.get("base")
         before = claim.last if base is not None else None
         if base is not None and (before is None or before.mark != tuple(base)):
-            raise Refused("the order builds on one that is not known here", retry=True)
+            raise SlotRefused("the order builds on one that is not known here", retry=True)
         if order.get("shared") is not None:
             claim.shared = order["shared"]
         if not isinstance(claim.shared, dict) or not isinstance(order.get("own"), dict):
@@ -276,7 +276,7 @@ class Startd(Role):
             raise activation_fields.WrongStart(f"the start of a job makes no sense: {error}") from error
         return start, dedicated.job_ad(claim, {**claim.shared, **order["own"]})
 
-    def _still_accepts(self, slot: Slot, claim: Claim, own: Wire) -> bool:
+    def _still_accepts(self, slot: Slot, claim: SlotClaim, own: Wire) -> bool:
         """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""
         self.owner.freshen()
         rest = {name: value for name, value in own.items() if name not in ALWAYS_DIFFERENT}
@@ -309,7 +309,7 @@ class Startd(Role):
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is None or running.start.run != int(params["run"]) or running.ended:
-            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+            raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         report = await running.saving.make()
         return {"bytes": report.bytes, "seconds": report.seconds, "standstill": report.standstill}
 
@@ -326,7 +326,7 @@ class Startd(Role):
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is None or running.start.run != params["run"] or running.ended:
-            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+            raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         kind, why = params.get("reason"), params.get("why") or "another part of it has to leave"
         reason = Reason(Evict(kind) if kind in set(Evict) else Evict.VACATED, why)
         await running.sets.step(params["step"], params["set"], reason)
@@ -411,14 +411,14 @@ class Startd(Role):
         """A job that leaves another machine comes next: {claim, job, nearer: {address, ticket}}"""
         slot, claim = self._claimed(call, params)
         if claim.running is not None:
-            raise Refused(f"slot {slot.name} is busy", retry=True)
+            raise SlotRefused(f"slot {slot.name} is busy", retry=True)
         self.forget_prepared(claim)
         address, ticket = (str(params["nearer"].get(name)) for name in ("address", "ticket"))
         claim.prepared = Prepared(self, claim.node, params["job"], address, ticket)
         self.spawn(claim.prepared.run(), "prepare", alone=True)
         return {}
 
-    def forget_prepared(self, claim: Claim) -> None:
+    def forget_prepared(self, claim: SlotClaim) -> None:
         """What was prepared on a claim is not for the job that comes, or none comes."""
         prepared, claim.prepared = claim.prepared, None
         if prepared is not None:
@@ -447,7 +447,7 @@ class Startd(Role):
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is None or running.start.run != params["run"]:
-            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+            raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         part = await running.inspect(bounded(params.get("seconds")))
         return {"part": part.to_wire()}
 
@@ -457,7 +457,7 @@ class Startd(Role):
     async def vacate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give the machine back: {slot?, graceful} -> {slots}. For an administrator, and for this machine's user."""
         if Right.ADMINISTER not in call.identity.rights:
-            raise Refused(f"{call.identity.name} may not vacate this machine", hint="ask its administrator")
+            raise SlotRefused(f"{call.identity.name} may not vacate this machine", hint="ask its administrator")
         wish = str(params.get("slot") or "").split("@")[0]
         done: list[str] = []
         for slot in list(self.slots.values()):
@@ -466,7 +466,7 @@ class Startd(Role):
             await self.evict(slot, bool(params.get("graceful", True)), TAKEN_BACK)
             done.append(slot.name)
         if wish and not done and self.slot_of(wish) is None:
-            raise Refused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
+            raise SlotRefused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
 
     @method(Right.ADMINISTER, takes={"how": str | None, "reason": str | None})
@@ -499,7 +499,7 @@ class Startd(Role):
 
     # -- claims ------------------------------------------------------------------------------------------
 
-    def _claimed(self, call: Call, params: dict[str, Any]) -> tuple[Slot, Claim]:
+    def _claimed(self, call: Call, params: dict[str, Any]) -> tuple[Slot, SlotClaim]:
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.over:
             raise NoSuchClaim
@@ -567,7 +567,7 @@ class Startd(Role):
             self.drop(slot)
 
     @staticmethod
-    async def tell_revoked(claim: Claim, reason: Reason) -> None:
+    async def tell_revoked(claim: SlotClaim, reason: Reason) -> None:
         """Have the schedd know, where it can be reached, that a claim has ended."""
         if claim.link is None or claim.link.closed.done():
             return

@@ -9,7 +9,7 @@ import pytest
 
 from pool.classad.errors import EvaluationFailed
 from pool.classad.patterns import Pattern, PatternError, compiled_pattern
-from pool.classad.patterns.automaton import Program
+from pool.classad.patterns.automaton import PatternProgram
 from pool.classad.patterns.backtracking import NEVER, anchored, compiled, cost
 from pool.classad.patterns.syntax import read
 from tests.classad.helpers import ending
@@ -116,7 +116,7 @@ def test_both_engines_agree_with_python() -> None:
         edges = None if wanted is None else tuple(edge for span in wanted.regs for edge in span)
         engine = compiled(tree).search(text)
         assert (None if engine is None else engine.regs) == (None if wanted is None else wanted.regs), pattern
-        machine = Program(tree, groups).search(text, 0, free)
+        machine = PatternProgram(tree, groups).search(text, 0, free)
         assert machine == edges, pattern
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd, symmetric_match
-from pool.jobs.activation import CannotStart, Mode, activation
+from pool.jobs.activation import CannotStart, FileMode, activation
 from pool.jobs.description import DescriptionError, read_description
 from pool.jobs.description.check import FACTS, IWD, Fixtures
 
@@ -48,13 +48,13 @@ def slot(name: str) -> ClassAd:
 @pytest.mark.parametrize(
     ("text", "modes"),
     [
-        ("", {HERE: Mode.SHARED, ABLE: Mode.TRANSFER, PLAIN: Mode.TRANSFER}),
-        ("remote_io = off", {HERE: Mode.SHARED, ABLE: Mode.TRANSFER, PLAIN: Mode.TRANSFER}),
-        ("remote_io = auto", {HERE: Mode.SHARED, ABLE: Mode.REMOTE, PLAIN: Mode.TRANSFER}),
-        ("remote_io = on", {HERE: Mode.SHARED, ABLE: Mode.REMOTE}),
+        ("", {HERE: FileMode.SHARED, ABLE: FileMode.TRANSFER, PLAIN: FileMode.TRANSFER}),
+        ("remote_io = off", {HERE: FileMode.SHARED, ABLE: FileMode.TRANSFER, PLAIN: FileMode.TRANSFER}),
+        ("remote_io = auto", {HERE: FileMode.SHARED, ABLE: FileMode.REMOTE, PLAIN: FileMode.TRANSFER}),
+        ("remote_io = on", {HERE: FileMode.SHARED, ABLE: FileMode.REMOTE}),
     ],
 )
-def test_where_a_job_may_run_and_how_it_reaches_its_files_there(text: str, modes: dict[str, Mode]) -> None:
+def test_where_a_job_may_run_and_how_it_reaches_its_files_there(text: str, modes: dict[str, FileMode]) -> None:
     ad = job(text)
     assert {name for name in SLOTS if symmetric_match(ad, slot(name), 0.0)} == set(modes)
     assert {name: activation(ad, slot(name), 1, None).mode for name in modes} == modes

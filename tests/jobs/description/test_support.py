@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pool.jobs.description import DescriptionError, Severity
-from pool.jobs.description.commands import NAMES, SIMPLE, Kind, is_command
+from pool.jobs.description.commands import NAMES, SIMPLE, CommandKind, is_command
 from pool.jobs.description.support import TABLE, Row, Support
 from tests.conftest import REPOSITORY
 from tests.jobs.description.support import read, refusal
 
-BOOLEANS = {command.name for command in SIMPLE if command.kind is Kind.BOOLEAN} | {
+BOOLEANS = {command.name for command in SIMPLE if command.kind is CommandKind.BOOLEAN} | {
     *("stream_input", "stream_output", "stream_error", "use_x509userproxy", "suspend_job_at_exec"),
     "wantparallelscheduling",
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pool.jobs.pipes.directories import FOLDERS, INPUTS, PROGRAMS, PipeDirectories, TransferredFile
-from pool.jobs.pipes.model import Process
+from pool.jobs.pipes.model import PipelineProcess
 
 PROCESSES = (
-    Process("foo", "/bin/foo", iwd="/home/a", stdin="in", stderr="log", inputs=("fort.1",)),
-    Process(
+    PipelineProcess("foo", "/bin/foo", iwd="/home/a", stdin="in", stderr="log", inputs=("fort.1",)),
+    PipelineProcess(
         "bar", "/usr/bin/bar", iwd="/home/a/two", stdout="res", stderr="/home/a/log", append_stdout=True, carried=False
     ),
-    Process("baz", "/bin/baz", iwd="/home/a/two", stdout="out", stderr="out"),
+    PipelineProcess("baz", "/bin/baz", iwd="/home/a/two", stdout="out", stderr="out"),
 )
 LAYOUT = PipeDirectories("/home/a", PROCESSES, (".out", ".err"))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pool.jobs.description.pipes.shell_syntax import read_pipes
 from pool.jobs.pipes.drawing import draw
-from pool.jobs.pipes.model import Process
+from pool.jobs.pipes.model import PipelineProcess
 
 
-def process(name: str, stdin: str = "", stdout: str = "") -> Process:
-    return Process(name, name, stdin=stdin, stdout=stdout)
+def process(name: str, stdin: str = "", stdout: str = "") -> PipelineProcess:
+    return PipelineProcess(name, name, stdin=stdin, stdout=stdout)
 
 
 def test_a_line() -> None:

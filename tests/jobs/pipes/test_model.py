@@ -10,7 +10,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.pipes.model import (
     Joint,
-    Process,
+    PipelineProcess,
     attributes_of,
     end_in_words,
     ends_attributes,
@@ -39,7 +39,7 @@ def test_ends_come_back_as_they_were() -> None:
 
 
 def test_who_may_not_see_an_environment_sees_none_of_a_process() -> None:
-    processes = (Process("a", "/a", environment="TOKEN=secret"), Process("b", "/b"))
+    processes = (PipelineProcess("a", "/a", environment="TOKEN=secret"), PipelineProcess("b", "/b"))
     wire = attributes_of(processes, (Joint("a", "b"),))
     assert processes_of(ClassAd.from_wire(wire))[0].variables() == {"TOKEN": "secret"}
     assert "secret" not in str(public(wire))

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from pool.policy.inspection import Inspection, OpenFile, Part, Process, Thread, WrongInspection, lines, with_waits
+from pool.policy.inspection import (
+    InspectedPart,
+    InspectedProcess,
+    Inspection,
+    OpenFile,
+    Thread,
+    WrongInspection,
+    lines,
+    with_waits,
+)
 from pool.policy.inspection.waits import ring
 
 READ, WRITE, POLL, WAIT, EPOLL, FLOCK, SLEEP = 0, 1, 7, 61, 232, 73, 230
@@ -14,13 +23,13 @@ READ, WRITE, POLL, WAIT, EPOLL, FLOCK, SLEEP = 0, 1, 7, 61, 232, 73, 230
 
 def process(
     pid: int, call: int | None, *arguments: int, files: tuple[OpenFile, ...] = (), parent: int = 1, **more: Any
-) -> Process:
+) -> InspectedProcess:
     thread = Thread(pid, f"p{pid}", more.pop("state", "S"), call, arguments, more.pop("polled", ()))
-    return Process(pid, parent, pid, f"p{pid} --work", 0.0, 0.0, 1024, (thread,), files, **more)
+    return InspectedProcess(pid, parent, pid, f"p{pid} --work", 0.0, 0.0, 1024, (thread,), files, **more)
 
 
-def part(*processes: Process, **more: Any) -> Part:
-    return Part("slot1@m", machine="x86_64", processes=processes, **more)
+def part(*processes: InspectedProcess, **more: Any) -> InspectedPart:
+    return InspectedPart("slot1@m", machine="x86_64", processes=processes, **more)
 
 
 def reads(fd: int, pipe: int) -> OpenFile:
@@ -31,7 +40,7 @@ def writes(fd: int, pipe: int) -> OpenFile:
     return OpenFile(fd, f"pipe:[{pipe}]", "w")
 
 
-def waits(whole: Part) -> dict[int, str]:
+def waits(whole: InspectedPart) -> dict[int, str]:
     return {one.pid: one.threads[0].waits for one in with_waits(whole).processes}
 
 
@@ -105,7 +114,7 @@ def test_no_ring_where_one_of_them_can_go_on() -> None:
 
 def test_it_crosses_the_wire() -> None:
     whole = part(process(2, READ, 0, files=(reads(0, 7),)), stage="supervise", still=12.5, locks=((2, 3),))
-    assert Part.from_wire(whole.to_wire()) == whole
+    assert InspectedPart.from_wire(whole.to_wire()) == whole
 
 
 @pytest.mark.parametrize(
@@ -128,13 +137,13 @@ def test_it_crosses_the_wire() -> None:
 )
 def test_a_machine_that_sends_anything_else_is_not_believed(sent: Any) -> None:
     with pytest.raises(WrongInspection):
-        Part.from_wire(sent)
+        InspectedPart.from_wire(sent)
 
 
 def test_what_a_job_or_a_machine_calls_itself_cannot_write_to_the_terminal() -> None:
     evil = "a\x1b[2Jb\nc\x07"
-    bad = Process(2, 1, 2, evil, 0.0, 0.0, 0, (Thread(2, evil, "S", 0, (3,)),), (OpenFile(3, evil, "r"),))
-    whole = Inspection("1.0", (Part(evil, stage=evil, machine="x86_64", processes=(bad,), trouble=evil),))
+    bad = InspectedProcess(2, 1, 2, evil, 0.0, 0.0, 0, (Thread(2, evil, "S", 0, (3,)),), (OpenFile(3, evil, "r"),))
+    whole = Inspection("1.0", (InspectedPart(evil, stage=evil, machine="x86_64", processes=(bad,), trouble=evil),))
     for threads in (False, True):
         for line in lines(whole, threads=threads):
             assert line.isprintable(), line

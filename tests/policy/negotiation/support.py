@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pool.classad import ClassAd
 from pool.policy.matching import Pair, SlotIndex
-from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, Turns, cycle
+from pool.policy.negotiation import EqualTurns, NegotiationTerms, Outcome, ResourceRequest, SubmitterTurns, cycle
 from pool.policy.negotiation.capacity import Capacity
 from pool.policy.negotiation.preemption import Preemption
 
@@ -45,7 +45,7 @@ def claimed(name: str, user: str, *, since: float = NOW - 7200, rank: object = 0
     return slot(name, **(wire | ad))  # type: ignore[arg-type]
 
 
-def request(number: int, count: int = 1, oldest: float = 0.0, *, moving: bool = False, **ad: object) -> Request:
+def request(number: int, count: int = 1, oldest: float = 0.0, *, moving: bool = False, **ad: object) -> ResourceRequest:
     """A request that fits everywhere."""
     wire = {
         "Requirements": ["TARGET.Memory >= RequestMemory"],
@@ -55,7 +55,7 @@ def request(number: int, count: int = 1, oldest: float = 0.0, *, moving: bool = 
         "Rank": 0.0,
         **ad,
     }
-    return Request(number, ClassAd.from_wire(wire), count, oldest, moving)
+    return ResourceRequest(number, ClassAd.from_wire(wire), count, oldest, moving)
 
 
 def picture_of(slots: Sequence[Slot]) -> SlotIndex:
@@ -66,23 +66,25 @@ def picture_of(slots: Sequence[Slot]) -> SlotIndex:
 
 
 def negotiate(
-    requests: Mapping[str, Sequence[Request]],
+    requests: Mapping[str, Sequence[ResourceRequest]],
     slots: Sequence[Slot] | SlotIndex,
     held: Mapping[str, float] | None = None,
-    terms: Terms | None = None,
-    turns: Turns | None = None,
+    terms: NegotiationTerms | None = None,
+    turns: SubmitterTurns | None = None,
 ) -> Outcome:
     """One cycle, with equal turns unless others are given."""
     if turns is None:
         weights = {name: (held or {}).get(name, 0.0) for name in requests}
         turns = EqualTurns(weights, {name: min(one.oldest for one in own) for name, own in requests.items() if own})
     picture = slots if isinstance(slots, SlotIndex) else picture_of(slots)
-    return cycle(picture, requests, turns, terms or Terms(), NOW)
+    return cycle(picture, requests, turns, terms or NegotiationTerms(), NOW)
 
 
-def kept_of(submitter: str, wanted: Request, slots: Sequence[Slot], terms: Terms | None = None) -> dict[str, list[str]]:
+def kept_of(
+    submitter: str, wanted: ResourceRequest, slots: Sequence[Slot], terms: NegotiationTerms | None = None
+) -> dict[str, list[str]]:
     """Names of claimed slots by what keeps them from the request."""
     picture = picture_of(slots)
-    preemption = Preemption(picture, Capacity(picture, NOW), terms or Terms(), NOW)
+    preemption = Preemption(picture, Capacity(picture, NOW), terms or NegotiationTerms(), NOW)
     found = preemption.kept(submitter, Pair(wanted.ad, NOW), picture.alive)
     return {kept.name: picture.names(bits) for kept, bits in found.items()}

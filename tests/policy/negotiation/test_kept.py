@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pool.classad import parse_expr
-from pool.policy.negotiation import Terms
+from pool.policy.negotiation import NegotiationTerms
 from tests.policy.negotiation.support import NOW, claimed, kept_of, negotiate, request
 
 OLD = parse_expr("TotalJobRunTime > 3600")
@@ -21,7 +21,7 @@ def test_each_slot_is_told_by_the_first_thing_that_keeps_it() -> None:
         claimed("taken@m", "bob@h"),
         claimed("better@m", "bob@h", rank=-1.0, since=NOW - 1),
     ]
-    terms = Terms(preemption_requirements=OLD, minimum_run=600.0, priorities=WORSE)
+    terms = NegotiationTerms(preemption_requirements=OLD, minimum_run=600.0, priorities=WORSE)
     assert kept_of("alice@h", request(1), slots, terms) == {
         name.upper(): [f"{name}@m"] for name in ("leaving", "own", "order", "young", "liked", "requirements")
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from pool.classad import ClassAd, parse_expr, symmetric_match
-from pool.policy.negotiation import Request
+from pool.policy.negotiation import ResourceRequest
 from tests.policy.negotiation.support import NOW, Slot, negotiate, picture_of, request, slot
 
 ARCHES = ["SPARC", "MIPS", "VAX"]
@@ -95,9 +95,9 @@ def test_the_cycle_does_what_the_paper_says(seed: int) -> None:
         for number in range(chance.randrange(1, 15))
     ]
     machines: list[Machine] = []
-    requests: dict[str, list[Request]] = {}
+    requests: dict[str, list[ResourceRequest]] = {}
     for number in range(4):
-        name, jobs, own = f"m{number}", list[tuple[int, ClassAd, str]](), list[Request]()
+        name, jobs, own = f"m{number}", list[tuple[int, ClassAd, str]](), list[ResourceRequest]()
         for job in range(chance.randrange(1, 8)):
             preferences = chance.choice(["TARGET.Memory > 10", f'TARGET.Arch == "{chance.choice(ARCHES)}"', "false"])
             asked = request(

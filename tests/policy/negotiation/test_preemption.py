@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import parse_expr
-from pool.policy.negotiation import Request, Terms, Why
+from pool.policy.negotiation import NegotiationTerms, ResourceRequest, UnmatchedReason
 from tests.policy.negotiation.support import NOW, Slot, claimed, negotiate, request, slot
 
 BETTER = {"anna": 1.0, "bob": 10.0}
-YES = Terms(preemption_requirements=True, priorities=BETTER)
+YES = NegotiationTerms(preemption_requirements=True, priorities=BETTER)
 
 
 def taken(
-    slots: list[Slot], terms: Terms = YES, wanted: Request | None = None, user: str = "anna"
+    slots: list[Slot], terms: NegotiationTerms = YES, wanted: ResourceRequest | None = None, user: str = "anna"
 ) -> list[tuple[str, str | None]]:
     outcome = negotiate({user: [wanted or request(1, 10)]}, slots, terms=terms)
     return [(match.slot, match.preempts) for match in outcome.matches]
@@ -35,7 +35,9 @@ def test_the_jobs_rank_comes_before_less_preemption() -> None:
 
 def test_between_equal_preemptions_the_administrators_rank_decides() -> None:
     slots = [claimed(f"s{size}", "bob", JobSize=size) for size in (3, 1, 2)]
-    terms = Terms(preemption_requirements=True, priorities=BETTER, preemption_rank=parse_expr("0 - MY.JobSize"))
+    terms = NegotiationTerms(
+        preemption_requirements=True, priorities=BETTER, preemption_rank=parse_expr("0 - MY.JobSize")
+    )
     assert [name for name, _ in taken(slots, terms)] == ["s1", "s2", "s3"]
 
 
@@ -47,24 +49,24 @@ def test_between_equals_by_every_rank_the_machines_own_decides() -> None:
 def test_pre_and_post_job_rank_frame_the_jobs_own() -> None:
     slots = [slot("a", Mips=1, Room=1), slot("b", Mips=2, Room=1), slot("c", Mips=3, Room=0)]
     wanted = request(1, 3, Rank=["TARGET.Mips > 1"])
-    before = Terms(pre_job_rank=parse_expr("MY.Room"), post_job_rank=parse_expr("0 - MY.Mips"))
+    before = NegotiationTerms(pre_job_rank=parse_expr("MY.Room"), post_job_rank=parse_expr("0 - MY.Mips"))
     assert [name for name, _ in taken(slots, before, wanted)] == ["b", "a", "c"]
-    after = Terms(post_job_rank=parse_expr("MY.Mips"))
+    after = NegotiationTerms(post_job_rank=parse_expr("MY.Mips"))
     assert [name for name, _ in taken(slots, after, wanted)] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(("current", "rank", "got"), [(0.0, 1.0, True), (1.0, 1.0, False), (2.0, 1.0, False)])
 def test_a_machine_gives_way_to_a_job_that_it_likes_better(current: float, rank: float, got: bool) -> None:
-    found = taken([claimed("s", "bob", rank=current, Rank=rank)], Terms())
+    found = taken([claimed("s", "bob", rank=current, Rank=rank)], NegotiationTerms())
     assert found == ([("s", "rank")] if got else [])
 
 
 def test_a_users_own_job_gives_way_to_one_that_the_machine_likes_better() -> None:
-    assert taken([claimed("s", "anna", Rank=1.0)], Terms()) == [("s", "rank")]
+    assert taken([claimed("s", "anna", Rank=1.0)], NegotiationTerms()) == [("s", "rank")]
 
 
 def test_rank_does_not_preempt_where_the_administrator_forbids_it() -> None:
-    assert taken([claimed("s", "bob", Rank=1.0)], Terms(rank_preemption=False)) == []
+    assert taken([claimed("s", "bob", Rank=1.0)], NegotiationTerms(rank_preemption=False)) == []
 
 
 def test_priority_never_overrules_the_owners_wish() -> None:
@@ -78,7 +80,7 @@ def test_nobody_is_preempted_by_himself_or_by_his_betters_equals() -> None:
 
 
 def test_a_high_number_is_good_where_the_terms_say_so() -> None:
-    terms = Terms(preemption_requirements=True, priorities=BETTER, lower_is_better=False)
+    terms = NegotiationTerms(preemption_requirements=True, priorities=BETTER, lower_is_better=False)
     assert taken([claimed("s", "anna")], terms, user="bob") == [("s", "priority")]
     assert taken([claimed("s", "bob")], terms, user="anna") == []
 
@@ -104,12 +106,14 @@ def test_a_high_number_is_good_where_the_terms_say_so() -> None:
     ],
 )
 def test_the_administrators_requirements_decide_on_preemption_by_priority(text: str, got: bool) -> None:
-    terms = Terms(preemption_requirements=parse_expr(text), priorities=BETTER, groups={"anna": "ours", "bob": "theirs"})
+    terms = NegotiationTerms(
+        preemption_requirements=parse_expr(text), priorities=BETTER, groups={"anna": "ours", "bob": "theirs"}
+    )
     assert taken([claimed("s", "bob")], terms) == ([("s", "priority")] if got else [])
 
 
 def test_a_job_has_its_minimum_time() -> None:
-    terms = Terms(preemption_requirements=True, priorities=BETTER, minimum_run=3600.0)
+    terms = NegotiationTerms(preemption_requirements=True, priorities=BETTER, minimum_run=3600.0)
     slots = [
         claimed("young", "bob", since=NOW - 3599),
         claimed("old", "bob", since=NOW - 3600),
@@ -125,7 +129,7 @@ def test_nobody_takes_more_than_his_share_by_priority() -> None:
     turns = EqualTurns({"anna": 1.0, "bob": 6.0}, total=6.0)
     outcome = negotiate({"anna": [request(1, 6)]}, slots, terms=YES, turns=turns)
     assert len(outcome.matches) == 2
-    assert outcome.rejections["anna"][1].why is Why.SHARE
+    assert outcome.rejections["anna"][1].why is UnmatchedReason.SHARE
 
 
 def test_who_was_preempted_does_not_preempt_back() -> None:
@@ -142,27 +146,32 @@ def test_a_slot_on_its_way_out_of_a_claim_is_left_alone(activity: str) -> None:
 def test_a_running_job_moves_to_a_free_machine_that_it_likes_better_by_enough() -> None:
     slots = [slot("same", Mips=10), slot("little", Mips=11), slot("much", Mips=15), claimed("busy", "bob", Mips=99)]
     wanted = request(1, 1, moving=True, Rank=["TARGET.Mips"], CurrentRank=10.0)
-    assert taken(slots, Terms(moving_gain=2.0, preemption_requirements=True, priorities=BETTER), wanted) == [
+    assert taken(slots, NegotiationTerms(moving_gain=2.0, preemption_requirements=True, priorities=BETTER), wanted) == [
         ("much", None)
     ]
-    outcome = negotiate({"anna": [wanted]}, slots, terms=Terms(moving_gain=5.0))
-    assert outcome.rejections["anna"][1].why is Why.NO_GAIN
+    outcome = negotiate({"anna": [wanted]}, slots, terms=NegotiationTerms(moving_gain=5.0))
+    assert outcome.rejections["anna"][1].why is UnmatchedReason.NO_GAIN
 
 
 def test_a_running_job_that_does_not_say_how_it_likes_its_machine_stays() -> None:
     for present in ({}, {"CurrentRank": "high"}, {"CurrentRank": ['real("nan")']}):
-        assert taken([slot("s", Mips=1)], Terms(), request(1, 1, moving=True, Rank=["TARGET.Mips"], **present)) == []
+        assert (
+            taken([slot("s", Mips=1)], NegotiationTerms(), request(1, 1, moving=True, Rank=["TARGET.Mips"], **present))
+            == []
+        )
 
 
 def test_what_the_administrator_asks_of_jobs_tells_requests_apart() -> None:
-    terms = Terms(preemption_requirements=parse_expr("TARGET.ImageSize < 5"), pre_job_rank=parse_expr("TARGET.Urgent"))
+    terms = NegotiationTerms(
+        preemption_requirements=parse_expr("TARGET.ImageSize < 5"), pre_job_rank=parse_expr("TARGET.Urgent")
+    )
     assert {"imagesize", "urgent"} <= terms.references
 
 
 def test_requests_of_one_submitter_are_told_apart_by_what_the_administrator_looks_at() -> None:
     """Also where what is looked at is an expression, or follows from the slot."""
     slots = [claimed(f"s{number}", "bob", Most=number) for number in range(1, 5)]
-    terms = Terms(preemption_requirements=parse_expr("TARGET.Size < MY.Most"), priorities=BETTER)
+    terms = NegotiationTerms(preemption_requirements=parse_expr("TARGET.Size < MY.Most"), priorities=BETTER)
     sizes = (3, 1, ["1 + 1"], ["MY.Other"], ["TARGET.Most - 1"])
     wanted = [request(number, 1, Size=size) for number, size in enumerate(sizes)]
     outcome = negotiate({"anna": wanted}, slots, terms=terms)

@@ -8,29 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.policy.matching import SlotIndex
-from pool.policy.negotiation import Outcome, Request, Terms, cycle
-from pool.policy.priorities import Account, Standing, UpDownTurns
-from pool.policy.queue import Group
+from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
+from pool.policy.priorities import CycleSubmitter, SubmitterAccount, UpDownTurns
+from pool.policy.queue import JobGroup
 from tests.policy.negotiation.support import NOW, request, slot
 
 
-def one(number: int, *runs: tuple[float, int], **more: object) -> Request:
+def one(number: int, *runs: tuple[float, int], **more: object) -> ResourceRequest:
     """A request for jobs of these priorities."""
     return replace(request(number, sum(count for _, count in runs), **more), runs=runs)  # type: ignore[arg-type]
 
 
-def match(requests: dict[str, list[Request]], slots: int, *, partitionable: bool = False) -> Outcome:
+def match(requests: dict[str, list[ResourceRequest]], slots: int, *, partitionable: bool = False) -> Outcome:
     """Negotiate for submitters of one machine."""
     picture = SlotIndex()
     for number in range(slots):
         picture.put(*slot(f"s{number:02}", cpus=4 if partitionable else 1, partitionable=partitionable))
-    account = Account("machine")
-    turns = UpDownTurns([(Standing(name, account), 0.0) for name in sorted(requests)], slots)
+    account = SubmitterAccount("machine")
+    turns = UpDownTurns([(CycleSubmitter(name, account), 0.0) for name in sorted(requests)], slots)
     together = {name: sorted(requests) for name in requests}
-    return cycle(picture, requests, turns, Terms(), NOW, (), together)
+    return cycle(picture, requests, turns, NegotiationTerms(), NOW, (), together)
 
 
-def given_out(outcome: Outcome, requests: dict[str, list[Request]]) -> list[float]:
+def given_out(outcome: Outcome, requests: dict[str, list[ResourceRequest]]) -> list[float]:
     """The priorities of the jobs that were matched, each request's from its front."""
     found: list[float] = []
     for name, own in requests.items():
@@ -84,7 +84,7 @@ def test_no_job_is_passed_over_for_one_of_lower_priority(
 
 @given(st.lists(st.integers(-3, 3)), st.integers(0, 10), st.integers(0, 30))
 def test_the_runs_of_a_group(prios: list[int], skip: int, most: int) -> None:
-    group = Group(1, "alice", b"", request(1).ad)
+    group = JobGroup(1, "alice", b"", request(1).ad)
     for prio in [*prios, 9, 9]:
         group.comes(float(prio))
     group.leaves(9.0)

@@ -9,7 +9,7 @@ import pytest
 
 from pool.classad import ClassAd, parse_expr
 from pool.policy.matching import SlotIndex
-from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, Why, cycle
+from pool.policy.negotiation import EqualTurns, NegotiationTerms, Outcome, ResourceRequest, UnmatchedReason, cycle
 from tests.policy.matching.expressions import Ads
 from tests.policy.negotiation.support import NOW, claimed, negotiate, request, slot
 
@@ -19,7 +19,7 @@ NONSENSE = ["undefined", "error", '"text"', "{1, 2}", "[a = 1]", "1 / 0", "nosuc
 @pytest.mark.parametrize("text", NONSENSE)
 def test_knobs_without_sense_prefer_nothing_and_preempt_nobody(text: str) -> None:
     expression = parse_expr(text)
-    terms = Terms(
+    terms = NegotiationTerms(
         preemption_requirements=expression,
         preemption_rank=expression,
         pre_job_rank=expression,
@@ -35,7 +35,7 @@ def test_knobs_without_sense_prefer_nothing_and_preempt_nobody(text: str) -> Non
 @pytest.mark.parametrize("name", ["Rank", "SlotWeight", "Cpus", "State", "CurrentRank", "RemoteUser", "JobStart"])
 @pytest.mark.parametrize("text", NONSENSE)
 def test_slots_that_lie_are_matched_or_left_but_harm_nobody(name: str, text: str) -> None:
-    terms = Terms(preemption_requirements=True, priorities={"a": 1.0, "b": 2.0}, minimum_run=1.0)
+    terms = NegotiationTerms(preemption_requirements=True, priorities={"a": 1.0, "b": 2.0}, minimum_run=1.0)
     lie: dict[str, Any] = {name: [text]}
     slots = [slot("odd", **lie), claimed("busy", "b", **lie), slot("good")]
     outcome = negotiate({"a": [request(1, 5)]}, slots, terms=terms)
@@ -54,14 +54,14 @@ def test_requests_that_lie_get_nothing_of_others(name: str, text: str) -> None:
 def test_empty_ads_match_nothing() -> None:
     picture = SlotIndex()
     picture.put("empty", ClassAd())
-    outcome = negotiate({"a": [Request(1, ClassAd(), 3, 0.0)]}, picture)
+    outcome = negotiate({"a": [ResourceRequest(1, ClassAd(), 3, 0.0)]}, picture)
     assert outcome.matches == []
-    assert outcome.rejections["a"][1].why is Why.NO_MACHINE
+    assert outcome.rejections["a"][1].why is UnmatchedReason.NO_MACHINE
 
 
 def test_a_request_without_an_amount_is_told_so() -> None:
     wanted = request(1, 1, RequestCpus="many", Requirements=True)
-    assert negotiate({"a": [wanted]}, [slot("s")]).rejections["a"][1].why is Why.MALFORMED
+    assert negotiate({"a": [wanted]}, [slot("s")]).rejections["a"][1].why is UnmatchedReason.MALFORMED
 
 
 def test_what_is_left_over_says_why() -> None:
@@ -70,8 +70,8 @@ def test_what_is_left_over_says_why() -> None:
         {"a": [request(1, 3), request(2, 1, RequestMemory=10**6), request(3, 1, Requirements=['Name == "s1"'])]}, slots
     )
     found = outcome.rejections["a"]
-    assert (found[1].why, found[1].matching, found[1].free, found[1].claimed) == (Why.TAKEN, 2, 1, 1)
-    assert (found[2].why, found[2].matching) == (Why.NO_MACHINE, 0)
+    assert (found[1].why, found[1].matching, found[1].free, found[1].claimed) == (UnmatchedReason.TAKEN, 2, 1, 1)
+    assert (found[2].why, found[2].matching) == (UnmatchedReason.NO_MACHINE, 0)
     assert outcome.machines == 3
 
 
@@ -93,7 +93,7 @@ class Never:
 
 def test_turns_that_lead_nowhere_end() -> None:
     outcome = negotiate({"a": [request(1, 2)]}, [slot("s")], turns=Never())
-    assert outcome.rejections["a"][1].why is Why.SHARE
+    assert outcome.rejections["a"][1].why is UnmatchedReason.SHARE
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -102,15 +102,15 @@ def test_the_same_again_comes_to_the_same(seed: int) -> None:
 
     def once(picture: SlotIndex) -> Outcome:
         ads, chance = Ads(seed), random.Random(seed)
-        requests: dict[str, list[Request]] = {}
+        requests: dict[str, list[ResourceRequest]] = {}
         for number in range(12):
-            requests.setdefault(f"u{number % 3}", []).append(Request(number, ads.request(), 3, 0.0))
+            requests.setdefault(f"u{number % 3}", []).append(ResourceRequest(number, ads.request(), 3, 0.0))
         for number in range(20):
             ad = ads.machine()
             busy = chance.random() < 0.5
             ad["State"], ad["RemoteUser"], ad["CurrentRank"] = "Claimed" if busy else "Unclaimed", "u1", 0.0
             picture.put(f"s{number}", ad)
-        terms = Terms(preemption_requirements=True, priorities={"u0": 1.0, "u1": 2.0, "u2": 3.0})
+        terms = NegotiationTerms(preemption_requirements=True, priorities={"u0": 1.0, "u1": 2.0, "u2": 3.0})
         return cycle(picture, requests, EqualTurns(dict.fromkeys(requests, 0.0)), terms, NOW)
 
     used = SlotIndex()

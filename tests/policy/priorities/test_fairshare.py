@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from pool.policy.priorities import Account, Accounts, FairShare, LeastTurns, Standing, Tally
+from pool.policy.priorities import Accounts, AccountUsage, CycleSubmitter, FairShare, LeastTurns, SubmitterAccount
 from pool.policy.priorities.accounts import BEST, FORGET
 
 
 def test_usage_goes_halfway_in_each_half_life() -> None:
-    policy, account = FairShare(half_life=100), Account("alice")
+    policy, account = FairShare(half_life=100), SubmitterAccount("alice")
     for expected in (5.25, 7.625, 8.8125):
-        policy.advance(account, Tally(1, 10), 100)
+        policy.advance(account, AccountUsage(1, 10), 100)
         assert account.real == pytest.approx(expected)
-    policy.advance(account, Tally(), 200)
+    policy.advance(account, AccountUsage(), 200)
     assert account.real == pytest.approx(8.8125 / 4)
-    policy.advance(account, Tally(), 1e9)
+    policy.advance(account, AccountUsage(), 1e9)
     assert account.real == BEST
 
 
 def test_how_often_one_looks_does_not_matter() -> None:
-    policy, one, other = FairShare(half_life=3600), Account("a"), Account("b")
-    policy.advance(one, Tally(1, 7), 5000)
+    policy, one, other = FairShare(half_life=3600), SubmitterAccount("a"), SubmitterAccount("b")
+    policy.advance(one, AccountUsage(1, 7), 5000)
     for _ in range(500):
-        policy.advance(other, Tally(1, 7), 10)
+        policy.advance(other, AccountUsage(1, 7), 10)
     assert one.real == pytest.approx(other.real)
 
 
 def test_the_factor_multiplies() -> None:
     policy = FairShare(factor=1000)
-    assert policy.effective(Account("a", real=2)) == 2000
-    assert policy.effective(Account("a", real=2, factor=1)) == 2
+    assert policy.effective(SubmitterAccount("a", real=2)) == 2000
+    assert policy.effective(SubmitterAccount("a", real=2, factor=1)) == 2
 
 
 def shares(prices: dict[str, float], held: dict[str, float], slots: int) -> dict[str, float]:
-    turns = LeastTurns((Standing(name, Account(name), held.get(name, 0)), price) for name, price in prices.items())
+    turns = LeastTurns(
+        (CycleSubmitter(name, SubmitterAccount(name), held.get(name, 0)), price) for name, price in prices.items()
+    )
     has = {name: held.get(name, 0.0) for name in prices}
     while slots:
         turn = turns.next()
@@ -54,9 +56,13 @@ def test_slots_are_shared_in_inverse_proportion() -> None:
 
 
 def test_submitters_of_one_account_have_one_share() -> None:
-    account = Account("a")
+    account = SubmitterAccount("a")
     turns = LeastTurns(
-        [(Standing("a@1", account), 1.0), (Standing("a@2", account), 1.0), (Standing("b@1", Account("b")), 1.0)]
+        [
+            (CycleSubmitter("a@1", account), 1.0),
+            (CycleSubmitter("a@2", account), 1.0),
+            (CycleSubmitter("b@1", SubmitterAccount("b")), 1.0),
+        ]
     )
     has = {"a@1": 0, "a@2": 0, "b@1": 0}
     for _ in range(60):
@@ -74,7 +80,7 @@ def test_submitters_of_one_account_have_one_share() -> None:
 
 def test_accounts_remember_use_and_forget_the_unused() -> None:
     accounts, policy = Accounts(), FairShare(half_life=100)
-    accounts.advance(policy, {"a": Tally(1, 4)}, 50, 1000.0)
+    accounts.advance(policy, {"a": AccountUsage(1, 4)}, 50, 1000.0)
     account = accounts.of("a")
     assert (account.used, account.since, account.last) == (200, 1000, 1000)
     accounts.set("b", factor=2)
@@ -88,8 +94,8 @@ def test_accounts_remember_use_and_forget_the_unused() -> None:
 
 
 def test_what_nobody_counted_is_no_use() -> None:
-    accounts, policy = Accounts([Account("a", real=8)]), FairShare(half_life=100)
-    accounts.advance(policy, {"a": Tally(1, 4)}, 0, 1000.0, gap=100)
+    accounts, policy = Accounts([SubmitterAccount("a", real=8)]), FairShare(half_life=100)
+    accounts.advance(policy, {"a": AccountUsage(1, 4)}, 0, 1000.0, gap=100)
     assert accounts.of("a").real == pytest.approx(4)
     assert accounts.of("a").used == 0
 
@@ -104,11 +110,13 @@ def test_numbers_that_cannot_be_are_refused(number: float) -> None:
 
 
 def test_accounts_survive_the_wire_and_nonsense_in_it() -> None:
-    account = Account("a", -3, 7.5, 2.0, 99.0, 1.0, 2.0)
-    assert Account.from_wire(account.to_wire()) == account
-    assert Account.from_wire({"name": "a", "real": "x", "index": float("nan"), "used": -1}) == Account("a")
+    account = SubmitterAccount("a", -3, 7.5, 2.0, 99.0, 1.0, 2.0)
+    assert SubmitterAccount.from_wire(account.to_wire()) == account
+    assert SubmitterAccount.from_wire(
+        {"name": "a", "real": "x", "index": float("nan"), "used": -1}
+    ) == SubmitterAccount("a")
     accounts = Accounts([account])
     assert accounts.reset("a")
-    assert accounts.of("a") == Account("a", factor=2.0)
+    assert accounts.of("a") == SubmitterAccount("a", factor=2.0)
     assert not accounts.reset("b")
     assert accounts.forget("a")

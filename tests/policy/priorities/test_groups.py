@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.policy.priorities import (
-    Account,
+    CycleSubmitter,
+    GroupQuota,
     LeastTurns,
     Purse,
-    Quota,
     QuotaError,
-    Standing,
+    SubmitterAccount,
     WithinQuotas,
     allot,
     group_of,
@@ -25,10 +25,10 @@ QUOTAS = read_quotas("physics=0.5, physics.theory=0.4, chem=20, math=10% alone")
 
 def test_quotas_are_read() -> None:
     assert (
-        Quota("chem", 20),
-        Quota("math", 0.1, True),
-        Quota("physics", 0.5),
-        Quota("physics.theory", 0.4),
+        GroupQuota("chem", 20),
+        GroupQuota("math", 0.1, True),
+        GroupQuota("physics", 0.5),
+        GroupQuota("physics.theory", 0.4),
     ) == QUOTAS
     assert read_quotas("") == ()
 
@@ -106,7 +106,7 @@ def test_never_more_than_there_is_or_is_wanted(wants: dict[str, float], total: f
 
 def test_turns_stay_within_quotas_and_say_which_one_binds() -> None:
     physics, theory = Purse("physics", 5), Purse("physics.theory", 2)
-    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    inner = LeastTurns((CycleSubmitter(name, SubmitterAccount(name)), 1.0) for name in ("ann", "bob", "cyd"))
     turns = WithinQuotas(inner, {"ann": (theory, physics), "bob": (physics,)})
     has = {"ann": 0, "bob": 0, "cyd": 0}
     for _ in range(30):
@@ -122,7 +122,7 @@ def test_a_part_of_a_slot_is_a_slot_to_a_group_that_may_have_what_others_leave()
     """Else two thirds of a slot here and one there would be an idle machine."""
     physics, chemistry = (Purse(name, left, exact=False) for name, left in (("physics", 0.67), ("chemistry", 0.33)))
     alone = Purse("math", 0.9)
-    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    inner = LeastTurns((CycleSubmitter(name, SubmitterAccount(name)), 1.0) for name in ("ann", "bob", "cyd"))
     turns = WithinQuotas(inner, {"ann": (physics,), "bob": (chemistry,), "cyd": (alone,)})
     assert [turns.allows(name, 1.0, preempting=False) for name in ("ann", "bob", "cyd")] == [True, True, False]
     turns.took("ann", 1.0)
@@ -131,7 +131,7 @@ def test_a_part_of_a_slot_is_a_slot_to_a_group_that_may_have_what_others_leave()
 
 def test_a_slot_that_stays_in_its_group_costs_it_nothing() -> None:
     physics, theory, others = Purse("physics", 0.0), Purse("physics.theory", 0.0), Purse("others", 5.0)
-    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    inner = LeastTurns((CycleSubmitter(name, SubmitterAccount(name)), 1.0) for name in ("ann", "bob", "cyd"))
     purses = {"ann": (theory, physics), "bob": (theory, physics), "cyd": (others,), "dan": (physics,)}
     turns = WithinQuotas(inner, purses)
     assert turns.next() == ("cyd", 5.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.policy.priorities import Account, Equal, FairShare, NiceLast, Policy, Standing, UpDown
+from pool.policy.priorities import CycleSubmitter, Equal, FairShare, NiceLast, PriorityPolicy, SubmitterAccount, UpDown
 from pool.policy.priorities.names import grouped, nice, parted
 
 
@@ -25,15 +25,17 @@ def test_names(group: str, is_nice: bool, name: str, back: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [UpDown(), FairShare(), Equal()])
-def test_a_nice_account_stands_worse_than_any_other(policy: Policy) -> None:
-    worst, best = Account("bob", index=-1e6, real=1e5), Account("nice-user/ann", index=1e6)
+def test_a_nice_account_stands_worse_than_any_other(policy: PriorityPolicy) -> None:
+    worst, best = SubmitterAccount("bob", index=-1e6, real=1e5), SubmitterAccount("nice-user/ann", index=1e6)
     assert policy.effective(best) > policy.effective(worst)
 
 
 @pytest.mark.parametrize("policy", [UpDown(), FairShare(), Equal()])
-def test_nice_users_take_their_turn_when_nobody_else_has_one(policy: Policy) -> None:
-    bob, ann = Standing("bob", Account("bob", index=-50.0, real=90.0), held=9.0), "nice-user/ann"
-    turns = NiceLast(policy.turns([bob], 10), policy.turns([Standing(ann, Account(ann, index=50.0))], 10))
+def test_nice_users_take_their_turn_when_nobody_else_has_one(policy: PriorityPolicy) -> None:
+    bob, ann = CycleSubmitter("bob", SubmitterAccount("bob", index=-50.0, real=90.0), held=9.0), "nice-user/ann"
+    turns = NiceLast(
+        policy.turns([bob], 10), policy.turns([CycleSubmitter(ann, SubmitterAccount(ann, index=50.0))], 10)
+    )
     for _ in range(20):
         turn = turns.next()
         assert turn is not None

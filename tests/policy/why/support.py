@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.classad import ClassAd
-from pool.policy.owner import Policy, wire
+from pool.policy.owner import OwnerPolicy, wire
 from pool.policy.why.findings import Finding
 from pool.policy.why.holding import whole
 from pool.policy.why.job import examine
 
 NOW = 1_767_225_600.0
-DESKTOP = wire(Policy.of("desktop", {}))
-DEDICATED = wire(Policy.of("dedicated", {}))
+DESKTOP = wire(OwnerPolicy.of("desktop", {}))
+DEDICATED = wire(OwnerPolicy.of("dedicated", {}))
 
 
 def slot(name: str, **changes: Any) -> ClassAd:

@@ -10,24 +10,24 @@ import pytest
 
 from pool.policy.why.findings import (
     KINDS,
-    Condition,
     Ended,
     Finding,
+    JobCondition,
     Nearest,
     Outlook,
-    Refusal,
-    Refused,
-    Share,
-    Turn,
+    RefusedFinding,
+    RefusingClause,
+    TurnFinding,
     Unmet,
+    ValueCount,
     from_wire,
     to_wire,
 )
 
 SOME: list[Finding] = [
-    Unmet(3, (Condition("Memory > 5", 3, 1, "Memory", (Share("4 GB", 3),), 0, "4 GB", "", "largest"),)),
-    Refused(2, (Refusal("KeyboardIdle > 900", 2, ("slot1@a", "slot1@b"), (Share("Owner", 2),)),)),
-    Turn("alice", 2, 3, 0.5, ("bob",), 4),
+    Unmet(3, (JobCondition("Memory > 5", 3, 1, "Memory", (ValueCount("4 GB", 3),), 0, "4 GB", "", "largest"),)),
+    RefusedFinding(2, (RefusingClause("KeyboardIdle > 900", 2, ("slot1@a", "slot1@b"), (ValueCount("Owner", 2),)),)),
+    TurnFinding("alice", 2, 3, 0.5, ("bob",), 4),
     Outlook(None, "no machine would do"),
     Ended(False, 12.0, 0),
     Nearest(("a", "b"), 4),

@@ -8,7 +8,18 @@ import pytest
 
 from pool.classad import requirements_accept, symmetric_match
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Free, Machines, Nearest, Queued, Refused, Share, Unmet, Unshown, Unusable
+from pool.policy.why.findings import (
+    Busy,
+    Free,
+    Machines,
+    Nearest,
+    Queued,
+    RefusedFinding,
+    Unmet,
+    Unshown,
+    Unusable,
+    ValueCount,
+)
 from pool.policy.why.holding import whole
 from pool.policy.why.job import MOST_CLAUSES, UNSAID, examine, take_census
 from pool.policy.why.words import lines
@@ -34,12 +45,12 @@ def test_a_request_is_said_as_it_was_written_with_the_largest_there_is() -> None
 def test_values_that_machines_have_instead() -> None:
     (condition,) = one(found(alike(40), job('OpSys == "WINDOWS"')), Unmet).conditions
     assert (condition.text, condition.attribute) == ('OpSys == "WINDOWS"', "OpSys")
-    assert condition.has == (Share("LINUX", 40),)
+    assert condition.has == (ValueCount("LINUX", 40),)
 
 
 def test_a_clause_that_asks_for_several_things() -> None:
     (condition,) = one(found(alike(3), job('(HasTool && Cpus > 8) || OpSys == "WINDOWS"')), Unmet).conditions
-    assert condition.has == (Share("Cpus 4", 3), Share("no HasTool", 3), Share("OpSys LINUX", 3))
+    assert condition.has == (ValueCount("Cpus 4", 3), ValueCount("no HasTool", 3), ValueCount("OpSys LINUX", 3))
 
 
 def test_machines_that_do_not_say() -> None:
@@ -59,7 +70,7 @@ def test_what_machines_lack_to_show_a_job_its_files() -> None:
     )
     request = job('OpSys == "LINUX" && (TARGET.FileSystemDomain == MY.FileSystemDomain || TARGET.HasRemoteIO)')
     findings = found(slots, request)
-    assert one(findings, Unshown) == Unshown(4, (Share(fuse, 2), Share(UNSAID, 1), Share(tree, 1)))
+    assert one(findings, Unshown) == Unshown(4, (ValueCount(fuse, 2), ValueCount(UNSAID, 1), ValueCount(tree, 1)))
     told = "\n".join(lines([Queued("1.0", "alice", 1, NOW), *findings], NOW))
     assert f"its owner's files cannot be shown to it on 4 machines: {fuse} (2), {UNSAID} (1), {tree} (1)" in told
     assert "way out: with `remote_io = auto` they are copied there; a node shows them whose user may open" in told
@@ -101,17 +112,17 @@ def test_what_only_machines_can_change_comes_after_what_the_user_can() -> None:
 def test_machines_that_refuse_and_by_which_clause() -> None:
     slots = alike(3, **DESKTOP, KeyboardIdle=10, State="Owner") | pool(slot("slot1@free"))
     findings = found(slots, job())
-    refused = one(findings, Refused)
+    refused = one(findings, RefusedFinding)
     assert refused.count == 3
     (clause,) = refused.clauses
-    assert (clause.text, clause.count, clause.states) == ("KeyboardIdle > 900", 3, (Share("Owner", 3),))
+    assert (clause.text, clause.count, clause.states) == ("KeyboardIdle > 900", 3, (ValueCount("Owner", 3),))
     assert clause.names == ("slot1@m0", "slot1@m1", "slot1@m2")
     assert one(findings, Free).count == 1
 
 
 def test_a_request_that_both_sides_look_at_counts_once_as_the_jobs() -> None:
     findings = found(alike(4), job("true", RequestCpus=16))
-    assert not [finding for finding in findings if isinstance(finding, Refused)]
+    assert not [finding for finding in findings if isinstance(finding, RefusedFinding)]
     (condition,) = one(findings, Unmet).conditions
     assert (condition.text, condition.best) == ("request_cpus 16", "4")
     assert one(findings, Nearest).changes == ("request_cpus 16",)
@@ -126,8 +137,8 @@ def test_who_has_the_machines_that_match() -> None:
         slot("slot1@d", State="Drained"),
     )
     findings = found(slots, job())
-    assert one(findings, Busy) == Busy(3, (Share("bob@h", 2), Share("carol@h", 1)))
-    assert one(findings, Unusable) == Unusable(1, (Share("Drained", 1),))
+    assert one(findings, Busy) == Busy(3, (ValueCount("bob@h", 2), ValueCount("carol@h", 1)))
+    assert one(findings, Unusable) == Unusable(1, (ValueCount("Drained", 1),))
 
 
 def test_a_carved_slot_is_what_it_can_be_and_busy_while_it_is_not() -> None:
@@ -137,7 +148,7 @@ def test_a_carved_slot_is_what_it_can_be_and_busy_while_it_is_not() -> None:
     )
     findings = found(slots, job(BIG, RequestMemory=4090))
     assert one(findings, Machines).slots == 1
-    assert one(findings, Busy) == Busy(1, (Share("bob@h", 1),))
+    assert one(findings, Busy) == Busy(1, (ValueCount("bob@h", 1),))
     too_much = found(slots, job(BIG, RequestMemory=5000))
     assert one(too_much, Unmet).conditions[0].best == "4 GB"
 
@@ -193,7 +204,7 @@ def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
     for number, place in enumerate(places):
         if not requirements_accept(request, place.whole, NOW):
             assert census.failed >> number & 1
-    kinds = (Unmet, Refused, Busy, Free, Unusable)
+    kinds = (Unmet, RefusedFinding, Busy, Free, Unusable)
     assert sum(finding.count for finding in findings if isinstance(finding, kinds)) == len(places)
     for finding in findings:
         if isinstance(finding, Unmet):

@@ -8,20 +8,20 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.policy import slots
-from pool.policy.owner import Policy
-from pool.policy.slots import Condition
+from pool.policy.owner import OwnerPolicy
+from pool.policy.slots import SlotCondition
 from pool.policy.why import crowd
-from pool.policy.why.findings import Demand, Rule, Share, Slot, Trouble
+from pool.policy.why.findings import Demand, Rule, SlotFinding, Trouble, ValueCount
 from pool.policy.why.holding import whole
-from pool.policy.why.machine import Wish, demand, from_the_ad, owners_view
+from pool.policy.why.machine import IdleJobKind, demand, from_the_ad, owners_view
 from pool.policy.why.words import lines
 from tests.policy.why.support import DESKTOP, NOW, job, one, pool, slot
 
 
 def view(
-    condition: Condition, policy: dict[str, str] | None = None, job_ad: ClassAd | None = None, **facts: Any
+    condition: SlotCondition, policy: dict[str, str] | None = None, job_ad: ClassAd | None = None, **facts: Any
 ) -> Any:
-    made = Policy.of("desktop", policy or {})
+    made = OwnerPolicy.of("desktop", policy or {})
     state = {"State": str(condition.state), "Activity": str(condition.activity)}
     return owners_view(made, slot("slot1@m", **DESKTOP, **state, **facts), job_ad, condition, NOW)
 
@@ -56,7 +56,7 @@ def test_a_start_that_depends_on_the_job_keeps_nobody_out() -> None:
     ],
     ids=str,
 )
-def test_only_what_matters_now_is_said(condition: Condition, asked: str) -> None:
+def test_only_what_matters_now_is_said(condition: SlotCondition, asked: str) -> None:
     assert set(rules(view(condition, job_ad=job()))) == set(asked.split())
 
 
@@ -74,7 +74,7 @@ def test_troubles_are_told_once_each() -> None:
 
 
 def test_a_machine_that_was_taken_out_of_use() -> None:
-    assert one(view(slots.DRAINED), Slot).drained == "an administrator takes it out of use"
+    assert one(view(slots.DRAINED), SlotFinding).drained == "an administrator takes it out of use"
     leaving = view(slots.BUSY, job_ad=job(), Draining=True, DrainReason="new\ndisk")
     assert lines(leaving, NOW)[1] == (
         "  an administrator takes it out of use: new disk; `poolnode undrain` brings it back"
@@ -85,10 +85,10 @@ def test_what_an_ad_alone_tells_lies_included() -> None:
     ad = slot("slot1@m", **DESKTOP, KeyboardIdle=3)
     assert rules(from_the_ad(ad, NOW))["START"].value == "false"
     bare = ClassAd.from_wire({"Name": 3, "State": ["1+"], "PolicyTrouble": 7, "EnteredCurrentActivity": "long ago"})
-    assert from_the_ad(bare, NOW) == [Slot("", "Unknown", "", memory="0 MB")]
+    assert from_the_ad(bare, NOW) == [SlotFinding("", "Unknown", "", memory="0 MB")]
 
 
-def against(ad: ClassAd, *wishes: Wish) -> Demand:
+def against(ad: ClassAd, *wishes: IdleJobKind) -> Demand:
     (place,) = crowd.places(pool(ad))
     return whole(demand(place, wishes, NOW))[0]
 
@@ -96,16 +96,16 @@ def against(ad: ClassAd, *wishes: Wish) -> Demand:
 def test_idle_jobs_against_a_machine() -> None:
     found = against(
         slot("slot1@m", **(DESKTOP | {"Requirements": ['TARGET.Owner != "eve" && KeyboardIdle > 3']})),
-        Wish(job(), 5),
-        Wish(job('OpSys == "WINDOWS"'), 7),
-        Wish(job("(TARGET.Memory >= RequestMemory)", RequestMemory=65536), 2),
-        Wish(job(Owner="eve"), 1),
+        IdleJobKind(job(), 5),
+        IdleJobKind(job('OpSys == "WINDOWS"'), 7),
+        IdleJobKind(job("(TARGET.Memory >= RequestMemory)", RequestMemory=65536), 2),
+        IdleJobKind(job(Owner="eve"), 1),
     )
     assert (found.jobs, found.clusters, found.fit) == (15, 4, 5)
-    assert found.unmet == (Share('OpSys == "WINDOWS"', 7), Share("request_memory 64 GB", 2))
-    assert found.refused == (Share('TARGET.Owner != "eve"', 1),)
+    assert found.unmet == (ValueCount('OpSys == "WINDOWS"', 7), ValueCount("request_memory 64 GB", 2))
+    assert found.refused == (ValueCount('TARGET.Owner != "eve"', 1),)
 
 
 def test_a_machine_without_requirements_takes_nobody() -> None:
-    assert against(slot("slot1@m", Requirements=None), Wish(job(), 3)).fit == 0
-    assert one([against(slot("slot1@m"), Wish(ClassAd({}), 1))], Demand).fit == 0
+    assert against(slot("slot1@m", Requirements=None), IdleJobKind(job(), 3)).fit == 0
+    assert one([against(slot("slot1@m"), IdleJobKind(ClassAd({}), 1))], Demand).fit == 0

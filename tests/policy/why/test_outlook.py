@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Finding, Free, Limit, Machines, Outlook, Quota, Refused, Unmet, Unusable
+from pool.policy.why.findings import (
+    Busy,
+    Finding,
+    Free,
+    Limit,
+    Machines,
+    Outlook,
+    QuotaFinding,
+    RefusedFinding,
+    Unmet,
+    Unusable,
+)
 from pool.policy.why.outlook import KEPT, Kind, Lengths, ages, outlook
 from tests.policy.why.support import NOW, pool, slot
 
@@ -29,12 +40,12 @@ def test_what_nobody_can_tell_is_not_told() -> None:
     for findings, said in (
         ((Machines(0, 0),), "no machine"),
         ((SOME, Unmet(2)), "no machine of the pool would do"),
-        ((SOME, Refused(2)), "accepts it"),
+        ((SOME, RefusedFinding(2)), "accepts it"),
         ((SOME, Unusable(2)), "had again"),
         ((SOME, Free(1), Limit("matlab", 1, 1, 1, True)), "the end of a job that counts against matlab"),
         ((SOME, Free(1), Limit("matlab", 0, 0, 1, True)), "there are 0 of matlab, and it takes 1"),
         ((SOME, Unmet(2), Limit("matlab", 1, 1, 1, True)), "no machine of the pool would do"),
-        ((SOME, Busy(1), Quota("physics", 1, 1, True)), "physics"),
+        ((SOME, Busy(1), QuotaFinding("physics", 1, 1, True)), "physics"),
         ((), "nothing is known"),
     ):
         found = at(*findings)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pool.policy.negotiation import Rejection, Why
+from pool.policy.negotiation import Rejection, UnmatchedReason
 from pool.policy.why.rejections import AGAIN, News, said
 
-NONE = Rejection(Why.NO_MACHINE, 3, 0)
-CLAIMED = Rejection(Why.CLAIMED, 3, 1200, 0, 1200)
-LIMIT = Rejection(Why.LIMIT, 3, None, 0, 0, "matlab")
+NONE = Rejection(UnmatchedReason.NO_MACHINE, 3, 0)
+CLAIMED = Rejection(UnmatchedReason.CLAIMED, 3, 1200, 0, 1200)
+LIMIT = Rejection(UnmatchedReason.LIMIT, 3, None, 0, 0, "matlab")
 
 
 def test_in_one_line() -> None:

@@ -8,35 +8,35 @@ import pytest
 
 from pool.policy.why.findings import (
     Busy,
-    Claiming,
-    Condition,
+    ClaimingFinding,
     Cycle,
     Demand,
     Ended,
     FailedStarts,
     Finding,
     Free,
-    Gang,
-    Held,
+    GangFinding,
+    HeldFinding,
+    JobCondition,
     Limit,
     Machines,
     Nearest,
     Outlook,
     Queued,
-    Quota,
-    Refusal,
-    Refused,
+    QuotaFinding,
+    RefusedFinding,
+    RefusingClause,
     Rejected,
     Rule,
     Running,
-    Share,
     Silent,
-    Slot,
+    SlotFinding,
     Trouble,
-    Turn,
+    TurnFinding,
     Unmet,
-    Unreachable,
+    UnreachableFinding,
     Unusable,
+    ValueCount,
 )
 from pool.policy.why.standing import Standing, standing
 from pool.policy.why.words import ago, lines, ordinal
@@ -52,15 +52,15 @@ def test_a_job_that_nothing_suits() -> None:
         Unmet(
             40,
             (
-                Condition('OpSys == "WINDOWS"', 40, 2, "OpSys", (Share("LINUX", 40),)),
-                Condition("request_memory 64 GB", 38, 0, "Memory", (), 0, "32 GB", "16 GB", "largest"),
-                Condition("HasMatlab", 12, 0, "HasMatlab", (Share("false", 7),), 5),
+                JobCondition('OpSys == "WINDOWS"', 40, 2, "OpSys", (ValueCount("LINUX", 40),)),
+                JobCondition("request_memory 64 GB", 38, 0, "Memory", (), 0, "32 GB", "16 GB", "largest"),
+                JobCondition("HasMatlab", 12, 0, "HasMatlab", (ValueCount("false", 7),), 5),
             ),
         ),
         Nearest(('OpSys == "WINDOWS"',), 2),
-        Turn("alice@head", 3, 5, 12.5, ("bob@head", "carol@head"), 4),
+        TurnFinding("alice@head", 3, 5, 12.5, ("bob@head", "carol@head"), 4),
         Limit("matlab", 4, 4, 1, True),
-        Quota("physics", 10, 40),
+        QuotaFinding("physics", 10, 40),
         Cycle(NOW - 20, True, 0, "no machine matches", 60),
         Rejected("no machine matches", NOW - 20),
         Outlook(None, "no machine of the pool would do", never=True),
@@ -85,10 +85,14 @@ def test_a_job_that_nothing_suits() -> None:
 def test_a_job_that_waits_for_others_to_end() -> None:
     findings: list[Finding] = [
         QUEUED,
-        Machines(10, 40, (Share("Claimed", 40),)),
-        Refused(1, (Refusal("KeyboardIdle > 900", 1, ("slot1@desk",), (Share("Owner", 1),)),)),
-        Busy(38, (Share("bob@head", 30), Share("carol@head", 8)), (Share("they have run for less than an hour", 38),)),
-        Unusable(1, (Share("Drained", 1),)),
+        Machines(10, 40, (ValueCount("Claimed", 40),)),
+        RefusedFinding(1, (RefusingClause("KeyboardIdle > 900", 1, ("slot1@desk",), (ValueCount("Owner", 1),)),)),
+        Busy(
+            38,
+            (ValueCount("bob@head", 30), ValueCount("carol@head", 8)),
+            (ValueCount("they have run for less than an hour", 38),),
+        ),
+        Unusable(1, (ValueCount("Drained", 1),)),
         Outlook(840.0, "the jobs there mostly take 20 min"),
     ]
     assert lines(findings, NOW) == [
@@ -106,29 +110,29 @@ def test_a_job_that_waits_for_others_to_end() -> None:
 @pytest.mark.parametrize(
     ("findings", "kind", "headline"),
     [
-        ([Held("no such file", 13, 2, "", NOW - 60)], Standing.HELD, "12.3 is held for 1 min: no such file"),
+        ([HeldFinding("no such file", 13, 2, "", NOW - 60)], Standing.HELD, "12.3 is held for 1 min: no such file"),
         ([Ended(False, NOW - 7200, 0)], Standing.ENDED, "12.3 has completed 2 h ago, with exit status 0"),
         ([Ended(False, NOW - 5, 9, True)], Standing.ENDED, "12.3 has completed 5 s ago, by signal 9"),
         ([Ended(True, 0.0, None, False, "by alice")], Standing.ENDED, "12.3 was removed: by alice"),
         ([Running("s@m", "running", NOW - 90)], Standing.RUNNING, "12.3 runs on s@m for 1 min"),
         ([Running("s@m", "suspended", NOW - 90)], Standing.RUNNING, "12.3 is suspended on s@m for 1 min"),
         (
-            [Unreachable("s@m", 30)],
+            [UnreachableFinding("s@m", 30)],
             Standing.UNREACHABLE,
             "12.3 waits for s@m, which cannot be reached and where it may still run",
         ),
         (
-            [QUEUED, Claiming(2)],
+            [QUEUED, ClaimingFinding(2)],
             Standing.CLAIMING,
             "12.3 waits for 3 min: machines have been found for jobs of its owner and are being claimed",
         ),
         (
-            [QUEUED, Claiming(2, 1)],
+            [QUEUED, ClaimingFinding(2, 1)],
             Standing.CLAIMING,
             "12.3 waits for 3 min: machines have been found for jobs of its owner, and other jobs make room there",
         ),
         (
-            [QUEUED, Gang(3, 1, ("b", "c d"))],
+            [QUEUED, GangFinding(3, 1, ("b", "c d"))],
             Standing.GATHERING,
             "12.3 waits for 3 min: it needs a machine for each of its parts at the same time",
         ),
@@ -158,7 +162,7 @@ def test_the_headline_is_how_it_stands(findings: list[Any], kind: Standing, head
 
 
 def test_what_a_state_leads_to() -> None:
-    held = lines([QUEUED, Held("x", 1)], NOW)
+    held = lines([QUEUED, HeldFinding("x", 1)], NOW)
     assert held[1] == "  what releases it: release the job when the cause is gone (`poolnode release 12.3`)"
     stopping = lines([QUEUED, Running("s@m", "stopping", 0.0, "removed")], NOW)
     assert stopping[1] == "  it was told to stop, and will then be removed"
@@ -168,11 +172,11 @@ def test_what_a_state_leads_to() -> None:
 
 def test_a_machine() -> None:
     findings: list[Finding] = [
-        Slot("slot1@m", "Owner", "Idle", NOW - 7200),
+        SlotFinding("slot1@m", "Owner", "Idle", NOW - 7200),
         Trouble("RANK: error"),
         Rule("START", "x", "false", "no job may start", ("KeyboardIdle > 900 is not so (KeyboardIdle is 3)",)),
         Rule("SUSPEND", "false", "always false", "it would suspend the job"),
-        Demand(120, 3, 100, (Share("request_memory 64 GB", 20),), (Share("Owner != x", 1),), 2),
+        Demand(120, 3, 100, (ValueCount("request_memory 64 GB", 20),), (ValueCount("Owner != x", 1),), 2),
         Silent("the negotiator", "gone"),
     ]
     assert lines(findings, NOW) == [
@@ -187,11 +191,11 @@ def test_a_machine() -> None:
         "    2 jobs that it likes better (RANK) may take it over",
         "  the negotiator cannot be asked: gone",
     ]
-    assert lines([Slot("a", "Unclaimed", "Idle"), Demand(0, 0)], NOW)[1] == "  no job in the pool waits"
+    assert lines([SlotFinding("a", "Unclaimed", "Idle"), Demand(0, 0)], NOW)[1] == "  no job in the pool waits"
 
 
 def test_what_is_longer_than_the_terminal_goes_on_in_the_next_line() -> None:
-    condition = Condition("x" * 100, 1, 0, "y", (Share("z" * 60, 1),))
+    condition = JobCondition("x" * 100, 1, 0, "y", (ValueCount("z" * 60, 1),))
     findings: list[Finding] = [QUEUED, Machines(1, 1), Unmet(1, (condition,))]
     whole, parted = lines(findings, NOW), lines(findings, NOW, 40)
     assert max(map(len, whole)) > 100
@@ -201,12 +205,12 @@ def test_what_is_longer_than_the_terminal_goes_on_in_the_next_line() -> None:
 
 
 def test_a_machine_that_is_carved() -> None:
-    slot = Slot("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 2, 3, "8 GB")
+    slot = SlotFinding("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 2, 3, "8 GB")
     assert lines([slot], NOW)[1] == "  2 slots are carved out of it, 3 processors and 8 GB are left"
-    full = Slot("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 1, 0, "8 GB")
+    full = SlotFinding("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 1, 0, "8 GB")
     assert lines([full], NOW)[1] == "  1 slot is carved out of it, no processor is left"
-    taken = Slot("slot1_1@m", "Claimed", "Busy", 0.0, "bob@h", "12.0")
-    demand = Demand(9, 2, 1, (Share("request_memory 64 GB", 8),), (), 0, 1)
+    taken = SlotFinding("slot1_1@m", "Claimed", "Busy", 0.0, "bob@h", "12.0")
+    demand = Demand(9, 2, 1, (ValueCount("request_memory 64 GB", 8),), (), 0, 1)
     assert lines([taken, demand], NOW)[1:] == [
         "  9 idle jobs of 2 kinds: 1 matches it",
         "    1 job of users who stand better may take it over",
@@ -237,6 +241,6 @@ def test_a_limit_that_can_never_be_met_is_said_so() -> None:
 
 
 def test_accounts_of_one_name_in_two_domains_are_told_apart() -> None:
-    shares = (Share("bob@head", 1), Share("bob@far", 1), Share("carol@far", 1))
+    shares = (ValueCount("bob@head", 1), ValueCount("bob@far", 1), ValueCount("carol@far", 1))
     found: list[Finding] = [QUEUED, Machines(3, 3), Busy(2, shares)]
     assert "  busy with: bob@head (1), bob@far (1), carol (1)" in lines(found, NOW)

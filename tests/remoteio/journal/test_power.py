@@ -22,7 +22,7 @@ from pool.remoteio import kernel
 from pool.remoteio.frames import Op
 from pool.remoteio.journal import Flushes, rollback
 from pool.remoteio.journal.log import Segment
-from pool.remoteio.journal.sync_thread import Ahead
+from pool.remoteio.journal.sync_thread import SyncThread
 from pool.remoteio.journal.undo import RESTARTED
 from tests.remoteio.journal.test_undo import seen, take
 from tests.remoteio.support import Desk, HomeProcess, picture
@@ -204,7 +204,7 @@ def test_notes_are_written_out_soon_and_once_for_many(top: Path) -> None:
         desk.journal.sync()
         synced.set()
 
-    ahead = Ahead(sync, lambda: desk.journal.book.unsynced)
+    ahead = SyncThread(sync, lambda: desk.journal.book.unsynced)
     desk.journal.book.behind = ahead.noted
     take(desk, STEPS[0])
     assert synced.wait(20)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pool.remoteio.frames import APPEND
-from pool.remoteio.journal import Unreachable
+from pool.remoteio.journal import MarkForgotten
 from pool.remoteio.journal.undo import RESTARTED, _Undoing, rollback
 from tests.remoteio.support import Desk, picture
 
@@ -125,7 +125,7 @@ def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], s
         assert marked == seen(tree)
         for step in second:
             take(desk, step)
-        with pytest.raises(Unreachable):
+        with pytest.raises(MarkForgotten):
             rollback(desk.journal, 0)
         assert rollback(desk.journal, 1) == []
         assert picture(tree) == marked

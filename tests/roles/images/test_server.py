@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pool.images import ImageError, ImageStore, NoRoom
-from pool.roles.images.remote import Remote, place_for
+from pool.roles.images.remote import RemoteBlobStore, place_for
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.testing.network import MemoryNetwork
@@ -78,7 +78,7 @@ async def test_what_one_node_keeps_is_not_there_for_another(server: Server, tmp_
     await keep(mine, tmp_path / "image", "1.0", 1)
     other = await server.store("other")
     assert (other.jobs(), other.used) == ([], 0)
-    place = Remote(server.linked("third"), "mem://server", asyncio.get_running_loop())
+    place = RemoteBlobStore(server.linked("third"), "mem://server", asyncio.get_running_loop())
     with pytest.raises(FileNotFoundError):
         await asyncio.to_thread(place.read, f"chunks/{'ab' * 20}"[:9] + "/" + "ab" * 19)
 
@@ -122,6 +122,6 @@ async def test_a_server_that_is_away_is_an_error_in_one_line(server: Server, tmp
 
 
 async def test_the_loops_own_thread_never_waits_for_it(server: Server) -> None:
-    place = Remote(server.linked("head"), "mem://server", asyncio.get_running_loop())
+    place = RemoteBlobStore(server.linked("head"), "mem://server", asyncio.get_running_loop())
     with pytest.raises(OSError, match="own thread"):
         place.read("chunks/ab/cd")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd
-from pool.roles.negotiator.usage import Held, Usage, weight_of
+from pool.roles.negotiator.usage import PoolUsage, SlotUsage, weight_of
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_what_a_slot_counts_for(ad: dict[str, Any], weight: float) -> None:
 
 async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has_left() -> None:
     """Else the next cycle gives the newcomer, who seems to hold nothing yet, another one."""
-    bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
-    usage = Usage()
+    bob, alice = SlotUsage("bob@h", 1.0, {}), SlotUsage("alice@h", 1.0, {})
+    usage = PoolUsage()
     usage.slot("slot1@m", bob)
     usage.given("slot1@m", alice)
     usage.slot("slot1@m", bob, leaving=True)
@@ -44,8 +44,8 @@ async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has
 
 
 async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
-    bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
-    usage = Usage()
+    bob, alice = SlotUsage("bob@h", 1.0, {}), SlotUsage("alice@h", 1.0, {})
+    usage = PoolUsage()
     usage.slot("slot1@m", bob)
     usage.given("slot1@m", alice)
     usage.slot("slot1@m", bob, leaving=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pool.jobs.description.diagnostics import nearest
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import shell_syntax
-from pool.jobs.pipes.model import DESCRIPTOR, Joint, Process
+from pool.jobs.pipes.model import DESCRIPTOR, Joint, PipelineProcess
 
 
 def unknown(name: str, names: list[str], what: str) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def unknown(name: str, names: list[str], what: str) -> tuple[str, str]:
     )
 
 
-def check(job: Job, joints: list[Joint], made: list[Process]) -> None:
+def check(job: JobDraft, joints: list[Joint], made: list[PipelineProcess]) -> None:
     by_name = {process.name.lower(): process for process in made}
     names = [process.name for process in made]
     for index, joint in enumerate(joints):
@@ -39,7 +39,7 @@ def check(job: Job, joints: list[Joint], made: list[Process]) -> None:
     _check_unique(job, joints)
 
 
-def _check_ends(job: Job, joint: Joint) -> None:
+def _check_ends(job: JobDraft, joint: Joint) -> None:
     if joint.writer == joint.reader and not _is_file(joint.writer_file) and not _is_file(joint.reader_file):
         raise job.refuse(
             "pipe",
@@ -54,7 +54,7 @@ def _check_ends(job: Job, joint: Joint) -> None:
             )
 
 
-def _check_standard(job: Job, joint: Joint, by_name: dict[str, Process]) -> None:
+def _check_standard(job: JobDraft, joint: Joint, by_name: dict[str, PipelineProcess]) -> None:
     """Rule 3, and the same for files: what is a pipe cannot be a file as well."""
     writer, reader = by_name[joint.writer.lower()], by_name[joint.reader.lower()]
     for process, file, end, own in (
@@ -80,7 +80,7 @@ def _check_standard(job: Job, joint: Joint, by_name: dict[str, Process]) -> None
                 )
 
 
-def _check_unique(job: Job, joints: list[Joint]) -> None:
+def _check_unique(job: JobDraft, joints: list[Joint]) -> None:
     """Rule 1 as far as it is still one: a file is read from one pipe, and not also written to another."""
     seen: set[Joint] = set()
     read: dict[tuple[str, str], Joint] = {}
@@ -111,7 +111,7 @@ def _check_unique(job: Job, joints: list[Joint]) -> None:
 Parts = list[list[str]]
 
 
-def carry(made: list[Process], joints: list[Joint], path: str, parts: Parts) -> None:
+def carry(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
     """Ends that are files of a pipe that leads to another part: a cat(1), found at `path`, stands between the file and
     what leads there, so that files are mapped on one machine only and a plain pipe leads to the other.
 
@@ -137,7 +137,7 @@ def _is_file(end: str) -> bool:
 
 
 def _put_in(
-    made: list[Process],
+    made: list[PipelineProcess],
     name: str,
     path: str,
     arguments: tuple[str, ...],
@@ -149,14 +149,14 @@ def _put_in(
     """Put a process beside another one, where it runs; never last, for the last one's end is the job's."""
     name = shell_syntax.name_for(name, {process.name for process in made})
     index = next(i for i, process in enumerate(made) if process.name == beside)
-    process = Process(name, path, arguments, made[index].iwd, carried=False)
+    process = PipelineProcess(name, path, arguments, made[index].iwd, carried=False)
     made.insert(index + 1 if after and index + 1 < len(made) else index, process)
     place[beside].append(name)
     place[name] = place[beside]
     return name
 
 
-def tee(made: list[Process], joints: list[Joint], path: str, parts: Parts) -> None:
+def tee(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
     """Plain ends with several readers: a tee(1), found at `path` where the writer runs, gives each all of it."""
     place = {name: part for part in parts for name in part}
     groups: dict[tuple[str, str], list[Joint]] = {}

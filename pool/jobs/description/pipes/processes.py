@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pool.jobs.arguments import QuotingError, join_words, read_arguments
 from pool.jobs.description.commands import process_command
 from pool.jobs.description.expressions import boolean_of, size_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import connections, shell_syntax, spread
-from pool.jobs.description.pipes.shell_syntax import Line, PipelineError, Stage
+from pool.jobs.description.pipes.shell_syntax import PipelineError, ShellLine, Stage
 from pool.jobs.description.sections.program import (
     NULL,
     check_readable,
@@ -28,7 +28,7 @@ from pool.jobs.pipes.model import (
     MOST_PIPES,
     MOST_PROCESSES,
     ON_FAILURE,
-    Process,
+    PipelineProcess,
     attributes_of,
 )
 
@@ -38,7 +38,7 @@ _SYSTEM = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for nam
 _LEAST_BUFFER = 65536
 
 
-def several(job: Job) -> bool:
+def several(job: JobDraft) -> bool:
     """Whether the description is of a job of several processes: it has `pipe`, a `process.command`, a `|` in
     `executable`, or says `universe = pipe`. A blank in `executable` alone is part of a file's name."""
     if "pipe" in job.written and job.param("pipe"):
@@ -54,12 +54,12 @@ def several(job: Job) -> bool:
 class _Draft:
     """The job's processes while their commands are gathered."""
 
-    line: Line
+    line: ShellLine
     shell: bool
     commands: dict[str, dict[str, str]] = field(default_factory=dict)  # process -> command -> its full name
 
 
-def processes(job: Job) -> None:
+def processes(job: JobDraft) -> None:
     """All of it."""
     job.several, job.parts = several(job), ()
     if not job.several:
@@ -88,7 +88,7 @@ def processes(job: Job) -> None:
     _buffer(job)
 
 
-def _read(job: Job) -> _Draft:
+def _read(job: JobDraft) -> _Draft:
     text = job.param("executable", "Cmd")
     if text is None:
         raise job.refuse(
@@ -109,7 +109,7 @@ def _read(job: Job) -> _Draft:
     return _Draft(line, shell)
 
 
-def _gather(job: Job, draft: _Draft) -> None:
+def _gather(job: JobDraft, draft: _Draft) -> None:
     """Which process has which command; those of processes that are not there are errors."""
     names = {stage.name.lower(): stage.name for stage in draft.line.stages}
     for written in sorted(job.written):
@@ -125,7 +125,7 @@ def _gather(job: Job, draft: _Draft) -> None:
         draft.commands.setdefault(name, {})[found[1]] = written
 
 
-def _process(job: Job, draft: _Draft, stage: Stage) -> Process:
+def _process(job: JobDraft, draft: _Draft, stage: Stage) -> PipelineProcess:
     given = draft.commands.get(stage.name, {})
 
     def text(command: str) -> str:
@@ -144,7 +144,7 @@ def _process(job: Job, draft: _Draft, stage: Stage) -> Process:
     path, carried = _program(job, text("executable") or stage.program)
     if "transfer_executable" in given:
         carried = _truth(job, given["transfer_executable"])
-    process = Process(
+    process = PipelineProcess(
         stage.name,
         path,
         _arguments(job, stage, given.get("arguments", "")),
@@ -169,7 +169,7 @@ def _process(job: Job, draft: _Draft, stage: Stage) -> Process:
     return process
 
 
-def _program(job: Job, program: str) -> tuple[str, bool]:
+def _program(job: JobDraft, program: str) -> tuple[str, bool]:
     """Where a program is, here or as a shell finds it, and whether it goes along: the system's own do not."""
     path = job.full_path(program, job.folder)
     carried = (job.param("transfer_executable", "TransferExecutable") or "t")[0] not in "fF"
@@ -181,7 +181,7 @@ def _program(job: Job, program: str) -> tuple[str, bool]:
     return path, carried
 
 
-def _arguments(job: Job, stage: Stage, name: str) -> tuple[str, ...]:
+def _arguments(job: JobDraft, stage: Stage, name: str) -> tuple[str, ...]:
     if not name:
         return tuple(stage.words or ())
     if stage.words:
@@ -194,7 +194,7 @@ def _arguments(job: Job, stage: Stage, name: str) -> tuple[str, ...]:
         raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint) from None
 
 
-def _standard(job: Job, stage: Stage, given: dict[str, str], command: str, name: str) -> str:
+def _standard(job: JobDraft, stage: Stage, given: dict[str, str], command: str, name: str) -> str:
     written: str = getattr(stage, name)
     if command not in given:
         return "" if written == NULL else written
@@ -204,14 +204,14 @@ def _standard(job: Job, stage: Stage, given: dict[str, str], command: str, name:
     return "" if text == NULL else text
 
 
-def _truth(job: Job, name: str) -> bool:
+def _truth(job: JobDraft, name: str) -> bool:
     value = boolean_of(job.param(name) or "")
     if value is None:
         raise job.refuse(name, f"expected true or false for '{name}', not {job.param(name)!r}")
     return value
 
 
-def _codes(job: Job, name: str) -> tuple[int, ...] | None:
+def _codes(job: JobDraft, name: str) -> tuple[int, ...] | None:
     if not name:
         return None
     words = (job.param(name) or "").replace(",", " ").split()
@@ -220,7 +220,7 @@ def _codes(job: Job, name: str) -> tuple[int, ...] | None:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _environment(job: Job, name: str) -> str:
+def _environment(job: JobDraft, name: str) -> str:
     if not name:
         return ""
     try:
@@ -229,7 +229,7 @@ def _environment(job: Job, name: str) -> str:
         raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint) from None
 
 
-def _job_wide(job: Job, made: list[Process], draft: _Draft) -> None:
+def _job_wide(job: JobDraft, made: list[PipelineProcess], draft: _Draft) -> None:
     """`input` of the job is the first process's, `output` the last's, `error` of all that name none."""
     if job.param("arguments", "Args") or job.param("argument"):
         raise job.refuse(
@@ -250,14 +250,14 @@ def _job_wide(job: Job, made: list[Process], draft: _Draft) -> None:
         made[:] = [one if one.stderr or one.errors_to_stdout else replace(one, stderr=text) for one in made]
 
 
-def _not_both(job: Job, command: str, name: str, given: str) -> None:
+def _not_both(job: JobDraft, command: str, name: str, given: str) -> None:
     if given:
         raise job.refuse(
             command, f"'{command}' is given for the job and for its process {name}", "leave one of them out"
         )
 
 
-def _on_failure(job: Job) -> None:
+def _on_failure(job: JobDraft) -> None:
     text = (job.param("on_process_failure", "OnProcessFailure") or "end").lower()
     if text not in ON_FAILURE:
         raise job.refuse(
@@ -269,7 +269,7 @@ def _on_failure(job: Job) -> None:
         job.set("OnProcessFailure", text)
 
 
-def _buffer(job: Job) -> None:
+def _buffer(job: JobDraft) -> None:
     text = job.param("pipe_buffer", "PipeBuffer")
     size = size_of(text, 1) if text else None
     if text and (size is None or size.amount < _LEAST_BUFFER):

@@ -55,7 +55,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Line:
+class ShellLine:
     """What one text says: the processes, and the pipes between them."""
 
     stages: list[Stage] = field(default_factory=list)
@@ -83,13 +83,13 @@ def name_for(program: str, taken: set[str] | frozenset[str] = frozenset()) -> st
     return name
 
 
-def read_list(text: str) -> Line:
+def read_list(text: str) -> ShellLine:
     """`executable = foo bar`, `executable = a=/bin/cat b=/bin/cat`.
 
     Raises:
         PipelineError: a quote is not closed, or two processes have one name.
     """
-    line = Line()
+    line = ShellLine()
     for word in _words(_LIST_WORD, text):
         found = _NAMED.fullmatch(word)
         name = found[1] if found else name_for(word)
@@ -158,7 +158,7 @@ def _words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
             yield re.sub(r"""'([^']*)'|"([^"]*)\"""", lambda one: one[1] or one[2] or "", word)
 
 
-def read_shell(text: str) -> Line:
+def read_shell(text: str) -> ShellLine:
     """`p1 -x 'a b' < in | tee >(p2 > x) | p3 2> log >> out`.
 
     `>(...)` and `<(...)` are a pipeline whose stdin or stdout the process before it opens by the name that stands in
@@ -177,7 +177,7 @@ class _Shell:
         self.text = text
         self.tokens = [found for found in _SHELL.finditer(text) if not found["blank"]]
         self.at = 0
-        self.line = Line()
+        self.line = ShellLine()
 
     def pipeline(self, *, inner: bool) -> tuple[Stage, Stage]:
         """One pipeline up to its end, or to the parenthesis that closes it; its first and last process."""

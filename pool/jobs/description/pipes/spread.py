@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pool.jobs.description.expressions import ExpressionError, size_of, wire_of
-from pool.jobs.description.job import Job
-from pool.jobs.gangs import Part, attributes_of
+from pool.jobs.description.job import JobDraft
+from pool.jobs.gangs import GangPart, attributes_of
 
 Commands = Mapping[str, Mapping[str, str]]
 
@@ -29,7 +29,7 @@ _AMOUNTS = (
 WISHES = ("requirements", *(command for command, _, _ in _AMOUNTS))
 
 
-def parts(job: Job, names: Sequence[str], commands: Commands) -> tuple[list[list[str]], bool]:
+def parts(job: JobDraft, names: Sequence[str], commands: Commands) -> tuple[list[list[str]], bool]:
     """The processes of each part, and whether parts may not share a machine. One part where the job is not spread.
 
     Args:
@@ -50,7 +50,7 @@ def parts(job: Job, names: Sequence[str], commands: Commands) -> tuple[list[list
     return list(alike.values()), False
 
 
-def _listed(job: Job, text: str, names: Sequence[str]) -> list[list[str]]:
+def _listed(job: JobDraft, text: str, names: Sequence[str]) -> list[list[str]]:
     known = {name.lower(): name for name in names}
     groups = [group.split() for group in text.split(",")]
     said = [name.lower() for group in groups for name in group]
@@ -71,11 +71,11 @@ def _listed(job: Job, text: str, names: Sequence[str]) -> list[list[str]]:
     return [[known[name.lower()] for name in group] for group in groups]
 
 
-def spread(job: Job) -> None:
+def spread(job: JobDraft) -> None:
     """Write the parts down."""
     if not job.parts:
         return
-    made = [Part(tuple(names), _own(job, names)) for names in job.parts]
+    made = [GangPart(tuple(names), _own(job, names)) for names in job.parts]
     if len(made) == 1:
         for attribute, value in made[0].own.items():
             job.set(attribute, value)
@@ -85,7 +85,7 @@ def spread(job: Job) -> None:
         job.set(attribute, value)
 
 
-def _check(job: Job) -> None:
+def _check(job: JobDraft) -> None:
     """What only works on one machine."""
     refused = (
         ("remote_io", job.lookup("RemoteIO") is True, "leave it out: files are carried, or opened where they are"),
@@ -99,7 +99,7 @@ def _check(job: Job) -> None:
         job.set("RemoteIO", False)
 
 
-def _own(job: Job, names: Sequence[str]) -> dict[str, Any]:
+def _own(job: JobDraft, names: Sequence[str]) -> dict[str, Any]:
     """What a part asks for in place of the job."""
     own: dict[str, Any] = {}
     clauses = list(dict.fromkeys(text for name in names if (text := job.param(f"{name}.requirements"))))
@@ -120,7 +120,7 @@ def _own(job: Job, names: Sequence[str]) -> dict[str, Any]:
     return own
 
 
-def _size(job: Job, command: str, unit: int) -> int:
+def _size(job: JobDraft, command: str, unit: int) -> int:
     text = job.param(command) or ""
     size = size_of(text, unit)
     if size is None or size.amount < 1:

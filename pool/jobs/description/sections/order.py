@@ -12,7 +12,7 @@ from functools import partial
 
 from pool.jobs.description import support
 from pool.jobs.description.commands import SIMPLE
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import processes, spread
 from pool.jobs.description.sections import (
     policy,
@@ -34,7 +34,7 @@ class Section:
         commands: without any of these in the description, in lower case, it writes nothing; empty where it always may.
     """
 
-    write: Callable[[Job], None]
+    write: Callable[[JobDraft], None]
     attributes: tuple[str, ...] = ()
     commands: frozenset[str] = frozenset()
 
@@ -47,7 +47,7 @@ def _commands(text: str) -> frozenset[str]:
     return frozenset(text.lower().split())
 
 
-def beginning(job: Job) -> None:
+def beginning(job: JobDraft) -> None:
     """What every job begins with: nothing used, nothing counted."""
     for name in ("RemoteWallClockTime", "RemoteUserCpu", "RemoteSysCpu"):
         job.set(name, 0.0)
@@ -79,7 +79,7 @@ _COUNTERS = (
 )
 
 
-def addition(job: Job, command: str) -> None:
+def addition(job: JobDraft, command: str) -> None:
     """`+Attribute = expression` or `MY.Attribute = expression`: anything the owner wants in the job ad."""
     attribute = command[len("MY.") :]
     if not attribute:
@@ -87,7 +87,7 @@ def addition(job: Job, command: str) -> None:
     job.set_expression(attribute, job.param(command) or "undefined", command)
 
 
-def additions(job: Job) -> list[Section]:
+def additions(job: JobDraft) -> list[Section]:
     """One section for each attribute that the owner adds."""
     names = (macro.name for key, macro in sorted(job.macros.table.items()) if key.startswith("my."))
     return [Section(partial(addition, command=name), (name[len("my.") :].lower(),)) for name in names]

@@ -10,10 +10,10 @@ import re
 import signal
 
 from pool.jobs.crontab import Crontab, NoSuchMoment
-from pool.jobs.description.commands import Command, Kind
+from pool.jobs.description.commands import CommandKind, SubmitCommand
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import boolean_of, in_parentheses_for, integer_of, wire_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.queueing import split_list
 
 NOTIFICATIONS = {"never": 0, "always": 1, "complete": 2, "error": 3, "start": 4}
@@ -35,7 +35,7 @@ _LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INT_MAX = 2**31 - 1
 
 
-def simple(job: Job, command: Command) -> None:
+def simple(job: JobDraft, command: SubmitCommand) -> None:
     """Any command that becomes its attribute as it is."""
     text = job.param(command.name, command.attribute)
     if text is None and command.other:
@@ -44,39 +44,39 @@ def simple(job: Job, command: Command) -> None:
         return
     name = command.name if job.param(command.name) else command.other or command.name
     kind = command.kind
-    if kind is Kind.EXPRESSION:
+    if kind is CommandKind.EXPRESSION:
         job.set_expression(command.attribute, text, name, command.attribute)
-    elif kind is Kind.BOOLEAN:
+    elif kind is CommandKind.BOOLEAN:
         truth = boolean_of(text)
         if truth is None:
             raise job.refuse(
                 name, f"expected true or false for '{name}', not {text!r}", other=command.attribute
             )
         job.set(command.attribute, truth)
-    elif kind in (Kind.INTEGER, Kind.COUNT):
+    elif kind in (CommandKind.INTEGER, CommandKind.COUNT):
         job.set(command.attribute, _integer(job, command, name, text))
     else:
         job.set(command.attribute, _text(job, kind, text))
 
 
-def _integer(job: Job, command: Command, name: str, text: str) -> int:
+def _integer(job: JobDraft, command: SubmitCommand, name: str, text: str) -> int:
     number = integer_of(text)
-    if number is None or (command.kind is Kind.COUNT and number < 0):
+    if number is None or (command.kind is CommandKind.COUNT and number < 0):
         raise job.refuse(name, f"expected {command.kind} for '{name}', not {text!r}", other=command.attribute)
     return number
 
 
-def _text(job: Job, kind: Kind, text: str) -> str:
-    if kind in (Kind.BARE, Kind.BARE_PATH):
+def _text(job: JobDraft, kind: CommandKind, text: str) -> str:
+    if kind in (CommandKind.BARE, CommandKind.BARE_PATH):
         text = text.strip()
         if len(text) > 1 and text[0] == text[-1] == '"':
             text = text[1:-1]
-    if kind is Kind.LIST:
+    if kind is CommandKind.LIST:
         return ",".join(split_list(text))
-    return job.full_path(text) if kind in (Kind.PATH, Kind.BARE_PATH) and text else text
+    return job.full_path(text) if kind in (CommandKind.PATH, CommandKind.BARE_PATH) and text else text
 
 
-def status(job: Job) -> None:
+def status(job: JobDraft) -> None:
     """`hold`: whether the job waits for its owner's release from the beginning."""
     if job.boolean("hold"):
         job.set("JobStatus", 5)
@@ -87,7 +87,7 @@ def status(job: Job) -> None:
     job.set("EnteredCurrentStatus", int(job.facts.now))
 
 
-def notification(job: Job) -> None:
+def notification(job: JobDraft) -> None:
     """`notification`: at which events the owner is told (EV 2.8, VS 6.3.3)."""
     text = job.param("notification", "JobNotification") or job.facts.notification
     number = NOTIFICATIONS.get(text.lower())
@@ -105,7 +105,7 @@ def notification(job: Job) -> None:
 CHECKPOINTS = ("off", "auto", "self", "required")
 
 
-def checkpoint(job: Job) -> None:
+def checkpoint(job: JobDraft) -> None:
     """`checkpoint`: whether and how the job is saved while it runs (C3, C7), and how often."""
     text = job.param("checkpoint", "JobCheckpoint")
     if text is not None:
@@ -124,7 +124,7 @@ def checkpoint(job: Job) -> None:
         job.set("CheckpointInterval", seconds)
 
 
-def rank(job: Job) -> None:
+def rank(job: JobDraft) -> None:
     """`rank`, or `preferences` as the papers call it: which of the matching machines is liked best."""
     text = job.param("rank", "preferences")
     if text is None:
@@ -133,14 +133,14 @@ def rank(job: Job) -> None:
         job.set_expression("Rank", text, "rank", "preferences")
 
 
-def periodic(job: Job) -> None:
+def periodic(job: JobDraft) -> None:
     """`periodic_*` and the reasons of `on_exit_hold`."""
     for command, attribute in PERIODIC:
         if text := job.param(command, attribute):
             job.set_expression(attribute, text, command, attribute)
 
 
-def leave_in_queue(job: Job) -> None:
+def leave_in_queue(job: JobDraft) -> None:
     """`leave_in_queue`: whether the job stays in the queue after its end."""
     text = job.param("leave_in_queue", "LeaveJobInQueue")
     if text:
@@ -149,7 +149,7 @@ def leave_in_queue(job: Job) -> None:
         job.set("LeaveJobInQueue", False)
 
 
-def retries(job: Job) -> None:
+def retries(job: JobDraft) -> None:
     """`on_exit_*`, and `max_retries` and its kin, which are folded into OnExitRemove."""
     remove = job.param("on_exit_remove", "OnExitRemove")
     hold = job.param("on_exit_hold", "OnExitHold")
@@ -181,7 +181,7 @@ def retries(job: Job) -> None:
     job.set_expression("OnExitRemove", " || ".join(clauses), "on_exit_remove", "OnExitRemove")
 
 
-def _until(job: Job, text: str) -> str:
+def _until(job: JobDraft, text: str) -> str:
     code = integer_of(text)
     if code is None:
         return _clause(job, text, "retry_until")
@@ -190,13 +190,13 @@ def _until(job: Job, text: str) -> str:
     return f"ExitCode =?= {code}"
 
 
-def _clause(job: Job, text: str, command: str) -> str:
+def _clause(job: JobDraft, text: str, command: str) -> str:
     job.set_expression("OnExitRemove", text, command)
     value = wire_of(text)
     return in_parentheses_for("||", value[0] if isinstance(value, list) else text)
 
 
-def on_evict(job: Job) -> None:
+def on_evict(job: JobDraft) -> None:
     """`on_evict_checks`: names of changes, each in `transform_body_NAME`, made to a job that was evicted."""
     text = job.param("on_evict_checks", "TransformOnEvict")
     if not text:
@@ -211,7 +211,7 @@ def on_evict(job: Job) -> None:
     job.set("TransformOnEvict", " ".join(found))
 
 
-def materialization(job: Job) -> None:
+def materialization(job: JobDraft) -> None:
     """`max_materialize`: how many jobs of the cluster machines are looked for at once, those that run counted in."""
     if job.facts.as_reference:
         return  # the reference keeps it beside the ad
@@ -219,14 +219,14 @@ def materialization(job: Job) -> None:
         job.set_expression("JobMaterializeLimit", text, "max_materialize", "JobMaterializeLimit")
 
 
-def manifest(job: Job) -> None:
+def manifest(job: JobDraft) -> None:
     """`manifest_dir`: one name, in the job's directory and in its initial directory."""
     name = job.text_of("ManifestDir")
     if name and ("/" in name or name in (".", "..") or len(name) > 255) and not job.facts.as_reference:
         raise job.refuse("manifest_dir", f"expected one name for 'manifest_dir', not {name!r}", other="ManifestDir")
 
 
-def signals(job: Job) -> None:
+def signals(job: JobDraft) -> None:
     """`kill_sig` and its kin: by which signals the job is asked to end, and how long it has then."""
     for command, attribute, default in (
         ("kill_sig", "KillSig", "" if job.nature.universe == 5 else "SIGTERM"),
@@ -243,7 +243,7 @@ def signals(job: Job) -> None:
         job.set("KillSigTimeout", int(found[0]) if found else 0)
 
 
-def _signal(job: Job, command: str, attribute: str, text: str) -> str:
+def _signal(job: JobDraft, command: str, attribute: str, text: str) -> str:
     try:
         if text.strip().lstrip("-").isdigit():
             return signal.Signals(int(text)).name
@@ -258,7 +258,7 @@ def _signal(job: Job, command: str, attribute: str, text: str) -> str:
         ) from None
 
 
-def concurrency(job: Job) -> None:
+def concurrency(job: JobDraft) -> None:
     """`concurrency_limits`: names of what the pool has only so much of, each with an amount."""
     text, expression = job.param("concurrency_limits"), job.param("concurrency_limits_expr")
     if text and expression:
@@ -280,7 +280,7 @@ def concurrency(job: Job) -> None:
     job.set("ConcurrencyLimits", ",".join(limits))
 
 
-def accounting(job: Job) -> None:
+def accounting(job: JobDraft) -> None:
     """`accounting_group` and its user: in whose name use is counted."""
     if project := job.param("project_name", "ProjectName"):
         job.set("ProjectName", project)
@@ -301,12 +301,12 @@ def accounting(job: Job) -> None:
     job.set("AccountingGroup", f"{group}.{user}" if group else user)
 
 
-def is_deferred(job: Job) -> bool:
+def is_deferred(job: JobDraft) -> bool:
     """Whether the job has a time before which it must not start."""
     return any(job.lookup(attribute) is not None for attribute in _DEFERRING)
 
 
-def deferral(job: Job) -> None:
+def deferral(job: JobDraft) -> None:
     """`deferral_time`, or the `cron_*` commands: the time at which the job starts."""
     if text := job.param("deferral_time", "DeferralTime"):
         _moment(job, "DeferralTime", "deferral_time", text)
@@ -332,7 +332,7 @@ def deferral(job: Job) -> None:
             job.set(attribute, default)
 
 
-def _moment(job: Job, attribute: str, command: str, text: str) -> None:
+def _moment(job: JobDraft, attribute: str, command: str, text: str) -> None:
     job.set_expression(attribute, text, command, attribute)
     value = job.lookup(attribute)
     if isinstance(value, list):
@@ -341,7 +341,7 @@ def _moment(job: Job, attribute: str, command: str, text: str) -> None:
         raise job.refuse(command, f"expected an integer that is not negative for '{command}', not {text!r}")
 
 
-def automatic(job: Job) -> None:
+def automatic(job: JobDraft) -> None:
     """What follows from other attributes: hosts, lease, priority, transfer at checkpoints."""
     if job.lookup("MaxHosts") is None and job.nature.universe != 8:
         job.set("MinHosts", 1)
@@ -358,7 +358,7 @@ def automatic(job: Job) -> None:
         job.set("JobStarterDebug", True)
 
 
-def mistakes(job: Job) -> None:
+def mistakes(job: JobDraft) -> None:
     """What is allowed by itself but not together, or is hardly meant."""
     if job.text_of("NotifyUser").lower() in ("false", "never"):
         job.warn(

@@ -12,7 +12,7 @@ import struct
 
 from pool.jobs.arguments import Arguments, QuotingError, is_quoted, read_arguments
 from pool.jobs.description.expressions import boolean_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.environment import SEPARATOR, Environment, imported, read_environment, written
 
 NULL = "/dev/null"
@@ -26,14 +26,14 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def checked(job: Job, name: str) -> bool:
+def checked(job: JobDraft, name: str) -> bool:
     """Whether a file of that name is to be looked at when the job is submitted."""
     if not job.check_files or name == NULL or is_url(name) or "$$(" in name:
         return False
     return not job.unchecked
 
 
-def initial_directory(job: Job) -> None:
+def initial_directory(job: JobDraft) -> None:
     """`initialdir`, where relative names of the job's files begin; `rootdir`, the job's root (VS 2.1)."""
     folder = job.param("initialdir", "Iwd") or job.param("initial_dir", "job_iwd")
     job.iwd = job.full_path(folder or job.folder, job.folder)
@@ -50,7 +50,7 @@ def initial_directory(job: Job) -> None:
             raise job.refuse_path(command, path, f"there is no directory {path} for '{command}'", "make it first")
 
 
-def executable(job: Job) -> None:
+def executable(job: JobDraft) -> None:
     """`executable`: the program, seen from where the description was submitted."""
     nature = job.nature
     _images(job)
@@ -76,7 +76,7 @@ def executable(job: Job) -> None:
         _check_program(job, path)
 
 
-def _images(job: Job) -> None:
+def _images(job: JobDraft) -> None:
     docker = (job.param("docker_image", "DockerImage") or "").strip()
     image = (job.param("container_image", "ContainerImage") or "").strip()
     if job.nature.docker or job.nature.container:
@@ -111,12 +111,12 @@ def _bare(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _check_program(job: Job, path: str) -> None:
+def _check_program(job: JobDraft, path: str) -> None:
     if problem := executable_problem(job, path):
         raise job.refuse("executable", *problem, other="Cmd")
 
 
-def executable_problem(job: Job, path: str) -> tuple[str, str] | None:
+def executable_problem(job: JobDraft, path: str) -> tuple[str, str] | None:
     """Why a file is no program that can be sent, and the way out; None when it is one."""
     kind = job.files.kind(path)
     if kind != "file":
@@ -137,7 +137,7 @@ def executable_problem(job: Job, path: str) -> tuple[str, str] | None:
     return _machine_problem(job, path, head)
 
 
-def _machine_problem(job: Job, path: str, head: bytes) -> tuple[str, str] | None:
+def _machine_problem(job: JobDraft, path: str, head: bytes) -> tuple[str, str] | None:
     if not head.startswith(b"\x7fELF") or len(head) < 20:
         return None
     machine = _ELF_MACHINES.get(struct.unpack("<H" if head[5] == 1 else ">H", head[18:20])[0])
@@ -150,7 +150,7 @@ def _machine_problem(job: Job, path: str, head: bytes) -> tuple[str, str] | None
     )
 
 
-def arguments(job: Job) -> None:
+def arguments(job: JobDraft) -> None:
     """`arguments` in either quoting, or `shell`, a command line for /bin/sh."""
     shell = job.param("shell")
     if job.several:
@@ -166,7 +166,7 @@ def arguments(job: Job) -> None:
         raise job.refuse("arguments", "a java job names its main class first", "write arguments = MainClass")
 
 
-def _words(job: Job, old: tuple[str, str], new: str, written: tuple[str, ...]) -> Arguments | None:
+def _words(job: JobDraft, old: tuple[str, str], new: str, written: tuple[str, ...]) -> Arguments | None:
     first, second = job.param(*old), job.param(new)
     if first is None and second is None and old[0] == "arguments":
         first = job.param("argument")  # the papers' spelling
@@ -184,7 +184,7 @@ def _words(job: Job, old: tuple[str, str], new: str, written: tuple[str, ...]) -
         raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint, other=old[1]) from None
 
 
-def java_arguments(job: Job) -> None:
+def java_arguments(job: JobDraft) -> None:
     """`java_vm_arguments`: what the Java machine itself is given."""
     words = _words(job, ("java_vm_arguments", "java_vm_args"), "java_vm_arguments2", ("JavaVMArgs",))
     if words is not None and words.words:
@@ -192,7 +192,7 @@ def java_arguments(job: Job) -> None:
         job.set("JavaVMArgs" if attribute == "Args" else "JavaVMArguments", text)
 
 
-def tool_daemon(job: Job) -> None:
+def tool_daemon(job: JobDraft) -> None:
     """`tool_daemon_*`: a tool that runs beside the job."""
     if not job.param("tool_daemon_cmd", "ToolDaemonCmd"):
         return
@@ -210,7 +210,7 @@ def tool_daemon(job: Job) -> None:
         job.set("ToolDaemonArgs" if attribute == "Args" else "ToolDaemonArguments", text)
 
 
-def environment(job: Job) -> None:
+def environment(job: JobDraft) -> None:
     """`environment` in either form, and `getenv`, which adds the submitter's own variables.
 
     A process that writes no environment has that of the cluster's first process.
@@ -237,12 +237,12 @@ def environment(job: Job) -> None:
         raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint, other="env") from None
 
 
-def _inherited(job: Job) -> Environment:
+def _inherited(job: JobDraft) -> Environment:
     """Variables that the cluster's first process has: a later one adds to them."""
     return written({name: job.parent.get(name.lower()) for name in ("Environment", "Env", "EnvDelim")})
 
 
-def _import(job: Job, found: Environment, *, restricted: bool) -> None:
+def _import(job: JobDraft, found: Environment, *, restricted: bool) -> None:
     text = job.param("getenv", "get_env")
     if not text:
         return
@@ -254,22 +254,22 @@ def _import(job: Job, found: Environment, *, restricted: bool) -> None:
         found.setdefault(variable, value)
 
 
-def standard_input(job: Job) -> None:
+def standard_input(job: JobDraft) -> None:
     """`input`: what the job reads as its standard input."""
     _standard_file(job, "input", "In", "stdin")
 
 
-def standard_output(job: Job) -> None:
+def standard_output(job: JobDraft) -> None:
     """`output`: where the job's standard output goes."""
     _standard_file(job, "output", "Out", "stdout")
 
 
-def standard_error(job: Job) -> None:
+def standard_error(job: JobDraft) -> None:
     """`error`: where the job's standard error goes."""
     _standard_file(job, "error", "Err", "stderr")
 
 
-def _standard_file(job: Job, command: str, attribute: str, other: str) -> None:
+def _standard_file(job: JobDraft, command: str, attribute: str, other: str) -> None:
     before = job.lookup(f"Transfer{attribute}")
     transfer = before if isinstance(before, bool) else True
     given = job.boolean(f"transfer_{command}", f"Transfer{attribute}")
@@ -293,7 +293,7 @@ def _standard_file(job: Job, command: str, attribute: str, other: str) -> None:
         job.set(f"Transfer{attribute}", True)
 
 
-def _check_standard_file(job: Job, command: str, name: str) -> None:
+def _check_standard_file(job: JobDraft, command: str, name: str) -> None:
     path = job.full_path(name)
     if command == "input":
         check_readable(job, command, path)
@@ -301,7 +301,7 @@ def _check_standard_file(job: Job, command: str, name: str) -> None:
         check_writable(job, command, path)
 
 
-def check_readable(job: Job, command: str, path: str) -> None:
+def check_readable(job: JobDraft, command: str, path: str) -> None:
     """Refuse a file that the submitter cannot read."""
     if job.files.kind(path) == "missing":
         raise job.refuse_path(command, path, f"'{command}' names {path}, which does not exist")
@@ -310,7 +310,7 @@ def check_readable(job: Job, command: str, path: str) -> None:
         raise job.refuse_path(command, path, message, f"chmod u+r {path}")
 
 
-def check_writable(job: Job, command: str, path: str) -> None:
+def check_writable(job: JobDraft, command: str, path: str) -> None:
     """Refuse a file that the submitter cannot write, or whose directory is not there."""
     kind = job.files.kind(path)
     if kind == "directory":

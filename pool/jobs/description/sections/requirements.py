@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from pool.jobs.description.expressions import ExpressionError, referenced, wire_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.sections.policy import is_deferred
 from pool.jobs.description.sections.program import image_kind
 from pool.jobs.description.sections.resources import requested
@@ -24,7 +24,7 @@ _DEFERRAL = (
 )
 
 
-def requirements(job: Job) -> None:
+def requirements(job: JobDraft) -> None:
     """Write Requirements; `+Requirements` is taken as it is."""
     own = job.param("requirements")
     if job.param("MY.Requirements"):
@@ -63,7 +63,7 @@ def requirements(job: Job) -> None:
     job.set_expression("Requirements", " && ".join(clauses), "requirements")
 
 
-def _spoken(job: Job, own: str | None) -> set[str]:
+def _spoken(job: JobDraft, own: str | None) -> set[str]:
     if not own:
         return set()
     try:
@@ -80,7 +80,7 @@ def _spoken(job: Job, own: str | None) -> set[str]:
     return spoken
 
 
-def _platform(job: Job, spoken: set[str]) -> list[str]:
+def _platform(job: JobDraft, spoken: set[str]) -> list[str]:
     nature, facts = job.nature, job.facts
     if nature.universe == 10:
         return ["TARGET.HasJava"]
@@ -101,7 +101,7 @@ def _platform(job: Job, spoken: set[str]) -> list[str]:
     return arch if spoken & _SYSTEMS else [*arch, f'(TARGET.OpSys == "{facts.opsys}")']
 
 
-def _asks(job: Job, attribute: str, more_than: float) -> bool:
+def _asks(job: JobDraft, attribute: str, more_than: float) -> bool:
     """Whether the job asks for that resource: by an expression, or by a number that is large enough."""
     value = job.lookup(attribute)
     if value is None:
@@ -109,7 +109,7 @@ def _asks(job: Job, attribute: str, more_than: float) -> bool:
     return value > more_than if isinstance(value, int | float) and not isinstance(value, bool) else True
 
 
-def _amounts(job: Job, spoken: set[str]) -> list[str]:
+def _amounts(job: JobDraft, spoken: set[str]) -> list[str]:
     clauses = []
     if job.lookup("RequestDisk") is None:
         if "disk" not in spoken:
@@ -127,7 +127,7 @@ def _amounts(job: Job, spoken: set[str]) -> list[str]:
     return clauses + [clause for name in requested(job) if (clause := _resource(job, spoken, name))]
 
 
-def _resource(job: Job, spoken: set[str], attribute: str) -> str:
+def _resource(job: JobDraft, spoken: set[str], attribute: str) -> str:
     name = attribute[len("Request") :]
     value = job.lookup(attribute)
     if name.lower() in spoken or isinstance(value, bool):
@@ -141,7 +141,7 @@ def _resource(job: Job, spoken: set[str], attribute: str) -> str:
     return f"(TARGET.{name} >= {attribute})"
 
 
-def _transfer(job: Job, spoken: set[str]) -> list[str]:
+def _transfer(job: JobDraft, spoken: set[str]) -> list[str]:
     same_files = "(TARGET.FileSystemDomain == MY.FileSystemDomain)"
     whether = job.text_of("ShouldTransferFiles")
     remote = job.lookup("RemoteIO")
@@ -172,7 +172,7 @@ def _transfer(job: Job, spoken: set[str]) -> list[str]:
     return [clause]
 
 
-def _cuda(job: Job, version: str) -> str:
+def _cuda(job: JobDraft, version: str) -> str:
     found = _CUDA.fullmatch(version)
     if not found:
         raise job.refuse("cuda_version", f"expected a version such as 12 or 12.1, not {version!r}")

@@ -12,7 +12,7 @@ from pool.jobs.description.expressions import (
     size_of,
     wire_of,
 )
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 
 MEBIBYTE = 1024 * 1024
 _COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
@@ -28,7 +28,7 @@ _NOT_IN_MEMORY = "(VacateReasonCode==21 || VacateReasonCode == 34) && VacateReas
 _LINE = "\x1e"
 
 
-def requests(job: Job) -> None:
+def requests(job: JobDraft) -> None:
     """`request_cpus`, `request_memory`, `request_disk`, `request_gpus` and any other `request_NAME`."""
     for key in sorted(job.macros.table):
         name = job.macros.table[key].name
@@ -49,7 +49,7 @@ def requests(job: Job) -> None:
     _sized(job, "request_memory", "RequestMemory", MEBIBYTE, job.facts.memory)
 
 
-def _cpus(job: Job) -> None:
+def _cpus(job: JobDraft) -> None:
     text = job.param("request_cpus", "RequestCpus")
     if text is None and job.lookup("RequestCpus") is None:
         text = "1" if job.nature.grid_type != "batch" else None
@@ -57,7 +57,7 @@ def _cpus(job: Job) -> None:
         job.set_expression("RequestCpus", text, "request_cpus", "RequestCpus")
 
 
-def _sized(job: Job, command: str, attribute: str, unit: int, default: str) -> None:
+def _sized(job: JobDraft, command: str, attribute: str, unit: int, default: str) -> None:
     text = job.param(command, attribute)
     if text is None:
         if job.lookup(attribute) is None and job.nature.grid_type != "batch":
@@ -72,7 +72,7 @@ def _sized(job: Job, command: str, attribute: str, unit: int, default: str) -> N
     _retry(job, command, attribute, unit, size.rest)
 
 
-def _retry(job: Job, command: str, attribute: str, unit: int, more: str) -> None:
+def _retry(job: JobDraft, command: str, attribute: str, unit: int, more: str) -> None:
     """What a job asks for when it was evicted because it had too little."""
     increase = ceiling = None
     if not more:
@@ -99,7 +99,7 @@ def _retry(job: Job, command: str, attribute: str, unit: int, more: str) -> None
         job.set("TransformOnEvict", " ".join([*named, attribute]))
 
 
-def _shaped(job: Job, command: str, text: str) -> str:
+def _shaped(job: JobDraft, command: str, text: str) -> str:
     try:
         value = wire_of(text)
     except ExpressionError as trouble:
@@ -110,7 +110,7 @@ def _shaped(job: Job, command: str, text: str) -> str:
 
 
 def _plan(
-    job: Job, attribute: str, numbers: list[int], last: str, increase: str | None, is_text: bool, unit: int
+    job: JobDraft, attribute: str, numbers: list[int], last: str, increase: str | None, is_text: bool, unit: int
 ) -> str:
     if numbers:
         job.set_expression(
@@ -142,7 +142,7 @@ def _plan(
     return f"SET {attribute} {amount + step.amount}"
 
 
-def _gpus(job: Job) -> None:
+def _gpus(job: JobDraft) -> None:
     text = job.param("request_gpus", "RequestGPUs")
     if text and text.lower() != "undefined":
         job.set_expression("RequestGPUs", text, "request_gpus", "RequestGPUs")
@@ -165,7 +165,7 @@ def _gpus(job: Job) -> None:
         _runtime(job, text)
 
 
-def _runtime(job: Job, text: str) -> None:
+def _runtime(job: JobDraft, text: str) -> None:
     found = _RUNTIME.fullmatch(text.strip())
     if not found or int(found[2] or 0) >= 100:
         job.set_expression("GPUsMinRuntime", text, "gpus_minimum_runtime", "GPUsMinRuntime")
@@ -175,7 +175,7 @@ def _runtime(job: Job, text: str) -> None:
     job.set("GPUsMinRuntime", major if whole else major * 1000 + int(found[2] or 0) * 10)
 
 
-def gpu_demands(job: Job) -> None:
+def gpu_demands(job: JobDraft) -> None:
     """Fold the limits on GPUs into RequireGPUs, unless it speaks of the same property itself."""
     if job.lookup("RequestGPUs") is None:
         return
@@ -200,7 +200,7 @@ def gpu_demands(job: Job) -> None:
     job.set_expression("RequireGPUs", " && ".join(clauses), "require_gpus", "RequireGPUs")
 
 
-def requested(job: Job) -> list[str]:
+def requested(job: JobDraft) -> list[str]:
     """The attributes `RequestNAME` beyond CPUs, disk and memory, in order of their names."""
     if any(key.startswith("request") for key in job.varying):
         job.varies = True

@@ -7,7 +7,7 @@ import re
 
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import size_of
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.sections.program import check_readable, checked, is_url
 from pool.jobs.urls import is_fetched, scheme_of
 
@@ -32,7 +32,7 @@ def file_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def remote_io(job: Job) -> None:
+def remote_io(job: JobDraft) -> None:
     """`remote_io`: on, off, or auto: whether the job finds its owner's files under their own names wherever it runs."""
     text = job.param("remote_io", "RemoteIO") or "off"
     wish = _REMOTE.get(text.strip().lower())
@@ -58,7 +58,7 @@ def remote_io(job: Job) -> None:
         job.set("RemoteIOTrees", ",".join(_tree(job, word) for word in file_list(trees)))
 
 
-def _tree(job: Job, word: str) -> str:
+def _tree(job: JobDraft, word: str) -> str:
     """One directory of `remote_io_trees`, absolute; `:ro` behind it is for reading only."""
     name, _, how = word.partition(":")
     if not name or how not in ("", "ro", "rw"):
@@ -80,7 +80,7 @@ def _tree(job: Job, word: str) -> str:
     return f"{path}:ro" if how == "ro" else path
 
 
-def transfer(job: Job) -> None:
+def transfer(job: JobDraft) -> None:
     """All commands of file transfer, and the contradictions among them."""
     inputs = file_list(job.param("transfer_input_files", "TransferInputFiles") or "")
     for name in inputs:
@@ -127,7 +127,7 @@ _EVERYWHERE = frozenset({"http", "https", "s3", "gs"})
 _CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
 
 
-def _sizes(job: Job) -> None:
+def _sizes(job: JobDraft) -> None:
     """`image_size` and `disk_usage`: what the job is known to need before it ever ran, in KiB."""
     for command, attribute in (("image_size", "ImageSize"), ("disk_usage", "DiskUsage")):
         text = job.param(command, attribute)
@@ -141,7 +141,7 @@ def _sizes(job: Job) -> None:
         job.set(attribute, size.amount)
 
 
-def _image(job: Job, inputs: list[str]) -> bool:
+def _image(job: JobDraft, inputs: list[str]) -> bool:
     """Whether the container's image is a file that is sent along."""
     image = job.param("container_image", "ContainerImage")
     if job.lookup("TransferContainer") is False or (image and image.startswith(job.facts.shared_images)):
@@ -166,7 +166,7 @@ def _image(job: Job, inputs: list[str]) -> bool:
     return True
 
 
-def _share_image(job: Job, image: str) -> None:
+def _share_image(job: JobDraft, image: str) -> None:
     """Name an image so that machines keep it for the next job."""
     place = image if is_url(image) else job.full_path(image)
     name = f"container_{hashlib.sha256(place.encode()).hexdigest()[:8]}"
@@ -176,7 +176,7 @@ def _share_image(job: Job, image: str) -> None:
         job.set("CommonInputCatalogs", ", ".join([*known, name]))
 
 
-def _docker_credentials(job: Job) -> None:
+def _docker_credentials(job: JobDraft) -> None:
     """`docker_send_credentials`: the file of logins that docker or podman keeps for the submitter."""
     if not job.is_true("DockerSendCredentials"):
         return
@@ -192,7 +192,7 @@ def _docker_credentials(job: Job) -> None:
         raise job.refuse_path("docker_send_credentials", path, message, "run docker login")
 
 
-def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:
+def _agree(job: JobDraft, inputs: bool, outputs: bool) -> tuple[str, str]:
     text = job.param("ShouldTransferFiles", "should_transfer_files") or job.text_of("ShouldTransferFiles")
     by_default = not text
     always = job.lookup("RemoteIO") is True
@@ -246,7 +246,7 @@ def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:
     return whether, when
 
 
-def _tools(job: Job, inputs: list[str]) -> bool:
+def _tools(job: JobDraft, inputs: list[str]) -> bool:
     found = [name for name in (job.text_of("ToolDaemonCmd"), job.text_of("ToolDaemonInput")) if name]
     if not job.text_of("ToolDaemonCmd"):
         return False
@@ -254,7 +254,7 @@ def _tools(job: Job, inputs: list[str]) -> bool:
     return False  # they are sent, but only a list that the user began is written down
 
 
-def _java(job: Job, inputs: list[str]) -> bool:
+def _java(job: JobDraft, inputs: list[str]) -> bool:
     if job.nature.universe != 10:
         return False
     program = job.text_of("Cmd")
@@ -266,7 +266,7 @@ def _java(job: Job, inputs: list[str]) -> bool:
     return not job.facts.as_reference
 
 
-def methods(job: Job) -> None:
+def methods(job: JobDraft) -> None:
     """The schemes of the URLs that the machine must be able to fetch or store, in order."""
     if job.nature.universe not in TRANSFERRING or job.text_of("ShouldTransferFiles") == "NO":
         return
@@ -296,7 +296,7 @@ def methods(job: Job) -> None:
         _check_keys(job)
 
 
-def _fetched(job: Job, urls: list[str], remaps: str) -> list[str]:
+def _fetched(job: JobDraft, urls: list[str], remaps: str) -> list[str]:
     """The inputs that a machine has to fetch; what none can fetch or store is refused or spoken of."""
     if "://" in remaps:
         raise job.refuse("transfer_output_remaps", "outputs come home, and are not sent to a URL", "send it in the job")
@@ -310,7 +310,7 @@ def _fetched(job: Job, urls: list[str], remaps: str) -> list[str]:
     return found
 
 
-def _check_keys(job: Job) -> None:
+def _check_keys(job: JobDraft) -> None:
     for what, attribute in (("access_key_id", "EC2AccessKeyId"), ("secret_access_key", "EC2SecretAccessKey")):
         if job.lookup(attribute) is None:
             raise job.refuse(

@@ -6,7 +6,7 @@ import re
 
 from pool.jobs.description import support
 from pool.jobs.description.diagnostics import nearest
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 
 NUMBERS = {
     "standard": 1,
@@ -34,7 +34,7 @@ _GRID_TEXTS = (
 )
 
 
-def universe(job: Job) -> None:
+def universe(job: JobDraft) -> None:
     """`universe`, decided once for a cluster; docker and container jobs are vanilla jobs in an image."""
     nature = job.nature
     text = job.param("universe", "JobUniverse") or "vanilla"
@@ -69,7 +69,7 @@ def universe(job: Job) -> None:
         nature.grid_type = _grid_type(job)
 
 
-def _number(job: Job, text: str, command: str = "universe") -> int:
+def _number(job: JobDraft, text: str, command: str = "universe") -> int:
     digits = re.match(r"\s*\d+", text)
     number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
     if number in _SUPPORTED:
@@ -87,7 +87,7 @@ def _number(job: Job, text: str, command: str = "universe") -> int:
     )
 
 
-def _grid_type(job: Job) -> str:
+def _grid_type(job: JobDraft) -> str:
     text = job.param("grid_resource", "GridResource")
     if not text:
         raise job.refuse("universe", "a grid job needs its resource", "write grid_resource = TYPE ADDRESS")
@@ -99,7 +99,7 @@ def _grid_type(job: Job) -> str:
     return word
 
 
-def grid(job: Job) -> None:
+def grid(job: JobDraft) -> None:
     """`grid_resource` and what belongs to it."""
     if job.nature.universe != 9:
         return
@@ -112,7 +112,7 @@ def grid(job: Job) -> None:
         job.set_expression("BatchRuntime", text, "batch_runtime", "BatchRuntime")
 
 
-def several_machines(job: Job) -> None:
+def several_machines(job: JobDraft) -> None:
     """`machine_count`: how many machines a parallel job runs on at once."""
     if job.nature.universe in (8, 11) or job.is_true("WantParallelScheduling"):
         name = "machine_count"
@@ -133,7 +133,7 @@ def several_machines(job: Job) -> None:
         job.set("JobRequiresSandbox", True)
 
 
-def container_services(job: Job) -> None:
+def container_services(job: JobDraft) -> None:
     """`container_service_names`: ports of the container that are reached from outside."""
     if not (job.nature.docker or job.nature.container):
         return
@@ -153,7 +153,7 @@ def container_services(job: Job) -> None:
         job.set(f"{service}_ContainerPort", port)
 
 
-def credentials(job: Job) -> None:
+def credentials(job: JobDraft) -> None:
     """`x509userproxy`, `scitokens_file`: files that speak for the user elsewhere."""
     proxy = job.param("x509userproxy")
     if proxy:
@@ -171,7 +171,7 @@ def credentials(job: Job) -> None:
         raise job.refuse("use_oauth_services", "this pool has no service that keeps OAuth tokens")
 
 
-def _token(job: Job) -> None:
+def _token(job: JobDraft) -> None:
     file = job.param("scitokens_file", "ScitokensFile")
     use = job.param("use_scitokens", "use_scitoken")
     known = file or job.environ.get("BEARER_TOKEN_FILE")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pool.images import ImageError, ImageStore, Share
+from pool.images import ImageError, ImageStore, SendingShare
 from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.images.remote import place_for
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
@@ -34,7 +34,7 @@ class CheckpointServer:
         self._server = schedd.settings.text("CHECKPOINT_SERVER")
         self._bringing: asyncio.Task[None] | None = None
         #: What may be sent there.
-        self.share = Share(bandwidth_of(schedd.settings))
+        self.share = SendingShare(bandwidth_of(schedd.settings))
 
     async def reach(self) -> None:
         """Open the store there; what does not answer in a moment is waited for."""

@@ -18,15 +18,15 @@ from typing import Any
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest, NoRoom, parallel, receive_image, send_image
 from pool.images.priority import run_low_priority, run_normal
-from pool.jobs.activation import Mode
+from pool.jobs.activation import FileMode
 from pool.jobs.events import EventKind
 from pool.outside import OutsideWorld
 from pool.policy.checkpoints import Attempt, go_on_from
-from pool.policy.queue import Job, Wire
+from pool.policy.queue import QueuedJob, Wire
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
-from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.job_ends import TRIES
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
 
@@ -51,15 +51,15 @@ class Images:
         self,
         store: ImageStore | None,
         ledger: Ledger,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, HeldClaim],
         outside: OutsideWorld,
         log: logging.Logger,
         home: str,
     ) -> None:
         #: Called with a job when another checkpoint of it is safe.
-        self.kept: Callable[[Job], Awaitable[None]] | None = None
+        self.kept: Callable[[QueuedJob], Awaitable[None]] | None = None
         #: Called with a job and a checkpoint of it that is coming; done before that counts.
-        self.announced: Callable[[Job, Manifest], Awaitable[None]] | None = None
+        self.announced: Callable[[QueuedJob, Manifest], Awaitable[None]] | None = None
         self.store = store
         #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
         self.away: tuple[str, str] | None = None
@@ -89,7 +89,7 @@ class Images:
         for line in store.damaged if store is not None else ():
             self._log.error("a checkpoint is damaged", extra={"what": line})
 
-    def keeps_back(self, job: Job) -> bool:
+    def keeps_back(self, job: QueuedJob) -> bool:
         """Whether a job waits for its checkpoints: without them it would begin anew."""
         return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
 
@@ -97,7 +97,7 @@ class Images:
         """Where checkpoints lie that jobs wait for, and why they cannot be had."""
         return self.away or self.stuck or ("home", "it is on its way to where checkpoints are kept")
 
-    def _waits(self, job: Job) -> bool:
+    def _waits(self, job: QueuedJob) -> bool:
         return self.waiting is not None and _name(job) in self.waiting
 
     async def bring(self) -> None:
@@ -110,7 +110,7 @@ class Images:
             await run_low_priority(self.waiting.bring, self.store)
 
     def newest(
-        self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
+        self, job: QueuedJob, mode: Callable[[], FileMode] | None = None, tries: list[Attempt] | None = None
     ) -> int | None:
         """The checkpoint that a job's next start goes on from; None for its beginning.
 
@@ -129,7 +129,7 @@ class Images:
             generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
         return go_on_from(generations, tries, self._home)
 
-    def latest(self, job: Job) -> int | None:
+    def latest(self, job: QueuedJob) -> int | None:
         """The number of a job's last checkpoint."""
         return max(self.store.generations(_name(job)), default=None) if self.store is not None else None
 
@@ -166,7 +166,7 @@ class Images:
         if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
             await self.forget(job)
 
-    async def _take_part(self, store: ImageStore, job: Job, params: dict[str, Any], stream: Stream) -> None:
+    async def _take_part(self, store: ImageStore, job: QueuedJob, params: dict[str, Any], stream: Stream) -> None:
         """The image of one part of a job on several machines: {claim, run, set}; kept when those of all parts are."""
         claim = self._claims[str(params["claim"])]
         made = claim.gang.set if claim.gang is not None else None
@@ -183,7 +183,7 @@ class Images:
                 self._has_failed(store, error)
                 raise
 
-    async def keep_set(self, job: Job, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
+    async def keep_set(self, job: QueuedJob, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
         """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.
 
         Args:
@@ -201,36 +201,36 @@ class Images:
         await self.note(job, {"size": manifest.size, "sent": manifest.size})
         return manifest
 
-    def ends_in(self, job: Job, generation: int | None) -> dict[int, Wire]:
+    def ends_in(self, job: QueuedJob, generation: int | None) -> dict[int, Wire]:
         """The parts of a job that had ended before a checkpoint, and how."""
         if self.store is None or generation is None:
             return {}
         return parallel.ends_in(self.store.manifest(_name(job), generation))
 
-    def fits(self, job: Job, generation: int, modes: Mapping[int, Mode]) -> bool:
+    def fits(self, job: QueuedJob, generation: int, modes: Mapping[int, FileMode]) -> bool:
         """Whether parts reach their files as they did at a checkpoint."""
         assert self.store is not None
         whole = self.store.manifest(_name(job), generation)
         return all(_fits(parallel.part_in(whole, part), mode) for part, mode in modes.items())
 
-    def _remember(self, job: Job, generation: int, offer: Any) -> None:
+    def _remember(self, job: QueuedJob, generation: int, offer: Any) -> None:
         """Where else the checkpoint is to be had for a while: {address, ticket}"""
         self._nearer.pop(_name(job), None)
         if isinstance(offer, dict) and all(isinstance(offer.get(key), str) for key in ("address", "ticket")):
             self._nearer[_name(job)] = (generation, offer["address"], offer["ticket"])
 
-    def nearer(self, job: Job, generation: int | None) -> tuple[str, str] | None:
+    def nearer(self, job: QueuedJob, generation: int | None) -> tuple[str, str] | None:
         """Address and ticket of the machine that made a checkpoint, as far as is known."""
         known = self._nearer.get(_name(job))
         return (known[1], known[2]) if known is not None and known[0] == generation else None
 
-    async def note(self, job: Job, data: dict[str, Any]) -> None:
+    async def note(self, job: QueuedJob, data: dict[str, Any]) -> None:
         """Write down that a job has a checkpoint more."""
         changes: dict[str, Any] = {
             "NumCkpts": int(job.get("NumCkpts", 0) or 0) + 1,
             "LastCkptTime": int(self._outside.wall()),
         }
-        await self._ledger.commit(Step(job, None, changes, EventKind.CHECKPOINTED, data))
+        await self._ledger.commit(JobChange(job, None, changes, EventKind.CHECKPOINTED, data))
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
@@ -249,7 +249,7 @@ class Images:
                 raise
         await stream.finish()
 
-    async def forget(self, job: Job) -> None:
+    async def forget(self, job: QueuedJob) -> None:
         """The job has ended for good."""
         self._nearer.pop(_name(job), None)
         if self.waiting is not None:
@@ -257,7 +257,7 @@ class Images:
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, _name(job))
 
-    async def keep(self, job: Job, claim: Claim | None = None) -> str:
+    async def keep(self, job: QueuedJob, claim: HeldClaim | None = None) -> str:
         """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.
 
         Args:
@@ -371,13 +371,13 @@ class Images:
             if old:
                 await asyncio.to_thread(store.drop, name)
 
-    def _job_of(self, params: dict[str, Any]) -> Job:
+    def _job_of(self, params: dict[str, Any]) -> QueuedJob:
         job = self._present(params)
         if job is None:
             raise NotThisRun("this start of the job is not the present one any more")
         return job
 
-    def _place_for(self, job: Job) -> ImageStore:
+    def _place_for(self, job: QueuedJob) -> ImageStore:
         """Where a checkpoint that comes is kept: behind one that waits, or while the server is away, it waits too."""
         if self.waiting is not None and (self.away is not None or self._waits(job)):
             return self.waiting.store
@@ -393,18 +393,18 @@ class Images:
         if failed and store is self.store and self.away is None and self.lost is not None:
             self.lost(error.message)
 
-    def _present(self, params: dict[str, Any]) -> Job | None:
+    def _present(self, params: dict[str, Any]) -> QueuedJob | None:
         claim = self._claims.get(str(params.get("claim")))
         if claim is None or claim.run != int(params.get("run", -1)):
             return None
         return claim.job
 
 
-def _fits(manifest: Manifest, mode: Mode) -> bool:
+def _fits(manifest: Manifest, mode: FileMode) -> bool:
     facts = dict(manifest.facts)
     where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
-    return {"own": Mode.TRANSFER, "remote": Mode.REMOTE}.get(str(where), Mode.SHARED) is mode
+    return {"own": FileMode.TRANSFER, "remote": FileMode.REMOTE}.get(str(where), FileMode.SHARED) is mode
 
 
-def _name(job: Job) -> str:
+def _name(job: QueuedJob) -> str:
     return f"{job.id[0]}.{job.id[1]}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.wire import Call, Right
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 from pool.wire.parameter_checks import JOB_IDS, TEXTS, Takes, optional
 
 #: How jobs are chosen, in listings and by what changes them.
@@ -33,7 +33,7 @@ def owner_of(call: Call, params: dict[str, Any]) -> str:
     """
     wish = params.get("owner")
     if call.identity.kind != "user" and Right.ADMINISTER not in call.identity.rights:
-        raise Refused(f"{call.identity} is no user and has no jobs", hint="call as a user, with a token")
+        raise CallRefused(f"{call.identity} is no user and has no jobs", hint="call as a user, with a token")
     if wish and wish != call.identity.name:
         if Right.ADMINISTER not in call.identity.rights:
             raise PoolError(f"{call.identity.name} may not act for {wish}")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
 from pool.policy.charges import Charge
-from pool.policy.queue import Job
+from pool.policy.queue import QueuedJob
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from pool.roles.schedd.core.gang import Gang
+    from pool.roles.schedd.core.gang import RunningGang
 
 #: What a machine that cannot be reached looks like.
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
@@ -42,7 +42,7 @@ def lease_for(asked: Any, usual: float, longest: float) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class HeldClaim:
     """A slot that is ours for a while.
 
     Attributes:
@@ -75,7 +75,7 @@ class Claim:
     born: float
     until: float
     fits: dict[int, bool] = field(default_factory=dict)
-    job: Job | None = None
+    job: QueuedJob | None = None
     run: int = 0
     start: Activation | None = None
     going: bool = False
@@ -87,10 +87,10 @@ class Claim:
     over: bool = False
     watched: bool = False
     spent: bool = False
-    left_by: Job | None = None
+    left_by: QueuedJob | None = None
     template: Activation | None = None
-    gathers: Job | None = None
-    gang: Gang | None = None
+    gathers: QueuedJob | None = None
+    gang: RunningGang | None = None
     part: int = 0
     sent: Activation | None = None
     link: Connection | None = None

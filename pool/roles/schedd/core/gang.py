@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import ImageError, Manifest
-from pool.jobs.gangs import Part
-from pool.policy.queue import Job, Wire
+from pool.jobs.gangs import GangPart
+from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
-    from pool.roles.schedd.core.claims import Claim
+    from pool.roles.schedd.core.claims import HeldClaim
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Set:
 
 
 @dataclass(slots=True, eq=False)
-class Gang:
+class RunningGang:
     """A job whose parts have been started.
 
     Attributes:
@@ -74,11 +74,11 @@ class Gang:
         failed_on: the slot of the part that ended the gang.
     """
 
-    job: Job
+    job: QueuedJob
     run: int
     secret: str
-    parts: tuple[Part, ...]
-    claims: dict[int, Claim] = field(default_factory=dict)
+    parts: tuple[GangPart, ...]
+    claims: dict[int, HeldClaim] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     root: int | None = None
     cards: dict[int, Any] = field(default_factory=dict)

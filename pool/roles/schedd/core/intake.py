@@ -29,7 +29,7 @@ LARGE = 20_000
 _resting = 0
 
 
-class Intake:
+class ClusterIntake:
     """One cluster as it comes in.
 
     Args:

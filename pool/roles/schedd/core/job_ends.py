@@ -17,15 +17,15 @@ from pool.jobs.pipes.model import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned
-from pool.policy.exits import Decision, Verdict, after_exit
+from pool.policy.exits import Decision, ExitVerdict, after_exit
 from pool.policy.more_resources import more_for
-from pool.policy.queue import RUNNING, Job
+from pool.policy.queue import RUNNING, QueuedJob
 from pool.policy.start_failures import EVERYWHERE, Again, after_failure, from_wire, to_wire
-from pool.roles.schedd.core.ledger import Step
+from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
 
 #: What becomes of a job that says nothing about it.
-COMPLETED = Decision(Verdict.COMPLETE)
+COMPLETED = Decision(ExitVerdict.COMPLETE)
 #: How a program ends by itself.
 BY_ITSELF = ("exit", "signal", "misuse")
 #: When the program of the present run began; there once the log has its beginning.
@@ -53,7 +53,7 @@ class After:
     home: str = ""
 
 
-def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: After) -> list[Step]:
+def end_steps(job: QueuedJob, slot: str, report: dict[str, Any], now: float, after: After) -> list[JobChange]:
     """The steps that follow from the end of a run.
 
     Args:
@@ -68,9 +68,9 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     add_use(job, changes, report)
     add_work(job, changes, report)
     add_processes(job, changes, report)
-    steps: list[Step] = []
+    steps: list[JobChange] = []
     if report.get("started_event") and job.get(BEGAN) is None:
-        steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
+        steps.append(JobChange(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
     cause = str(report.get("cause"))
     if cause != "start" and (job.get(BEGAN) is not None or report.get("started_event")):
         changes[FAILURES] = None  # its program did begin
@@ -96,13 +96,13 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
         data = {"why": why, "slot": slot, **usage_data(report)}
         if report.get("reason"):
             data["reason"] = str(report["reason"])
-        steps.append(Step(job, Happening.EVICT, changes, EventKind.EVICTED, data))
+        steps.append(JobChange(job, Happening.EVICT, changes, EventKind.EVICTED, data))
     return steps
 
 
 def over_resources(
-    job: Job, slot: str, why: str, subcode: int, changes: dict[str, Any], report: dict[str, Any], now: float
-) -> Step:
+    job: QueuedJob, slot: str, why: str, subcode: int, changes: dict[str, Any], report: dict[str, Any], now: float
+) -> JobChange:
     """It used more than it had asked for: held, or to run again with more, as it says itself."""
     more = more_for(job.ad(), subcode, now)
     if not more:
@@ -111,10 +111,10 @@ def over_resources(
     why = f"{why}; it runs again with {asks}"
     changes |= {**more, "VacateReason": why, "LastVacateTime": int(now)}
     data = {"why": why, "slot": slot, "reason": str(Evict.REQUEUED), **usage_data(report)}
-    return Step(job, Happening.EVICT, changes, EventKind.EVICTED, data)
+    return JobChange(job, Happening.EVICT, changes, EventKind.EVICTED, data)
 
 
-def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: float) -> list[Step]:
+def by_itself(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any], now: float) -> list[JobChange]:
     """It has ended by itself: complete, held, or to run again, as the job says."""
     by_signal = report.get("signal") is not None
     status = report.get("signal") if by_signal else report.get("code")
@@ -147,14 +147,14 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     if job.get("OnExitHold") is not None or job.get("OnExitRemove") is not None:
         job.update(changes)
         verdict = after_exit(job.ad(), now)
-    if verdict.verdict is Verdict.HOLD:
+    if verdict.verdict is ExitVerdict.HOLD:
         return [
-            Step(job, None, dict(changes), EventKind.TERMINATED, data),
+            JobChange(job, None, dict(changes), EventKind.TERMINATED, data),
             hold_step(job, verdict.reason, verdict.code, {}, verdict.subcode),
         ]
-    if verdict.verdict is Verdict.REQUEUE:
+    if verdict.verdict is ExitVerdict.REQUEUE:
         return [
-            Step(
+            JobChange(
                 job,
                 Happening.REQUEUE,
                 changes,
@@ -163,29 +163,31 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
             )
         ]
     changes |= {"CompletionDate": int(now)}
-    return [Step(job, Happening.EXIT, changes, EventKind.TERMINATED, data)]
+    return [JobChange(job, Happening.EXIT, changes, EventKind.TERMINATED, data)]
 
 
-def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: dict[str, Any]) -> Step:
+def as_wished(job: QueuedJob, wish: dict[str, Any], changes: dict[str, Any], report: dict[str, Any]) -> JobChange:
     """The job was stopped because its user (or an expression of its) asked for it."""
     what, why = wish["what"], str(wish.get("why", ""))
     if what == "remove":
         kept = {"CheckpointKept": report["kept"]} if report.get("kept") else {}
         if ends := read_ends(report.get("ends")):
             kept |= ends_attributes([{**end, "failed": False} for end in all_runs(ends, changes[USED])])
-        return Step(job, Happening.REMOVE, {**changes, **kept, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
+        return JobChange(
+            job, Happening.REMOVE, {**changes, **kept, "RemoveReason": why}, EventKind.ABORTED, {"why": why}
+        )
     if what == "hold":
         return hold_step(job, why, int(wish.get("code", Hold.USER_REQUEST)), changes, int(wish.get("subcode", 0)))
     data = {"why": why, **usage_data(report)}
     if what == "move":
         changes |= wish["changes"]
         data["reason"] = str(Evict.MOVED)
-    return Step(job, Happening.EVICT, {**changes, "VacateReason": why}, EventKind.EVICTED, data)
+    return JobChange(job, Happening.EVICT, {**changes, "VacateReason": why}, EventKind.EVICTED, data)
 
 
 def failed_restore(
-    job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
-) -> Step:
+    job: QueuedJob, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
+) -> JobChange:
     """It could not go on from a checkpoint there. A machine that lacks something is left alone for good; one that fails
     often for a minute, in which others may take the job, unless it is the schedd's own: it may be the only one."""
     machine, generation = slot.rpartition("@")[2], int(report.get("checkpoint") or 0)
@@ -207,7 +209,7 @@ def failed_restore(
     for name in sorted(avoided):
         changes["Requirements"] = without_machine(changes.get("Requirements", job.get("Requirements")), name, until)
         why += f"; it is not sent to {name} again" if until is None else f"; it is not sent to {name} for a minute"
-    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
+    return JobChange(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
 
 
 def without_machine(requirements: Any, machine: str, until: int | None = None) -> list[str]:
@@ -246,8 +248,8 @@ FAILED_STEPS = {
 
 
 def failed_start(
-    job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
-) -> Step:
+    job: QueuedJob, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
+) -> JobChange:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
     if where == "checkpoint":
@@ -268,30 +270,32 @@ def failed_start(
         changes.get("Requirements", job.get("Requirements")), machine, int(again.until)
     )
     data = {"why": f"{why}; it is not sent to {machine} for {again.until - now:.0f} s", "slot": slot}
-    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, data)
+    return JobChange(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, data)
 
 
-def failed_input(job: Job, slot: str, why: str, passes: bool, changes: dict[str, Any], now: float) -> Step:
+def failed_input(job: QueuedJob, slot: str, why: str, passes: bool, changes: dict[str, Any], now: float) -> JobChange:
     """Its input did not come: tried again for a while where the cause may pass, else held."""
     tries = ""
     if passes:
         again = noted(job, EVERYWHERE, changes, now)
         if not again.hold:
             data = {"why": f"its input could not be sent: {why}; it is tried again in {again.until - now:.0f} s"}
-            return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {**data, "slot": slot})
+            return JobChange(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {**data, "slot": slot})
         tries = f", after {len(again.failures)} tries"
     code = Hold.INPUT_TOO_LARGE if INPUT_LIMIT in why else Hold.TRANSFER_INPUT
     return hold_step(job, f"its input could not be sent{tries}: {why}", code, changes)
 
 
-def noted(job: Job, machine: str, changes: dict[str, Any], now: float) -> Again:
+def noted(job: QueuedJob, machine: str, changes: dict[str, Any], now: float) -> Again:
     """What follows on a failed start, noted in the changes."""
     again = after_failure(from_wire(job.note(FAILURES)), machine, now)
     changes[FAILURES] = to_wire(again.failures)
     return again
 
 
-def hold_step(job: Job, reason: str, code: int, changes: dict[str, Any] | None = None, subcode: int = 0) -> Step:
+def hold_step(
+    job: QueuedJob, reason: str, code: int, changes: dict[str, Any] | None = None, subcode: int = 0
+) -> JobChange:
     """The step that holds a job, with the reason that users see."""
     all_changes = dict(changes or {})
     all_changes |= {
@@ -300,10 +304,12 @@ def hold_step(job: Job, reason: str, code: int, changes: dict[str, Any] | None =
         "HoldReasonSubCode": subcode,
         "NumSystemHolds": int(job.get("NumSystemHolds", 0) or 0) + (0 if code == Hold.USER_REQUEST else 1),
     }
-    return Step(job, Happening.HOLD, all_changes, EventKind.HELD, {"why": reason, "code": code, "subcode": subcode})
+    return JobChange(
+        job, Happening.HOLD, all_changes, EventKind.HELD, {"why": reason, "code": code, "subcode": subcode}
+    )
 
 
-def release_step(job: Job, reason: str) -> Step:
+def release_step(job: QueuedJob, reason: str) -> JobChange:
     """The step that makes a held job idle again; why it was held stays to be read as the last reason."""
     changes = {
         "LastHoldReason": job.get("HoldReason"),
@@ -313,7 +319,7 @@ def release_step(job: Job, reason: str) -> Step:
         "ReleaseReason": reason,
         FAILURES: None,
     }
-    return Step(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
+    return JobChange(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
 
 
 def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
@@ -324,7 +330,7 @@ def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def add_use(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+def add_use(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> None:
     """Add a run's processor seconds, and the bytes of files carried for it, to the job's accounts (A11)."""
     for name, key in (("BytesSent", "sent"), ("BytesRecvd", "received")):
         if report.get(key):
@@ -333,7 +339,7 @@ def add_use(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
         changes[name] = round(float(job.get(name, 0) or 0) + float(report.get(key, 0.0)), 6)
 
 
-def add_work(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+def add_work(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> None:
     """Add a run's work, done or lost, and what its checkpoints cost."""
     run, said = int(job.get("NumJobStarts", 0) or 0), report.get("costs")
     note = job.note(costs.COSTS)
@@ -352,7 +358,7 @@ def add_work(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
         changes[costs.HELD] = None
 
 
-def add_processes(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+def add_processes(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> None:
     """Add what each process of a job of several has used in a run to what it used in those before (VS 6.3.3)."""
     ends = read_ends(report.get("ends"))
     if not ends:

@@ -19,9 +19,9 @@ from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import OutsideWorld
 from pool.policy.exits import stays
-from pool.policy.packed import Alike, pack, unpack
-from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
-from pool.roles.schedd.core.intake import TURN, Intake, at_rest
+from pool.policy.packed import RepeatPacker, pack, unpack
+from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob, Wire
+from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
@@ -39,7 +39,7 @@ RETRY = 1.0
 
 
 @dataclass(slots=True)
-class Step:
+class JobChange:
     """One change of one job.
 
     Attributes:
@@ -49,7 +49,7 @@ class Step:
         status: the state it led to, once it has been noted.
     """
 
-    job: Job
+    job: QueuedJob
     happening: Happening | None = None
     changes: dict[str, Any] = field(default_factory=dict)
     event: EventKind | None = None
@@ -61,24 +61,24 @@ class Step:
 class Ledger:
     """The one place through which the queue changes."""
 
-    def __init__(self, store: Store, queue: Queue, outside: OutsideWorld, log: logging.Logger) -> None:
+    def __init__(self, store: Store, queue: JobQueue, outside: OutsideWorld, log: logging.Logger) -> None:
         self.store = store
         self.queue = queue
         self.next_cluster = 1
         self.last_event = 0
         self.meta: dict[str, bytes] = {}
         #: Jobs that left the queue with the events that listeners are being told.
-        self.gone: dict[JobId, Job] = {}
+        self.gone: dict[JobId, QueuedJob] = {}
         #: All jobs of the cluster whose SUBMIT listeners are being told; they enter the queue after that.
-        self.came: list[Job] = []
+        self.came: list[QueuedJob] = []
         #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
-        self.leaving: dict[JobId, Job] = {}
+        self.leaving: dict[JobId, QueuedJob] = {}
         self._outside = outside
         self._log = log
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
         self._reserved: dict[int, str] = {}
         #: Told of each job that something is written for: it costs processor time, whoever spends it.
-        self.works_for: Callable[[Job], None] = lambda job: None
+        self.works_for: Callable[[QueuedJob], None] = lambda job: None
 
     def now(self) -> float:
         """Wall time."""
@@ -86,17 +86,17 @@ class Ledger:
 
     # -- start -------------------------------------------------------------------------------------------
 
-    async def load(self) -> list[Job]:
+    async def load(self) -> list[QueuedJob]:
         """Fill the queue from the store, in slices; returns the jobs that were running."""
         loaded: Loaded = await self.store.load_aside()
         self.next_cluster = loaded.next_cluster
         self.last_event = loaded.next_event - 1
         self.meta = loaded.meta
-        active: list[Job] = []
+        active: list[QueuedJob] = []
         count = 0
         with at_rest(sum(row.count for row in loaded.clusters)):
             for row in loaded.clusters:
-                cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
+                cluster = QueuedCluster(row.cluster, row.owner, unpack(row.ad))
                 if len(row.ended) == row.count:
                     continue
                 self.queue.add_cluster(cluster)
@@ -110,7 +110,7 @@ class Ledger:
                     delta = unpack(packed) if packed else None
                     known = row.procs.get(proc)
                     kept = unpack(known.state) if known and known.state else None
-                    job = Job(cluster, proc, known.status if known else IDLE, delta, kept)
+                    job = QueuedJob(cluster, proc, known.status if known else IDLE, delta, kept)
                     self.queue.add(job)
                     if job.note("_run") is not None:
                         active.append(job)
@@ -136,23 +136,23 @@ class Ledger:
         self,
         number: int,
         owner: str,
-        intake: Intake,
-    ) -> Cluster:
+        intake: ClusterIntake,
+    ) -> QueuedCluster:
         """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
         now = self._outside.wall()
         wire, count, deltas, held = intake.ad, intake.count, intake.deltas, intake.held
         changes: list[Change] = [NewCluster(number, owner, pack(wire), count, intake.packed, now)]
         changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
-        cluster = Cluster(number, owner, wire)
+        cluster = QueuedCluster(number, owner, wire)
         cluster.coming = True
-        jobs: list[Job] = []
+        jobs: list[QueuedJob] = []
         for proc in range(count):
             if proc and not proc % TURN:
                 await asyncio.sleep(0)
             state = held.get(proc) if held else None
             status = IDLE if state is None else HELD
-            jobs.append(Job(cluster, proc, status, deltas[proc] if deltas else None, state))
+            jobs.append(QueuedJob(cluster, proc, status, deltas[proc] if deltas else None, state))
 
         def settled(results: list[Any]) -> None:
             self.queue.add_cluster(cluster)
@@ -173,7 +173,7 @@ class Ledger:
 
     # -- change ------------------------------------------------------------------------------------------
 
-    def note(self, step: Step) -> None:
+    def note(self, step: JobChange) -> None:
         """Apply a step in memory, for decisions that follow before it is durable; `commit` must come after it.
 
         Raises:
@@ -189,18 +189,18 @@ class Ledger:
         if step.status is not None:
             self.queue.set_status(step.job, step.status)
 
-    async def commit(self, *steps: Step) -> None:
+    async def commit(self, *steps: JobChange) -> None:
         """Apply steps; returns when they are durable. Jobs that reach an end leave the queue for the history."""
         await self.begin(*steps)
 
-    def begin(self, *steps: Step) -> Coroutine[Any, Any, None]:
+    def begin(self, *steps: JobChange) -> Coroutine[Any, Any, None]:
         """Apply steps, and begin to write them; they are durable when the coroutine returns.
 
         What is begun later is written later.
         """
         now = self._outside.wall()
-        events: list[tuple[Step, float]] = []
-        ended: list[tuple[Job, Wire, bytes, int]] = []
+        events: list[tuple[JobChange, float]] = []
+        ended: list[tuple[QueuedJob, Wire, bytes, int]] = []
         emptied: set[int] = set()
         for step in steps:
             job = step.job
@@ -241,7 +241,7 @@ class Ledger:
                     )
                 )
             made += [RemoveCluster(number) for number in emptied]
-            data = Alike()
+            data = RepeatPacker()
             made += [AddEvent(*step.job.id, str(step.event), when, data.pack(step.data)) for step, when in events]
             return made
 
@@ -331,12 +331,12 @@ class Ledger:
             listener(events)
 
 
-def _kind(step: Step) -> EventKind:
+def _kind(step: JobChange) -> EventKind:
     assert step.event is not None
     return step.event
 
 
-def _stays(job: Job, now: float) -> bool:
+def _stays(job: QueuedJob, now: float) -> bool:
     return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pool.errors import PoolError
 from pool.jobs.arguments import QuotingError, arguments_of
 from pool.jobs.checkpoint_precheck import known_as
-from pool.policy.queue import Job
+from pool.policy.queue import QueuedJob
 from pool.store import SetMeta
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Notes:
         else:
             self._keep(name, None, "a note stays until it can be removed")
 
-    def refused(self, job: Job, why: str) -> None:
+    def refused(self, job: QueuedJob, why: str) -> None:
         """A job could not be checkpointed, or can be again: of its program the next submit is told."""
         program = str(job.get("Cmd") or "")
         if not program:  # of several programs no one is at fault

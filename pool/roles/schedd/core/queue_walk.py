@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 from pool.classad import ClassAd
 from pool.jobs.privacy import public
-from pool.policy.queue import Job, Queue
-from pool.roles.cooperative import Turn
+from pool.policy.queue import JobQueue, QueuedJob
+from pool.roles.cooperative import WorkTurn
 
 
-async def walk_jobs(queue: Queue, turn: Turn, owner: str | None = None) -> AsyncIterator[Job]:
+async def walk_jobs(queue: JobQueue, turn: WorkTurn, owner: str | None = None) -> AsyncIterator[QueuedJob]:
     """All jobs in the queue, or a user's; those that come meanwhile may be missing, those that leave be among them."""
     for cluster in list(queue.clusters.values()):
         if turn.over:
@@ -23,7 +23,7 @@ async def walk_jobs(queue: Queue, turn: Turn, owner: str | None = None) -> Async
             yield job
 
 
-def visible_ad(job: Job, hidden: bool) -> ClassAd:
+def visible_ad(job: QueuedJob, hidden: bool) -> ClassAd:
     """A job's ad with what the negotiation said of it; without what is its owner's alone where that is hidden."""
     ad = ClassAd.from_wire(public(job.wire())) if hidden else job.ad()
     ad.update(job.told())

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 from pool.metering import Meter
 from pool.outside import OutsideWorld
-from pool.policy.queue import Cluster, Job
-from pool.roles.schedd.core.claims import Claim
+from pool.policy.queue import QueuedCluster, QueuedJob
+from pool.roles.schedd.core.claims import HeldClaim
 
 T = TypeVar("T")
 
@@ -39,13 +39,13 @@ class SubmitSideCosts:
         aside: counts what this process does for none of them.
     """
 
-    def __init__(self, claims: Mapping[str, Claim], outside: OutsideWorld, aside: Meter) -> None:
+    def __init__(self, claims: Mapping[str, HeldClaim], outside: OutsideWorld, aside: Meter) -> None:
         self._claims = claims
         self._outside = outside
         self._aside = aside
         self._metered = Meter(outside.thread_cpu)
         self._meters: dict[tuple[int, int], Meter] = {}
-        self._stepped: list[Job] = []
+        self._stepped: list[QueuedJob] = []
         self._carried = 0.0
         self._read = 0.0
         self._last = float("-inf")
@@ -58,14 +58,14 @@ class SubmitSideCosts:
             return await work
         return await self._of(found.job).measured(work)
 
-    async def submitted(self, work: Coroutine[Any, Any, Cluster]) -> Cluster:
+    async def submitted(self, work: Coroutine[Any, Any, QueuedCluster]) -> QueuedCluster:
         """Take in a cluster, and count what that takes for its jobs."""
         meter = Meter(self._outside.thread_cpu, self._metered)
         cluster = await meter.measured(work)
         cluster.cost = meter.seconds / max(1, len(cluster.jobs))
         return cluster
 
-    def step(self, job: Job) -> None:
+    def step(self, job: QueuedJob) -> None:
         """Something is written for a job."""
         self.stir()
         self._stepped.append(job)
@@ -96,7 +96,7 @@ class SubmitSideCosts:
             elif job.get("NumJobStarts"):
                 self._carried += part
 
-    def take(self, job: Job, now: float) -> float:
+    def take(self, job: QueuedJob, now: float) -> float:
         """Seconds that the job has cost since the last call.
 
         Args:
@@ -111,7 +111,7 @@ class SubmitSideCosts:
             seconds += job.cluster.cost
         return max(0.0, seconds)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: QueuedJob) -> None:
         """The job is in the queue no more."""
         self._meters.pop(job.id, None)
 
@@ -133,7 +133,7 @@ class SubmitSideCosts:
         if (end := self._last + QUIET) > loop.time():
             self._closing = loop.call_at(end, self._close)
 
-    def _of(self, job: Job) -> Meter:
+    def _of(self, job: QueuedJob) -> Meter:
         meter = self._meters.get(job.id)
         if meter is None:
             meter = self._meters[job.id] = Meter(self._outside.thread_cpu, self._metered)

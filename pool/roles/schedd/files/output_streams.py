@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pool.errors import PoolError
-from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.activation import NOTHING, Activation, FileMode
 from pool.jobs.events import EventKind, JobEvent
-from pool.policy.queue import ACTIVE, Job, JobId
-from pool.roles.schedd.core.claims import TROUBLE, Claim
+from pool.policy.queue import ACTIVE, JobId, QueuedJob
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.shadow.files import UserFiles
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FILES = (("out", "StreamOut"), ("err", "StreamErr"))
 class _Follower:
     """One output of one run on its way home."""
 
-    def __init__(self, job: Job, claim: Claim, start: Activation, which: str, path: str) -> None:
+    def __init__(self, job: QueuedJob, claim: HeldClaim, start: Activation, which: str, path: str) -> None:
         self.job = job
         self.claim = claim
         self.start = start
@@ -65,7 +65,7 @@ class OutputStreams:
             if job.status in ACTIVE and any(job.get(asks) is True for _, asks in _FILES):
                 self._schedd.spawn(self._begin_again(job), "stream output", alone=True)
 
-    async def _begin_again(self, job: Job) -> None:
+    async def _begin_again(self, job: QueuedJob) -> None:
         while job.status in ACTIVE:
             if job.run is not None and job.run.start is not None:
                 await self.begin(job)
@@ -78,11 +78,11 @@ class OutputStreams:
             if job is not None and any(job.get(asks) is True for _, asks in _FILES):
                 self._schedd.spawn(self.begin(job), "stream output", alone=True)
 
-    async def begin(self, job: Job) -> None:
+    async def begin(self, job: QueuedJob) -> None:
         """A job's program runs: follow what it writes, where it does not write it home itself."""
-        claim: Claim | None = job.run if job.status in ACTIVE else None
+        claim: HeldClaim | None = job.run if job.status in ACTIVE else None
         start = claim.start if claim is not None else None
-        if claim is None or start is None or start.mode is not Mode.TRANSFER or start.processes:
+        if claim is None or start is None or start.mode is not FileMode.TRANSFER or start.processes:
             return
         paths = {"out": start.stdout, "err": start.stderr}
         wanted = [which for which, asks in _FILES if job.get(asks) is True and paths[which] != NOTHING]

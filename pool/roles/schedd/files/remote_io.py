@@ -23,19 +23,19 @@ from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.identity import identity_of
 from pool.images import Manifest
-from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.activation import NOTHING, Activation, FileMode
 from pool.jobs.events import EventKind
 from pool.jobs.pipes.model import DESCRIPTOR
 from pool.outside import OutsideWorld
-from pool.policy.bandwidth import FairShare
-from pool.policy.queue import Job
+from pool.policy.bandwidth import FairBandwidth
+from pool.policy.queue import QueuedJob
 from pool.remoteio.frames import VERSION, said_of_versions
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
 from pool.remoteio.trees import BadTree, below, trees_of, wishes_of
 from pool.roles.schedd.checkpoints.images import Images
-from pool.roles.schedd.core.claims import Claim
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.shadow.shadow import NotThisRun
 from pool.starter.starter import MARK_SECONDS
 from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
@@ -57,11 +57,11 @@ SETTLED = 5.0
 PRIVATE = ("spool", "keepers", "trust")
 
 
-class Gate:
+class BandwidthGate:
     """The bandwidth of all jobs of a schedd, as those who send see it."""
 
     def __init__(self, rate: float) -> None:
-        self._share = FairShare(rate)
+        self._share = FairBandwidth(rate)
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -99,7 +99,7 @@ class Gate:
             self._timer = loop.call_at(again, self._give)
 
 
-class Remote:
+class RemoteFiles:
     """The homes of a schedd's jobs.
 
     Args:
@@ -113,7 +113,7 @@ class Remote:
     def __init__(
         self,
         ledger: Ledger,
-        claims: Mapping[str, Claim],
+        claims: Mapping[str, HeldClaim],
         state: Path | None,
         images: Images,
         settings: Settings,
@@ -134,7 +134,7 @@ class Remote:
         own = user if user is not None else _name_of(os.geteuid())
         self._user = own
         self.homes = Homes(self._identity_of, told=self._told)
-        self.gate = Gate(0.0)
+        self.gate = BandwidthGate(0.0)
         self.reload(settings)
         there = self._journals is not None and self._journals.is_dir()
         self._known = set(os.listdir(self._journals)) if there else set()
@@ -222,7 +222,7 @@ class Remote:
             ours.close()
 
     async def _open(
-        self, claim: Claim, job: Job, start: Activation, end: socket.socket, *, first: bool
+        self, claim: HeldClaim, job: QueuedJob, start: Activation, end: socket.socket, *, first: bool
     ) -> dict[str, Any]:
         journal = self._journal(start.name, claim.owner)
         writes, reads = named(start, job)
@@ -252,7 +252,7 @@ class Remote:
             return mark_of(self._images.store.manifest(start.name, start.checkpoint))
         return -1 if start.checkpoint_code is not None else 0
 
-    async def _say(self, job: Job, how: str, direct: list[str], facts: dict[str, Any]) -> None:
+    async def _say(self, job: QueuedJob, how: str, direct: list[str], facts: dict[str, Any]) -> None:
         """How the job's files are reached this time, for its log and its ad."""
         trees = [path for path, _ in facts["trees"] if path not in direct]
         parts = [f"{', '.join(direct)} directly" if direct else "", f"{', '.join(trees)} by {how}" if trees else ""]
@@ -262,7 +262,7 @@ class Remote:
         for problem in facts["problems"]:
             text += f"\n\tnot as at its checkpoint: {problem}"
         facts = {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}
-        await self._ledger.commit(Step(job, None, facts, EventKind.NOTICE, {"text": text}))
+        await self._ledger.commit(JobChange(job, None, facts, EventKind.NOTICE, {"text": text}))
 
     def _told(self, event: dict[str, Any]) -> None:
         """A home says that a job's changes can be undone no longer, or that what it wrote is not kept."""
@@ -271,11 +271,13 @@ class Remote:
                 text = f"if it has to be put back before its next checkpoint, its files cannot be: {event.get('why')}"
                 if event.get("event") == "not kept":
                     text = str(event.get("why"))
-                self._spawn(self._ledger.commit(Step(claim.job, None, {}, EventKind.NOTICE, {"text": text})), "undo")
+                self._spawn(
+                    self._ledger.commit(JobChange(claim.job, None, {}, EventKind.NOTICE, {"text": text})), "undo"
+                )
 
     # -- afterwards --------------------------------------------------------------------------------------
 
-    async def secure(self, job: Job, manifest: Manifest) -> None:
+    async def secure(self, job: QueuedJob, manifest: Manifest) -> None:
         """A checkpoint of the job is coming: have its files of that moment on the disk before it counts."""
         name = _name(job)
         mark = mark_of(manifest)
@@ -287,7 +289,7 @@ class Remote:
             finally:
                 os.close(journal)
 
-    async def kept(self, job: Job) -> None:
+    async def kept(self, job: QueuedJob) -> None:
         """A checkpoint of the job is safe: let go of what is older than the oldest that there is."""
         name, owner = _name(job), str(job.get("Owner"))
         store = self._images.store
@@ -301,14 +303,14 @@ class Remote:
         except (PoolError, OSError) as error:
             self._log.warning("what undoes a job's changes is kept longer", extra={"job": name, "why": str(error)})
 
-    async def settle(self, job: Job, run: int) -> None:
+    async def settle(self, job: QueuedJob, run: int) -> None:
         """The job has saved itself in its owner's files: they stay as they are now."""
         name = _name(job)
         if name in self._known:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
             await self.homes.ask(str(job.get("Owner")), "settle", job=name, mark=mark)
 
-    async def over(self, job: Job, run: int) -> None:
+    async def over(self, job: QueuedJob, run: int) -> None:
         """The job has ended by itself: what was kept to undo it goes before anybody is told, so that nobody finds it.
 
         Were its end lost after that, with this schedd and its machine both, the job would be held, not silently begun
@@ -322,7 +324,7 @@ class Remote:
         except (PoolError, TimeoutError) as error:
             self._log.warning("what undoes a job's changes goes later", extra={"job": _name(job), "why": str(error)})
 
-    def left(self, job: Job, run: int, *, over: bool) -> None:
+    def left(self, job: QueuedJob, run: int, *, over: bool) -> None:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
         name = _name(job)
         if name in self._known:
@@ -358,13 +360,13 @@ class Remote:
 
     # -- small things ------------------------------------------------------------------------------------
 
-    def _present(self, params: dict[str, Any]) -> tuple[Claim, Job, Activation]:
+    def _present(self, params: dict[str, Any]) -> tuple[HeldClaim, QueuedJob, Activation]:
         claim = self._claims.get(str(params.get("claim")))
         if claim is not None and claim.job is not None and claim.start is None:
             raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun.of(claim, int(params.get("run", -1)))
-        if claim.start.mode is not Mode.REMOTE:
+        if claim.start.mode is not FileMode.REMOTE:
             raise NotPermitted(
                 f"this start of job {claim.start.name} does not work on its owner's files here",
                 hint="only a job with remote_io may, on a machine that shows it the files",
@@ -400,15 +402,15 @@ def mark_of(manifest: Manifest) -> int:
     return mark if isinstance(mark, int) else 0
 
 
-def copied(job: Job, claim: Claim, start: Activation) -> Step | None:
+def copied(job: QueuedJob, claim: HeldClaim, start: Activation) -> JobChange | None:
     """What a job's log says of a start that copies files which it would rather be shown; None for any other."""
-    if start.mode is not Mode.TRANSFER or job.get("RemoteIO") != "auto":
+    if start.mode is not FileMode.TRANSFER or job.get("RemoteIO") != "auto":
         return None
     how = f"copied, as {claim.ad.value('RemoteIOWhy', '') or 'its machine cannot show them'}"
-    return Step(job, None, {"RemoteIOHow": how}, EventKind.NOTICE, {"text": f"its owner's files: {how}"})
+    return JobChange(job, None, {"RemoteIOHow": how}, EventKind.NOTICE, {"text": f"its owner's files: {how}"})
 
 
-def named(start: Activation, job: Job) -> tuple[list[str], list[str]]:
+def named(start: Activation, job: QueuedJob) -> tuple[list[str], list[str]]:
     """The absolute paths that a job's description names: those it writes (where it begins, too), those it reads."""
     writes = [(start.iwd, "."), (start.iwd, start.stdout), (start.iwd, start.stderr)]
     reads = [(start.iwd, start.executable), (start.iwd, start.stdin)]
@@ -430,7 +432,7 @@ def _joined(paths: Iterable[tuple[str, str]]) -> list[str]:
     return [path for path in dict.fromkeys(found) if "://" not in path]
 
 
-def _name(job: Job) -> str:
+def _name(job: QueuedJob) -> str:
     return f"{job.id[0]}.{job.id[1]}"
 
 

@@ -28,7 +28,7 @@ from pool.identity import identity_of
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Hold
 from pool.policy.packed import pack, unpack
-from pool.policy.queue import AT_HOME, HELD, Job, Wire
+from pool.policy.queue import AT_HOME, HELD, QueuedJob, Wire
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.job_ends import release_step
 from pool.roles.schedd.core.ledger import Ledger
@@ -152,7 +152,7 @@ class Spool:
             raise
         await self._ledger.store.write(SetMeta(f"{SPOOLED}{number}", record.packed()), within=SOON)
 
-    def waits(self, job: Job) -> bool:
+    def waits(self, job: QueuedJob) -> bool:
         """Whether inputs of a job have still to come."""
         record = self._records.get(job.cluster.id)
         return record is not None and not record.complete
@@ -368,7 +368,7 @@ class Spool:
         """What is kept of a cluster."""
         return self._records.get(number)
 
-    async def outputs_of(self, job: Job) -> list[list[Any]]:
+    async def outputs_of(self, job: QueuedJob) -> list[list[Any]]:
         """What a job brought home; nothing where it has not."""
         files, found = self._given.files(job.cluster.owner), []
         for part in range(MOST_FILES):

@@ -18,9 +18,9 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.states import Happening
 from pool.policy.packed import unpack
-from pool.policy.queue import COMPLETED, HELD, Job
+from pool.policy.queue import COMPLETED, HELD, QueuedJob
 from pool.roles.schedd.core.intake import TURN
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.files.spool import BATCH, Spool
 from pool.shadow.files import FileProblem, UserFiles
 from pool.shadow.sending import send_contents
@@ -64,8 +64,8 @@ class SpooledOutputs:
         await stream.send(["left", leaving.result()])
         await stream.finish()
 
-    async def _chosen(self, ids: Sequence[Sequence[int]], owner: str | None) -> tuple[list[Job], list[list[Any]]]:
-        chosen: dict[JobId, Job] = {}
+    async def _chosen(self, ids: Sequence[Sequence[int]], owner: str | None) -> tuple[list[QueuedJob], list[list[Any]]]:
+        chosen: dict[JobId, QueuedJob] = {}
         refused: list[list[Any]] = []
         for cluster, *procs in ids:
             queued = self._ledger.queue.clusters.get(cluster)
@@ -102,7 +102,7 @@ class SpooledOutputs:
             return f"job {name} has left the queue, and no outputs of it are kept", "`poolnode history` has the rest"
         return f"there is no job {name}", "`poolnode q` and `poolnode history` list jobs"
 
-    async def _send(self, job: Job, stream: Stream, logs: set[str]) -> None:
+    async def _send(self, job: QueuedJob, stream: Stream, logs: set[str]) -> None:
         files = self._spool.files(job.cluster.owner, job.cluster.id)
         for *item, place in await self._spool.outputs_of(job):
             if item[0] == "dir":
@@ -127,7 +127,7 @@ class SpooledOutputs:
         for first in range(0, len(kept), BATCH):
             found = [self._ledger.queue.find(*number) for number in dict.fromkeys(kept[first : first + BATCH])]
             steps = [
-                Step(job, Happening.LEAVE, {"StageOutFinish": int(self._ledger.now())})
+                JobChange(job, Happening.LEAVE, {"StageOutFinish": int(self._ledger.now())})
                 for job in found
                 if job is not None and job.status == COMPLETED
             ]

@@ -14,7 +14,7 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.userlog import END, render
 from pool.policy.packed import unpack
 from pool.policy.queue import Wire
-from pool.roles.cooperative import Turn, Turns
+from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.files.spool import SENT_ALONG
 from pool.shadow.files import FilesOf
@@ -49,7 +49,7 @@ def target_of(owner: str, cluster: int, wire: Wire, locate: Locate) -> Target | 
 
 
 async def missing(
-    ledger: Ledger, files: FilesOf, host: str, since: int, until: int, turns: Turns, locate: Locate
+    ledger: Ledger, files: FilesOf, host: str, since: int, until: int, turns: WorkTurns, locate: Locate
 ) -> dict[Target, list[str]]:
     """For each log the texts it lacks of the events after number `since`, up to `until`, oldest first.
 
@@ -78,7 +78,7 @@ async def missing(
     return lacking
 
 
-async def _events(ledger: Ledger, since: int, until: int, turn: Turn) -> AsyncIterator[JobEvent]:
+async def _events(ledger: Ledger, since: int, until: int, turn: WorkTurn) -> AsyncIterator[JobEvent]:
     read = aiter(ledger.store.events(after=since))
     while rows := await turn.aside(_next(read)):
         for row in rows:
@@ -103,7 +103,7 @@ async def _next(read: AsyncIterator[Sequence[T]]) -> Sequence[T]:
     return ()
 
 
-async def _find(ledger: Ledger, cluster: int, proc: int, turn: Turn, locate: Locate) -> Target | None:
+async def _find(ledger: Ledger, cluster: int, proc: int, turn: WorkTurn, locate: Locate) -> Target | None:
     job = ledger.queue.find(cluster, proc)
     if job is not None:
         return target_of(job.cluster.owner, cluster, {name: job.get(name) for name in LOG_NAMES}, locate)

@@ -21,7 +21,7 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import notice, should_notify
 from pool.jobs.reasons import Hold
 from pool.jobs.userlog import render
-from pool.policy.queue import HELD, Cluster, Job, Wire
+from pool.policy.queue import HELD, QueuedCluster, QueuedJob, Wire
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.ledger import Ledger
@@ -58,7 +58,7 @@ class Reporting:
         self._given = given
         self._log = log
         self._waiting: dict[tuple[str, str], list[str]] = {}
-        self._clusters: list[tuple[JobEvent, list[Job]]] = []
+        self._clusters: list[tuple[JobEvent, list[QueuedJob]]] = []
         self._notices: list[Wire] = []
         self._wake = asyncio.Event()
         self._told: set[str] = set()
@@ -128,7 +128,7 @@ class Reporting:
         for wire in notices:
             await self._notify(wire)
 
-    async def _submitted(self, event: JobEvent, jobs: Sequence[Job]) -> None:
+    async def _submitted(self, event: JobEvent, jobs: Sequence[QueuedJob]) -> None:
         """Tell the logs of all jobs of a large cluster, with the loop free in between."""
         lines: dict[Target, list[str]] = {}
         for number, job in enumerate(jobs, 1):
@@ -143,7 +143,7 @@ class Reporting:
         while lines:
             await self._append(*lines.popitem())
 
-    def _target(self, job: Job) -> Target | None:
+    def _target(self, job: QueuedJob) -> Target | None:
         wire = {name: job.get(name) for name in LOG_NAMES}
         return target_of(job.cluster.owner, job.cluster.id, wire, self._locate)
 
@@ -198,10 +198,10 @@ class Reporting:
             self._wake.set()
 
     @staticmethod
-    def _any_log(cluster: Cluster, jobs: Iterable[Job]) -> bool:
+    def _any_log(cluster: QueuedCluster, jobs: Iterable[QueuedJob]) -> bool:
         return bool(cluster.wire.get("UserLog")) or any(job.delta and "UserLog" in job.delta for job in jobs)
 
-    def _line(self, event: JobEvent, job: Job | None) -> None:
+    def _line(self, event: JobEvent, job: QueuedJob | None) -> None:
         key = (event.cluster, event.proc)
         if key not in self._paths:
             job = job or self._ledger.gone.get(key)

@@ -24,15 +24,15 @@ from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge
 from pool.policy.gangs import Gathering, breaks, costs_of, merged, taken_over
-from pool.policy.queue import IDLE, Job
-from pool.roles.schedd.core.claims import TROUBLE, Claim, patience
-from pool.roles.schedd.core.gang import Gang
+from pool.policy.queue import IDLE, QueuedJob
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
+from pool.roles.schedd.core.gang import RunningGang
 from pool.roles.schedd.core.job_ends import After, end_steps, hold_step
-from pool.roles.schedd.core.ledger import Step
+from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.parallel.gathering import Gatherings
 from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
 from pool.wire import RemoteError
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 if TYPE_CHECKING:
     from pool.roles.schedd.placement.placement import Placement
@@ -54,14 +54,14 @@ class Gangs:
         self.gathering = Gatherings(placement, hold, self._begin)
         self.sets = ParallelCheckpoints(placement)
         self._placement = placement
-        self._running: dict[Job, Gang] = {}
+        self._running: dict[QueuedJob, RunningGang] = {}
 
     # -- starting ----------------------------------------------------------------------------------------
 
-    async def _begin(self, job: Job, gathering: Gathering, claims: Mapping[int, Claim]) -> None:
+    async def _begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
         placement = self._placement
-        gang = Gang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
+        gang = RunningGang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
             ends = placement.images.ends_in(job, gang.checkpoint)
@@ -86,7 +86,7 @@ class Gangs:
         await placement.ledger.commit(self._start_step(gang))
         await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
 
-    def _checkpoint_for(self, gang: Gang, claims: Mapping[int, Claim]) -> int | None:
+    def _checkpoint_for(self, gang: RunningGang, claims: Mapping[int, HeldClaim]) -> int | None:
         """What a gang goes on from on these claims; None for its beginning.
 
         Raises:
@@ -102,7 +102,7 @@ class Gangs:
         }
         return checkpoint if images.fits(job, checkpoint, modes) else None
 
-    def _enter(self, gang: Gang, part: int, claim: Claim) -> None:
+    def _enter(self, gang: RunningGang, part: int, claim: HeldClaim) -> None:
         claim.gathers = None
         claim.gang, claim.part = gang, part
         claim.job, claim.run, claim.spent, claim.going = gang.job, gang.run, True, False
@@ -111,16 +111,16 @@ class Gangs:
         self._running[gang.job] = gang
 
     @staticmethod
-    def _lead(gang: Gang) -> Claim:
+    def _lead(gang: RunningGang) -> HeldClaim:
         """Where the job's last process is, whose output is the job's."""
         return gang.claims[max(gang.claims)]
 
-    def _start_of(self, gang: Gang, part: int, claim: Claim) -> Activation:
+    def _start_of(self, gang: RunningGang, part: int, claim: HeldClaim) -> Activation:
         wire = {**gang.job.wire(), **gang.parts[part].own}
         start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
         return part_of(start, gang.parts, part, gang.secret)
 
-    def start_of(self, claim: Claim) -> Activation:
+    def start_of(self, claim: HeldClaim) -> Activation:
         """What a claim's part was started with, after a restart of the schedd.
 
         Raises:
@@ -129,7 +129,7 @@ class Gangs:
         assert claim.gang is not None
         return self._start_of(claim.gang, claim.part, claim)
 
-    def _start_step(self, gang: Gang) -> Step:
+    def _start_step(self, gang: RunningGang) -> JobChange:
         now = int(self._placement.outside.wall())
         lead = self._lead(gang)
         parts = [_noted(claim) for claim in gang.claims.values()]
@@ -146,18 +146,18 @@ class Gangs:
         changes |= costs.restarts(gang.job.get, gang.checkpoint)
         if gang.job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
-        return Step(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
+        return JobChange(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
 
     async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
         """A part is ready to begin: waits for the others, and answers with what each part brought.
 
         Raises:
-            Refused: they do not come any more.
+            CallRefused: they do not come any more.
         """
         claim = self._placement.claims.get(claim_id)
         gang = claim.gang if claim is not None and claim.run == run else None
         if claim is None or gang is None or gang.met is None or gang.root is not None:
-            raise Refused("the other parts of this job do not come", retry=True)
+            raise CallRefused("the other parts of this job do not come", retry=True)
         gang.cards[claim.part] = card
         if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
             gang.met.set_result(None)
@@ -167,7 +167,7 @@ class Gangs:
 
     # -- ends --------------------------------------------------------------------------------------------
 
-    async def ended(self, claim: Claim, report: dict[str, Any]) -> None:
+    async def ended(self, claim: HeldClaim, report: dict[str, Any]) -> None:
         """A part is over: it has ended, could not be started, or is lost. Durable when this returns."""
         gang, placement = claim.gang, self._placement
         if gang is None or gang.claims.get(claim.part) is not claim:
@@ -183,16 +183,16 @@ class Gangs:
         if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
             gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
-                gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
+                gang.met.set_exception(CallRefused("another part of this job could not be started", retry=True))
             placement.spawn(self._stop(gang), "gang", alone=True)
         self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
             job.run = self._lead(gang)
-            await placement.ledger.commit(Step(job, None, {ENDED: [list(one) for one in gang.reports]}))
+            await placement.ledger.commit(JobChange(job, None, {ENDED: [list(one) for one in gang.reports]}))
             return
         await self._over(gang, lead.slot)
 
-    async def _over(self, gang: Gang, slot: str) -> None:
+    async def _over(self, gang: RunningGang, slot: str) -> None:
         """The last part is over, and with it the job's run."""
         placement, job = self._placement, gang.job
         await self.sets.settled(gang)
@@ -215,15 +215,15 @@ class Gangs:
         placement.is_over(job)
         placement.changed(job.cluster.owner, any(step.status == IDLE for step in steps))
 
-    async def gone(self, claim: Claim, why: str) -> None:
+    async def gone(self, claim: HeldClaim, why: str) -> None:
         """A part is not running any more, without having ended."""
         await self.ended(claim, {"cause": "lost", "why": why, "reason": str(Evict.MACHINE_LOST)})
 
-    async def _stop(self, gang: Gang) -> None:
+    async def _stop(self, gang: RunningGang) -> None:
         """The gang is broken: what is left of it has to go."""
         await asyncio.gather(*(self.stop_part(claim) for claim in list(gang.claims.values())))
 
-    async def stop_part(self, claim: Claim) -> None:
+    async def stop_part(self, claim: HeldClaim) -> None:
         asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
         try:
             await self._placement.ask(claim, "startd.deactivate", asked, 30.0)
@@ -231,7 +231,7 @@ class Gangs:
             return  # what is left of it is found out; whoever was starting it hears that it is not to be had
 
     @staticmethod
-    def trouble(claim: Claim, why: list[str]) -> list[str]:
+    def trouble(claim: HeldClaim, why: list[str]) -> list[str]:
         """What of a job cannot be saved, as one of its machines has found: that of all parts."""
         gang = claim.gang
         if gang is None:
@@ -239,11 +239,11 @@ class Gangs:
         gang.trouble[claim.part] = [f"{' '.join(gang.parts[claim.part].processes)}: {line}" for line in why]
         return [line for part in sorted(gang.trouble) for line in gang.trouble[part]]
 
-    def is_broken(self, claim: Claim) -> bool:
+    def is_broken(self, claim: HeldClaim) -> bool:
         """Whether the other parts of a claim's gang have been given up."""
         return claim.gang is not None and claim.gang.root is not None
 
-    def claims_of(self, job: Job) -> list[Claim]:
+    def claims_of(self, job: QueuedJob) -> list[HeldClaim]:
         """The claims that a running job has, of all its parts."""
         gang = self._running.get(job)
         if gang is not None:
@@ -257,11 +257,11 @@ class Gangs:
 
     # -- after a restart ---------------------------------------------------------------------------------
 
-    def adopt(self, job: Job) -> None:
+    def adopt(self, job: QueuedJob) -> None:
         """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
         does: what the others brought is forgotten."""
         note, placement = job.note("_run"), self._placement
-        gang = Gang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
+        gang = RunningGang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
         failing = str(job.get("OnProcessFailure") or "end")
@@ -271,7 +271,7 @@ class Gangs:
         for entry in note["parts"]:
             if entry["part"] in over:
                 continue
-            claim = Claim(
+            claim = HeldClaim(
                 str(entry["claim"]),
                 str(entry["slot"]),
                 ClassAd(),
@@ -292,7 +292,7 @@ class Gangs:
             self.sets.begins(gang)
 
 
-def _noted(claim: Claim) -> dict[str, Any]:
+def _noted(claim: HeldClaim) -> dict[str, Any]:
     return {
         "part": claim.part,
         "claim": claim.id,

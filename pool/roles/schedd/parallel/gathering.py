@@ -15,9 +15,9 @@ from pool.jobs.gangs import APART, PARTS, parts_of
 from pool.jobs.privacy import public
 from pool.policy.gangs import Gathering, machine_of
 from pool.policy.packed import pack
-from pool.policy.queue import IDLE, Job, Wire
-from pool.policy.why.findings import Gang as GangFinding
-from pool.roles.schedd.core.claims import Claim
+from pool.policy.queue import IDLE, QueuedJob, Wire
+from pool.policy.why.findings import GangFinding
+from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.job_ends import both, without_machine
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NUMBERS = -(1 << 44)
 OFFER = 20.0
 
 #: What is done with a gang that is whole: its job, how it came to be so, and the claim of each part.
-Begin = Callable[[Job, Gathering, Mapping[int, Claim]], Awaitable[None]]
+Begin = Callable[[QueuedJob, Gathering, Mapping[int, HeldClaim]], Awaitable[None]]
 
 
 def is_gang(ad: ClassAd) -> bool:
@@ -49,12 +49,12 @@ class Gatherings:
         self.hold = hold
         self._placement = placement
         self._begin = begin
-        self._known: dict[Job, Gathering] = {}
-        self._held: dict[Job, dict[int, Claim]] = {}
-        self._asked: dict[int, tuple[Job, list[int]]] = {}
+        self._known: dict[QueuedJob, Gathering] = {}
+        self._held: dict[QueuedJob, dict[int, HeldClaim]] = {}
+        self._asked: dict[int, tuple[QueuedJob, list[int]]] = {}
         self._last = NUMBERS
-        self._offers: dict[Job, dict[int, Wire]] = {}
-        self._waits: dict[Job, set[asyncio.Task[Any]]] = {}
+        self._offers: dict[QueuedJob, dict[int, Wire]] = {}
+        self._waits: dict[QueuedJob, set[asyncio.Task[Any]]] = {}
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
         """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
@@ -82,7 +82,7 @@ class Gatherings:
                 break
         return found
 
-    def of(self, job: Job) -> Gathering:
+    def of(self, job: QueuedJob) -> Gathering:
         """How far an idle job is."""
         known = self._known.get(job)
         if known is None:
@@ -92,7 +92,7 @@ class Gatherings:
             known = self._known[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
         return known
 
-    def _wanted_ad(self, job: Job, part: int) -> Wire:
+    def _wanted_ad(self, job: QueuedJob, part: int) -> Wire:
         whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self.of(job)
         wire = {**whole, **own}
         if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
@@ -130,7 +130,7 @@ class Gatherings:
                 self._placement.spawn(self._claim(match, owner, job, taken), "claim", alone=True)
         return True
 
-    def _go_on(self, job: Job) -> None:
+    def _go_on(self, job: QueuedJob) -> None:
         """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
         gathering, owner = self.of(job), job.cluster.owner
         if not gathering.covered or gathering.coming:
@@ -145,11 +145,11 @@ class Gatherings:
             wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
             self._waits.setdefault(job, set()).add(wait)
 
-    def _another(self, job: Job) -> bool:
+    def _another(self, job: QueuedJob) -> bool:
         """Whether another gang has claims, or has had others leave for it."""
         return any(one is not job for one in (*self._held, *self._waits))
 
-    def _waited(self, job: Job) -> None:
+    def _waited(self, job: QueuedJob) -> None:
         """Whoever was to leave for this task has, or does not."""
         waits = self._waits.get(job)
         if waits is not None:
@@ -157,7 +157,7 @@ class Gatherings:
             if not waits:
                 del self._waits[job]
 
-    def _lapse(self, job: Job, part: int, match: Wire) -> None:
+    def _lapse(self, job: QueuedJob, part: int, match: Wire) -> None:
         """A slot was noted for so long that it is not to be had any more by that match."""
         offers = self._offers.get(job, {})
         if offers.get(part) is match:
@@ -173,7 +173,7 @@ class Gatherings:
         if job is not None and job.group is not None:
             job.group.rejected = (reason, when)
 
-    async def _claim(self, match: dict[str, Any], owner: str, job: Job, parts: list[int]) -> None:
+    async def _claim(self, match: dict[str, Any], owner: str, job: QueuedJob, parts: list[int]) -> None:
         placement, gathering = self._placement, self.of(job)
         wire = self._wanted_ad(job, parts[0])
         try:
@@ -209,7 +209,7 @@ class Gatherings:
         for job in [job for job in self._known if job.status != IDLE]:
             del self._known[job]
 
-    def lost(self, claim: Claim) -> None:
+    def lost(self, claim: HeldClaim) -> None:
         """A claim that was held is gone."""
         job = claim.gathers
         held = self._held.get(job) if job is not None else None
@@ -223,7 +223,7 @@ class Gatherings:
             del self._held[job]
         self._placement.changed(claim.owner, True)
 
-    def _check(self, job: Job) -> None:
+    def _check(self, job: QueuedJob) -> None:
         """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
         for it has not done so for nothing because the next takes longer to leave."""
         gathering, loop = self._known.get(job), asyncio.get_running_loop()
@@ -242,30 +242,30 @@ class Gatherings:
         loop.call_at(gathering.not_before, placement.changed, owner, True)
         placement.changed(owner, True)  # another's turn
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: QueuedJob) -> None:
         self._offers.pop(job, None)
         for wait in self._waits.pop(job, ()):
             wait.cancel()
         for claim in self._held.pop(job, {}).values():
             self.give_back(claim)
 
-    def give_back(self, claim: Claim) -> None:
+    def give_back(self, claim: HeldClaim) -> None:
         """A claim that no gang has a use for."""
         claim.gathers = None
         self._placement.drop(claim)
         self._placement.spawn(self._placement.release(claim), "release", alone=True)
 
-    def done(self, job: Job) -> None:
+    def done(self, job: QueuedJob) -> None:
         """It begins, or will not: its claims are not held for it any more."""
         self._held.pop(job, None)
         self._known.pop(job, None)
 
     def slots(self, owner: str) -> int:
         """How many slots an owner's gangs hold, or have others leave."""
-        each: list[tuple[Job, Sized]] = [*self._held.items(), *self._offers.items(), *self._waits.items()]
+        each: list[tuple[QueuedJob, Sized]] = [*self._held.items(), *self._offers.items(), *self._waits.items()]
         return sum(len(some) for job, some in each if job.cluster.owner == owner)
 
-    def why(self, job: Job) -> GangFinding | None:
+    def why(self, job: QueuedJob) -> GangFinding | None:
         """What an idle job lacks; None for one that needs a single slot."""
         parts = parts_of(job.ad())
         if not parts:

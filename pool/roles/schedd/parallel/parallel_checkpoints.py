@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.checkpoints import Rhythm, Wish, rhythm_of, wish_of
-from pool.roles.schedd.core.claims import TROUBLE, Claim
-from pool.roles.schedd.core.gang import Gang, Set
+from pool.policy.checkpoints import CheckpointWish, Rhythm, rhythm_of, wish_of
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
+from pool.roles.schedd.core.gang import RunningGang, Set
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class ParallelCheckpoints:
 
     # -- when ---------------------------------------------------------------------------------------------
 
-    def begins(self, gang: Gang) -> None:
+    def begins(self, gang: RunningGang) -> None:
         """All parts run."""
-        if wish_of(gang.job.ad()) in (Wish.AUTO, Wish.REQUIRED):
+        if wish_of(gang.job.ad()) in (CheckpointWish.AUTO, CheckpointWish.REQUIRED):
             gang.clock = self._placement.spawn(self._periodically(gang), "sets", alone=True)
 
-    def ends(self, gang: Gang, why: str) -> None:
+    def ends(self, gang: RunningGang, why: str) -> None:
         """Fewer parts run than did."""
         if gang.set is not None and gang.set.whole.done():
             return  # it is being kept, and what happens now happens after it
@@ -63,12 +63,12 @@ class ParallelCheckpoints:
         if gang.clock is not None and (gang.root is not None or not gang.claims):
             gang.clock.cancel()
 
-    async def settled(self, gang: Gang) -> None:
+    async def settled(self, gang: RunningGang) -> None:
         """A checkpoint that has come whole is kept when this returns, or never will be."""
         if gang.set is not None:
             await asyncio.wait([gang.set.kept])
 
-    async def _periodically(self, gang: Gang) -> None:
+    async def _periodically(self, gang: RunningGang) -> None:
         rhythm, saved = rhythm_of(gang.job.ad(), self.rhythm), 0
         interval = rhythm.interval(saved)
         while interval is not None:
@@ -84,7 +84,7 @@ class ParallelCheckpoints:
                 if error.retry and interval is not None:
                     interval = min(interval, AGAIN)
 
-    def leaves(self, claim: Claim, reason: Any) -> None:
+    def leaves(self, claim: HeldClaim, reason: Any) -> None:
         """A part has to leave its machine, and waits for the last set as long as it may; told again and again.
 
         Args:
@@ -96,7 +96,7 @@ class ParallelCheckpoints:
             return
         gang.last = self._placement.spawn(self._last(gang, claim, reason), "last set", alone=True)
 
-    async def _last(self, gang: Gang, leaver: Claim, reason: dict[str, str]) -> None:
+    async def _last(self, gang: RunningGang, leaver: HeldClaim, reason: dict[str, str]) -> None:
         async with gang.saving:
             if gang.saved or not self._runs(gang):
                 return
@@ -111,11 +111,11 @@ class ParallelCheckpoints:
     # -- how ----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _runs(gang: Gang) -> bool:
+    def _runs(gang: RunningGang) -> bool:
         """Whether all parts that have not ended run."""
         return gang.root is None and gang.met is not None and gang.met.done()
 
-    async def make(self, gang: Gang) -> None:
+    async def make(self, gang: RunningGang) -> None:
         """Save all parts, and have that kept.
 
         Raises:
@@ -127,7 +127,7 @@ class ParallelCheckpoints:
         async with gang.saving:
             await self._make(gang, ON)
 
-    async def _make(self, gang: Gang, steps: Steps) -> None:
+    async def _make(self, gang: RunningGang, steps: Steps) -> None:
         """Take all parts through the steps, and keep what comes of it.
 
         Raises:
@@ -161,7 +161,7 @@ class ParallelCheckpoints:
                 made.fail("one of its parts could not be saved")
                 await asyncio.gather(*(self._ask(made, claim, *ON[-1]) for claim in claims), return_exceptions=True)
 
-    async def _all(self, made: Set, claims: list[Claim], step: Mapping[str, str], seconds: float) -> None:
+    async def _all(self, made: Set, claims: list[HeldClaim], step: Mapping[str, str], seconds: float) -> None:
         """Take all parts through one step."""
         asked = (self._ask(made, claim, step, seconds) for claim in claims)
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -169,7 +169,7 @@ class ParallelCheckpoints:
             if isinstance(answer, BaseException):
                 raise answer
 
-    async def _ask(self, made: Set, claim: Claim, step: Mapping[str, str], seconds: float) -> None:
+    async def _ask(self, made: Set, claim: HeldClaim, step: Mapping[str, str], seconds: float) -> None:
         params = {"claim": claim.id, "run": claim.run, "set": made.number, **step}
         try:
             await self._placement.ask(claim, "startd.checkpoint_part", params, seconds)

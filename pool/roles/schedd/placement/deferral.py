@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pool.jobs.crontab import CRONTAB, Crontab, NoSuchMoment
 from pool.jobs.reasons import Hold
 from pool.policy.deferral import deferral_of
-from pool.policy.queue import IDLE, Job
+from pool.policy.queue import IDLE, QueuedJob
 from pool.roles.schedd.core.job_ends import hold_step
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Deferrals:
         due: called with a job whose moment has come so near that it may be started.
     """
 
-    def __init__(self, schedd: Schedd, due: Callable[[Job], None]) -> None:
+    def __init__(self, schedd: Schedd, due: Callable[[QueuedJob], None]) -> None:
         self._schedd = schedd
         self._due = due
-        self._coming: list[tuple[float, int, Job]] = []
+        self._coming: list[tuple[float, int, QueuedJob]] = []
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
 
-    def waits(self, job: Job) -> bool:
+    def waits(self, job: QueuedJob) -> bool:
         """Whether an idle job may not be started now; looked at again when that changes."""
         now = self._schedd.outside.wall()
         deferral = deferral_of(job)
@@ -59,12 +59,12 @@ class Deferrals:
         self._look_at(missed, job)
         return now >= missed
 
-    def delay(self, job: Job) -> float:
+    def delay(self, job: QueuedJob) -> float:
         """Seconds until the program of a job that is started now may begin."""
         deferral = deferral_of(job)
         return max(0.0, deferral.time - self._schedd.outside.wall()) if deferral is not None else 0.0
 
-    def _look_at(self, when: float, job: Job) -> None:
+    def _look_at(self, when: float, job: QueuedJob) -> None:
         heapq.heappush(self._coming, (when, next(self._numbers), job))
         self._arm()
 
@@ -78,7 +78,7 @@ class Deferrals:
 
     def _look(self) -> None:
         self._timer = None
-        now, due = self._schedd.outside.wall(), list[Job]()
+        now, due = self._schedd.outside.wall(), list[QueuedJob]()
         while self._coming and self._coming[0][0] <= now:
             due.append(heapq.heappop(self._coming)[2])
         self._arm()
@@ -94,7 +94,7 @@ class Deferrals:
         if missed:
             self._schedd.spawn(self._hold(missed), "deferral")
 
-    async def _hold(self, missed: list[tuple[Job, float]]) -> None:
+    async def _hold(self, missed: list[tuple[QueuedJob, float]]) -> None:
         steps = []
         for job, moment in missed:
             if job.status == IDLE:

@@ -12,7 +12,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.claims import HeldClaim
 
 #: A startd renews a lease three times within its length; it is asked when this part of it is left.
 ASK_WITH_LEFT = 1 / 3
@@ -26,14 +26,14 @@ class LeaseWatch:
         ended: called with one whose lease has ended.
     """
 
-    def __init__(self, unheard: Callable[[Claim], None], ended: Callable[[Claim], None]) -> None:
+    def __init__(self, unheard: Callable[[HeldClaim], None], ended: Callable[[HeldClaim], None]) -> None:
         self._unheard = unheard
         self._ended = ended
         self._order = itertools.count()
-        self._due: list[tuple[float, int, Claim]] = []
+        self._due: list[tuple[float, int, HeldClaim]] = []
         self._sooner = asyncio.Event()
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: HeldClaim) -> None:
         """Watch over a claim until it is forgotten, or lost."""
         if claim.watched:
             return
@@ -58,7 +58,7 @@ class LeaseWatch:
                 claim.watched = False
                 self._look_at(claim, loop.time())
 
-    def _look_at(self, claim: Claim, now: float) -> None:
+    def _look_at(self, claim: HeldClaim, now: float) -> None:
         if claim.lost or claim.over:
             return
         if now >= claim.until:
@@ -69,5 +69,5 @@ class LeaseWatch:
             self.add(claim)
 
 
-def _next_look(claim: Claim) -> float:
+def _next_look(claim: HeldClaim) -> float:
     return claim.until - claim.lease * ASK_WITH_LEFT

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs.privacy import public
 from pool.policy.charges import Charge, charge
-from pool.policy.queue import RUNNING, SUSPENDED, Group, Job, Wire
-from pool.roles.schedd.core.claims import TROUBLE, Claim, patience
+from pool.policy.queue import RUNNING, SUSPENDED, JobGroup, QueuedJob, Wire
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
 from pool.roles.schedd.parallel.gathering import is_gang
 from pool.wire import RemoteError
 
@@ -110,7 +110,7 @@ class Matches:
             for task in tasks[self._queue.waiting(owner, kind) :]:
                 task.cancel()
 
-    async def _claim(self, match: dict[str, Any], owner: str, group: Group, count: int) -> None:
+    async def _claim(self, match: dict[str, Any], owner: str, group: JobGroup, count: int) -> None:
         try:
             await self._placement.turns.moment(owner, "claim slots")
             job = self._queue.first(group)
@@ -126,8 +126,8 @@ class Matches:
             self._placement.spawn(self._placement.use(claim, first), "use")
 
     async def obtain(
-        self, match: dict[str, Any], owner: str, job: Job, count: int, wanted: Wire | None = None
-    ) -> list[Claim]:
+        self, match: dict[str, Any], owner: str, job: QueuedJob, count: int, wanted: Wire | None = None
+    ) -> list[HeldClaim]:
         """Claim a slot that was matched to a job; the claims that were made, none when it was not to be had.
 
         Args:
@@ -160,7 +160,7 @@ class Matches:
             return []
         now = asyncio.get_running_loop().time()
         fresh = [
-            Claim(
+            HeldClaim(
                 str(item["claim"]),
                 str(item["slot"]),
                 ClassAd.from_wire(item["ad"]),

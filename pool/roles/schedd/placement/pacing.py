@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.exits import DURATIONS, run_ends_at
-from pool.policy.queue import ACTIVE, Cluster, Job
+from pool.policy.queue import ACTIVE, QueuedCluster, QueuedJob
 
 if TYPE_CHECKING:
     from pool.roles.schedd.role import Schedd
@@ -30,7 +30,7 @@ class Pacing:
         judge: looks at a job's periodic expressions and durations.
     """
 
-    def __init__(self, schedd: Schedd, judge: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, schedd: Schedd, judge: Callable[[QueuedJob], Coroutine[Any, Any, None]]) -> None:
         self._schedd = schedd
         self._judge = judge
         self._timers: dict[object, asyncio.TimerHandle] = {}
@@ -65,16 +65,16 @@ class Pacing:
 
     # -- starts of one cluster ---------------------------------------------------------------------------
 
-    def _pause(self, cluster: Cluster) -> None:
+    def _pause(self, cluster: QueuedCluster) -> None:
         assert cluster.turns is not None
         self._at(cluster, cluster.turns.bounds.delay, self._resume, cluster)
 
-    def _resume(self, cluster: Cluster) -> None:
+    def _resume(self, cluster: QueuedCluster) -> None:
         self._timers.pop(cluster, None)
         if self._schedd.queue.clusters.get(cluster.id) is cluster:
             self._schedd.queue.resume(cluster)
 
-    def _gave_turns(self, cluster: Cluster) -> None:
+    def _gave_turns(self, cluster: QueuedCluster) -> None:
         """Other jobs may be asked for: in the midst of a change of the queue, so that it is told a moment later."""
         asyncio.get_running_loop().call_soon(self._offer, cluster.owner)
 
@@ -91,7 +91,7 @@ class Pacing:
                 if job is not None:
                     self._watch(job)
 
-    def _watch(self, job: Job) -> None:
+    def _watch(self, job: QueuedJob) -> None:
         """Look at a running job when it has taken as long as it may."""
         wire, delta = job.cluster.wire, job.delta or {}
         if not any(name in wire or name in delta for name in DURATIONS):
@@ -101,7 +101,7 @@ class Pacing:
             left = ends + AFTER - self._schedd.outside.wall()
             self._at(job, min(left, LONGEST), self._look, job)
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: QueuedJob) -> None:
         self._timers.pop(job, None)
         if job.status not in ACTIVE or job.cluster.jobs.get(job.proc) is not job:
             return
@@ -112,6 +112,6 @@ class Pacing:
             self._watch(job)
 
 
-def _start_of(job: Job) -> float:
+def _start_of(job: QueuedJob) -> float:
     began = job.get("JobCurrentStartDate")
     return float(began) if isinstance(began, (int, float)) else 0.0

@@ -35,18 +35,18 @@ from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.metering import Meter
 from pool.outside import OutsideWorld
-from pool.policy.checkpoints import Saves, Wish, wish_of
+from pool.policy.checkpoints import CheckpointWish, Saves, wish_of
 from pool.policy.gangs import costs_of
-from pool.policy.queue import ACTIVE, HELD, IDLE, RUNNING, SUSPENDED, Group, Job
+from pool.policy.queue import ACTIVE, HELD, IDLE, RUNNING, SUSPENDED, JobGroup, QueuedJob
 from pool.roles.claim_errors import says_no_such_claim
-from pool.roles.cooperative import Turns
+from pool.roles.cooperative import WorkTurns
 from pool.roles.links import Links
 from pool.roles.schedd.checkpoints.images import Images
-from pool.roles.schedd.core.claims import TROUBLE, Claim, lease_for, patience
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, lease_for, patience
 from pool.roles.schedd.core.job_ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
-from pool.roles.schedd.files.remote_io import Remote, copied
+from pool.roles.schedd.files.remote_io import RemoteFiles, copied
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.schedd.parallel.gathering import is_gang
 from pool.roles.schedd.placement.matches import Matches
@@ -73,10 +73,10 @@ class NotYours(PoolError):
     """A node speaks of a claim that it did not grant."""
 
 
-class Executables(Protocol):
+class ExecutableDigests(Protocol):
     """Where clusters' executables are kept (A12)."""
 
-    def digest_of(self, job: Job) -> str | None: ...
+    def digest_of(self, job: QueuedJob) -> str | None: ...
 
 
 class Placement:
@@ -105,7 +105,7 @@ class Placement:
         log: logging.Logger,
         *,
         name: str,
-        executables: Executables,
+        executables: ExecutableDigests,
         checkpoints: ImageStore | None,
         spawn: Callable[..., Any],
         changed: Callable[[str, bool], None],
@@ -117,13 +117,13 @@ class Placement:
         patience: float,
         hold: float,
         unheard: float,
-        turns: Turns,
-        refused: Callable[[Job, str], None] = lambda job, why: None,
+        turns: WorkTurns,
+        refused: Callable[[QueuedJob, str], None] = lambda job, why: None,
         aside: Meter,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, HeldClaim] = {}
         self.longest_lease = longest_lease
         self.unheard = unheard
         self.turns = turns
@@ -140,7 +140,7 @@ class Placement:
         self._changed = changed
         self._refused = refused
         self._finished = finished
-        self._idle: dict[str, list[Claim]] = {}
+        self._idle: dict[str, list[HeldClaim]] = {}
         self.matches = Matches(self)
         self.reaching = Reconnect(self)
         self.moving = Rematch(self)
@@ -150,7 +150,7 @@ class Placement:
         self.local: LocalJobs | None = None
         self.deferrals: Deferrals | None = None
         #: Who answers jobs that reach their owner's files from elsewhere.
-        self.remote: Remote | None = None
+        self.remote: RemoteFiles | None = None
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
@@ -175,7 +175,7 @@ class Placement:
             if claim.id in self.claims and claim.job is None:
                 self.spawn(self.use(claim), "use")
 
-    async def use(self, claim: Claim, first: Job | None = None) -> None:
+    async def use(self, claim: HeldClaim, first: QueuedJob | None = None) -> None:
         """Start the next fitting job on a claim, or keep the claim idle for a moment, then give it back.
 
         Args:
@@ -184,7 +184,7 @@ class Placement:
         await self.turns.moment(claim.owner, "start jobs")
         if claim.job is not None or claim.gathers is not None or claim.id not in self.claims:
             return
-        steps: list[Step] = []
+        steps: list[JobChange] = []
         start = self._choose(claim, steps, first)
         if steps:
             await self._commit_start(claim, steps)
@@ -195,7 +195,7 @@ class Placement:
         if claim.start is start:  # else the claim was lost while the start was being made durable
             await self.send(claim, start)
 
-    async def _commit_start(self, claim: Claim, steps: list[Step]) -> None:
+    async def _commit_start(self, claim: HeldClaim, steps: list[JobChange]) -> None:
         """Commit steps of which one may be a claim's next start, which is not to be sent before."""
         claim.writing = True
         try:
@@ -203,7 +203,7 @@ class Placement:
         finally:
             claim.writing = False
 
-    def _choose(self, claim: Claim, steps: list[Step], first: Job | None = None) -> Activation | None:
+    def _choose(self, claim: HeldClaim, steps: list[JobChange], first: QueuedJob | None = None) -> Activation | None:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
         if claim.lost or self._is_spent(claim):
             return None
@@ -219,13 +219,13 @@ class Placement:
                     return start
         return None
 
-    def _is_spent(self, claim: Claim) -> bool:
+    def _is_spent(self, claim: HeldClaim) -> bool:
         """Whether no other job follows on a claim. Without a negotiator nobody could grant another for it."""
         now = asyncio.get_running_loop().time()
         granted_anew = now - self.matches.heard < self.unheard
         return claim.spent or (now - claim.born > self.life and granted_anew)
 
-    def _mark(self, claim: Claim, job: Job, steps: list[Step]) -> Activation | None:
+    def _mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
         """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
         start: Activation | None = None
         try:
@@ -243,7 +243,7 @@ class Placement:
                 steps.append(each)
         return start
 
-    def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:
+    def _start_of(self, claim: HeldClaim, job: QueuedJob, run: int) -> Activation:
         """What a job is started with; worked out once for the jobs of a cluster that do not differ."""
         digest = self.executables.digest_of(job)
         checkpoint = self.images.newest(job, lambda: mode_for(job.ad(), claim.ad))
@@ -263,7 +263,7 @@ class Placement:
         claim.template = None if own else start
         return start
 
-    def _fits(self, claim: Claim, group: Group) -> bool:
+    def _fits(self, claim: HeldClaim, group: JobGroup) -> bool:
         known = claim.fits.get(group.id)
         if known is None:
             granted = group.charge == claim.charge and self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
@@ -275,7 +275,7 @@ class Placement:
         """The lease of a claim for a job with this JobLeaseDuration, seconds."""
         return lease_for(asked, self.lease, self.longest_lease)
 
-    def _start_step(self, claim: Claim, job: Job, start: Activation) -> Step:
+    def _start_step(self, claim: HeldClaim, job: QueuedJob, start: Activation) -> JobChange:
         claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
         claim.idle_until = None
         job.run = claim
@@ -300,18 +300,18 @@ class Placement:
             changes |= of_machine(job.get, claim.ad.value)
         changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
         changes |= costs.restarts(job.get, start.checkpoint)
-        return Step(job, Happening.START, changes | self.not_begun(job))
+        return JobChange(job, Happening.START, changes | self.not_begun(job))
 
     @staticmethod
-    def not_begun(job: Job) -> dict[str, Any]:
+    def not_begun(job: QueuedJob) -> dict[str, Any]:
         """What takes an earlier run's beginning from a job."""
         return {} if job.get(BEGAN) is None else {BEGAN: None}
 
-    async def send(self, claim: Claim, start: Activation) -> None:
+    async def send(self, claim: HeldClaim, start: Activation) -> None:
         """Send a durable start; whatever is not a clear answer is left to `_reach_again`."""
         await self.submit_side_costs.measured(claim.id, self._send(claim, start))
 
-    async def _send(self, claim: Claim, start: Activation) -> None:
+    async def _send(self, claim: HeldClaim, start: Activation) -> None:
         job = claim.job
         assert job is not None
         self.changed(claim.owner, False)
@@ -329,7 +329,7 @@ class Placement:
             if self.gangs.is_broken(claim):
                 await self.gangs.stop_part(claim)
 
-    def order(self, claim: Claim, *, whole: bool = False) -> dict[str, Any]:
+    def order(self, claim: HeldClaim, *, whole: bool = False) -> dict[str, Any]:
         """What is sent to start the claim's present job: everything, or what differs from the order before."""
         job, start = claim.job, claim.start
         assert job is not None
@@ -345,7 +345,7 @@ class Placement:
             "own": job.own() if claim.gang is None else claim.gang.own(claim.part),
         }
 
-    async def _not_started(self, claim: Claim, job: Job, run: int, why: str) -> None:
+    async def _not_started(self, claim: HeldClaim, job: QueuedJob, run: int, why: str) -> None:
         """The startd said no: the job is idle again, and the claim is of no more use, to nobody."""
         if claim.job is not job or claim.run != run:
             return
@@ -389,14 +389,14 @@ class Placement:
             if job.get(BEGAN) is not None:
                 return  # told again by a startd that was restarted
             changes[BEGAN] = int(data.get("started") or self.outside.wall())
-            step = Step(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **started(data)})
+            step = JobChange(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **started(data)})
         elif kind == "suspended" and job.status == RUNNING:
             changes["TotalSuspensions"] = int(job.get("TotalSuspensions", 0)) + 1
             changes["LastSuspensionTime"] = int(self.outside.wall())
             changes["SuspendReason"] = why = str(data.get("why") or "")
-            step = Step(job, Happening.SUSPEND, changes, EventKind.SUSPENDED, {"slot": claim.slot, "why": why})
+            step = JobChange(job, Happening.SUSPEND, changes, EventKind.SUSPENDED, {"slot": claim.slot, "why": why})
         elif kind == "continued" and job.status == SUSPENDED:
-            step = Step(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
+            step = JobChange(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
         elif kind == "checkpointed":
             if self.remote is not None:
                 await self.remote.settle(job, run)
@@ -409,7 +409,7 @@ class Placement:
             changes |= costs.told(job.get, run, job.note(costs.COSTS), data)
             work = float(job.get("CommittedTime") or 0.0) + costs.committed(run, changes[costs.COSTS])
             changes |= costs.reached(job.note(costs.HELD), self.images.latest(job), work)
-            step = Step(job, None, changes)
+            step = JobChange(job, None, changes)
         elif kind == "leaving":
             self.leaving.begins(claim, data.get("nearer"))
             self.gangs.sets.leaves(claim, data.get("last"))
@@ -419,12 +419,12 @@ class Placement:
             await self._unresumable(job, lines[:MOST_LINES])
             return
         elif kind == "usage" and changes:
-            step = Step(job, None, changes, EventKind.IMAGE_SIZE, data)
+            step = JobChange(job, None, changes, EventKind.IMAGE_SIZE, data)
         else:
             return
         await self.ledger.commit(step)
 
-    async def _unresumable(self, job: Job, why: list[str]) -> None:
+    async def _unresumable(self, job: QueuedJob, why: list[str]) -> None:
         """The job cannot be saved: said by name, before work is lost; one that requires it is held (C7).
 
         Args:
@@ -435,20 +435,20 @@ class Placement:
         if not why:
             if job.get("CheckpointTrouble") is not None:
                 notice = {"text": "This job can be checkpointed now"}
-                await self.ledger.commit(Step(job, None, {"CheckpointTrouble": None}, EventKind.NOTICE, notice))
+                await self.ledger.commit(JobChange(job, None, {"CheckpointTrouble": None}, EventKind.NOTICE, notice))
             return
         if job.get("CheckpointTrouble") == text:
             return
-        if wish_of(job.ad()) is Wish.REQUIRED:
+        if wish_of(job.ad()) is CheckpointWish.REQUIRED:
             reason = f"it cannot be checkpointed: {text}"
             await self.stop(job, {"what": "hold", "why": reason, "code": int(Hold.CHECKPOINT_FAILED)}, False)
         else:
             notice = {"text": f"This job cannot be checkpointed: {text}"}
-            await self.ledger.commit(Step(job, None, {"CheckpointTrouble": text}, EventKind.NOTICE, notice))
+            await self.ledger.commit(JobChange(job, None, {"CheckpointTrouble": text}, EventKind.NOTICE, notice))
 
-    async def checkpoint(self, job: Job) -> str | None:
+    async def checkpoint(self, job: QueuedJob) -> str | None:
         """Have a running job saved now; in words why it was not."""
-        claim: Claim | None = job.run
+        claim: HeldClaim | None = job.run
         if claim is None:
             return "it is not running"
         if claim.gang is not None:
@@ -474,7 +474,9 @@ class Placement:
         async with claim.ending:
             return await self._ended(claim, job_id, run, report)
 
-    async def _ended(self, claim: Claim, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
+    async def _ended(
+        self, claim: HeldClaim, job_id: tuple[int, int], run: int, report: dict[str, Any]
+    ) -> dict[str, Any]:
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
             return self._told_before(claim)
@@ -513,7 +515,7 @@ class Placement:
             self._keep_idle(claim)
         return {"next": None, "keep": not released}
 
-    def charge_home(self, job: Job, steps: list[Step], now: float = 0.0) -> None:
+    def charge_home(self, job: QueuedJob, steps: list[JobChange], now: float = 0.0) -> None:
         """Write into the end of a run what it has cost at home (EV 2.8); `now`: seconds of the present turn."""
         spent = self.submit_side_costs.take(job, now)
         steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
@@ -521,11 +523,11 @@ class Placement:
             if step.job is job and step.event is not EventKind.EXECUTE:
                 step.data["local_user_cpu"] = round(spent, 6)
 
-    def _told_before(self, claim: Claim) -> dict[str, Any]:
+    def _told_before(self, claim: HeldClaim) -> dict[str, Any]:
         """The end of an earlier job was told again: its answer was lost, and so was the successor in it."""
         return {"next": self.order(claim, whole=True) if claim.job else None, "keep": claim.id in self.claims}
 
-    def is_over(self, job: Job) -> None:
+    def is_over(self, job: QueuedJob) -> None:
         """The end of a run is durable: its user is told, and what is not needed any more is forgotten."""
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
@@ -546,7 +548,7 @@ class Placement:
         elif reason.kind is Evict.LEASE_ENDED:
             self.reaching.lose(claim)
 
-    def _end_steps(self, claim: Claim, job: Job, report: dict[str, Any]) -> list[Step]:
+    def _end_steps(self, claim: HeldClaim, job: QueuedJob, report: dict[str, Any]) -> list[JobChange]:
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
         self.moving.left(job)
@@ -558,17 +560,17 @@ class Placement:
 
     # -- stopping ----------------------------------------------------------------------------------------
 
-    async def stop(self, job: Job, wish: dict[str, Any], graceful: bool) -> None:
+    async def stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool) -> None:
         """Have a running job stopped; what becomes of it then is the wish, kept durably with the job. Not one that has
         ended meanwhile."""
         if job.status not in ACTIVE:
             return
-        await self.ledger.commit(Step(job, None, {"_wish": wish}))
+        await self.ledger.commit(JobChange(job, None, {"_wish": wish}))
         if self.local is not None and await self.local.stop(job, graceful, signal_of(job, wish)):
             return
         await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
 
-    async def _deactivate(self, job: Job, claim: Claim, wish: dict[str, Any], graceful: bool) -> None:
+    async def _deactivate(self, job: QueuedJob, claim: HeldClaim, wish: dict[str, Any], graceful: bool) -> None:
         asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
         asked["signal"] = signal_of(job, wish)
         try:
@@ -576,7 +578,7 @@ class Placement:
         except (*TROUBLE, RemoteError) as error:
             self.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
 
-    async def ask(self, claim: Claim, method: str, params: dict[str, Any], timeout: float) -> Any:
+    async def ask(self, claim: HeldClaim, method: str, params: dict[str, Any], timeout: float) -> Any:
         """Call a claim's startd. Where it is not reached, or has no such claim, what became of the job is found out.
 
         Raises:
@@ -593,7 +595,7 @@ class Placement:
             self.reaching.lose(claim)
             raise
 
-    async def requeue(self, claim: Claim, job: Job, why: str, event: EventKind | None) -> None:
+    async def requeue(self, claim: HeldClaim, job: QueuedJob, why: str, event: EventKind | None) -> None:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
         if claim.gang is not None:
             await self.gangs.gone(claim, why)
@@ -611,10 +613,10 @@ class Placement:
             await self.ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))
         else:
             kind = event or EventKind.SHADOW_EXCEPTION
-            await self.ledger.commit(Step(job, Happening.LOST, changes, kind, {"why": why, "slot": claim.slot}))
+            await self.ledger.commit(JobChange(job, Happening.LOST, changes, kind, {"why": why, "slot": claim.slot}))
         self.changed(claim.owner, True)
 
-    def _ran_unseen(self, claim: Claim, job: Job) -> dict[str, Any]:
+    def _ran_unseen(self, claim: HeldClaim, job: QueuedJob) -> dict[str, Any]:
         """What is to be counted for a run whose end nobody told: until its machine was heard of last."""
         began = job.get(BEGAN)
         if not isinstance(began, (int, float)):
@@ -633,7 +635,7 @@ class Placement:
             self.drop(claim)
         return [(claim.startd, claim.id) for claim in idle]
 
-    def _keep_idle(self, claim: Claim) -> None:
+    def _keep_idle(self, claim: HeldClaim) -> None:
         if claim.id not in self.claims or claim.job is not None:
             return
         loop = asyncio.get_running_loop()
@@ -644,7 +646,7 @@ class Placement:
             claim.idle_until = loop.time() + max(self.linger, keep)
         claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._give_back, claim)
 
-    def _give_back(self, claim: Claim) -> None:
+    def _give_back(self, claim: HeldClaim) -> None:
         if claim.job is not None or claim.id not in self.claims:
             return
         waiting = self._idle.get(claim.owner)
@@ -657,7 +659,7 @@ class Placement:
         self.drop(claim)
         self.spawn(self.release(claim), "release", alone=True)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: HeldClaim) -> None:
         try:
             link = await self.links.to(claim.startd)
             await link.call("startd.release", {"claims": [claim.id]}, timeout=10.0)
@@ -665,7 +667,7 @@ class Placement:
             # Its lease ends by itself.
             return
 
-    def drop(self, claim: Claim) -> None:
+    def drop(self, claim: HeldClaim) -> None:
         self.claims.pop(claim.id, None)
         self.reaching.forget(claim)
         if claim.gathers is not None:
@@ -678,7 +680,7 @@ class Placement:
             claim.idle_timer = None
 
 
-def signal_of(job: Job, wish: dict[str, Any]) -> int | None:
+def signal_of(job: QueuedJob, wish: dict[str, Any]) -> int | None:
     """What asks a job to end that its user removes or holds, where it says so."""
     name = {"remove": "RemoveKillSig", "hold": "HoldKillSig"}.get(wish["what"])
     value = job.get(name) if name is not None else None

@@ -17,9 +17,9 @@ from pool.errors import PoolError
 from pool.jobs.activation import activation
 from pool.jobs.events import EventKind
 from pool.policy.charges import charge
-from pool.policy.queue import Job
-from pool.roles.schedd.core.claims import TROUBLE, Claim, patience
-from pool.roles.schedd.core.ledger import Step
+from pool.policy.queue import QueuedJob
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
+from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.placement.lease_watch import LeaseWatch
 from pool.wire import Connection, RemoteError
 
@@ -36,14 +36,14 @@ class Reconnect:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._over: dict[Connection, set[Claim]] = {}
+        self._over: dict[Connection, set[HeldClaim]] = {}
         self._leases = LeaseWatch(self.lose, self._lease_ended)
 
     async def watch_leases(self) -> None:
         """Look after the leases of all claims, until cancelled."""
         await self._leases.run()
 
-    def adopt(self, job: Job) -> None:
+    def adopt(self, job: QueuedJob) -> None:
         """After a restart: take up the claim under which a job was running when we stopped."""
         placement = self._placement
         note = job.note("_run")
@@ -53,7 +53,7 @@ class Reconnect:
         now = asyncio.get_running_loop().time()
         claim = placement.claims.get(note["claim"])
         if claim is None:
-            claim = Claim(
+            claim = HeldClaim(
                 str(note["claim"]),
                 str(note["slot"]),
                 ClassAd(),
@@ -71,7 +71,7 @@ class Reconnect:
             job.update({"_wish": None})  # the other slot is nobody's any more
         self.lose(claim)
 
-    def watch(self, claim: Claim, link: Connection) -> None:
+    def watch(self, claim: HeldClaim, link: Connection) -> None:
         """See to the claim when this connection ends."""
         claims = self._over.get(link)
         if claims is None:
@@ -81,7 +81,7 @@ class Reconnect:
         claim.link = link
         self._leases.add(claim)
 
-    def forget(self, claim: Claim) -> None:
+    def forget(self, claim: HeldClaim) -> None:
         """The claim is over."""
         claim.over = True
         if claim.link is not None:
@@ -91,7 +91,7 @@ class Reconnect:
         for claim in self._over.pop(link, ()):
             self.lose(claim)
 
-    def lose(self, claim: Claim) -> None:
+    def lose(self, claim: HeldClaim) -> None:
         """Its startd could not be reached just now, or does not know it: ask until that is settled."""
         placement = self._placement
         if claim.lost or placement.claims.get(claim.id) is not claim:
@@ -99,7 +99,7 @@ class Reconnect:
         claim.lost = True
         placement.spawn(self._reach_again(claim), "reach")
 
-    async def _reach_again(self, claim: Claim) -> None:
+    async def _reach_again(self, claim: HeldClaim) -> None:
         """Try to take the claim up again until its lease has ended for sure."""
         placement = self._placement
         loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ class Reconnect:
             await self._taken_up(claim, state)
             return
 
-    def _remember(self, claim: Claim, slot: ClassAd | None) -> None:
+    def _remember(self, claim: HeldClaim, slot: ClassAd | None) -> None:
         """Know again, after a restart, what the slot is and what had been sent to it."""
         placement = self._placement
         if slot is None:
@@ -156,7 +156,7 @@ class Reconnect:
             except PoolError as error:
                 placement.log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
 
-    async def _taken_up(self, claim: Claim, state: str) -> None:
+    async def _taken_up(self, claim: HeldClaim, state: str) -> None:
         """The startd is there again and says what it knows: unknown, idle, running, ending (it will report)."""
         placement = self._placement
         job = claim.job
@@ -165,7 +165,7 @@ class Reconnect:
         elif state in ("running", "ending"):
             claim.going = True
             if job is not None and state == "running":
-                await placement.ledger.commit(Step(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
+                await placement.ledger.commit(JobChange(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
                 wish = job.note("_wish")
                 if wish:
                     await placement.stop(job, wish, bool(wish.get("graceful", True)))
@@ -180,13 +180,13 @@ class Reconnect:
         else:
             await placement.send(claim, claim.start)
 
-    def _lease_ended(self, claim: Claim) -> None:
+    def _lease_ended(self, claim: HeldClaim) -> None:
         self._placement.spawn(self._lease_over(claim), "lease")
 
-    async def _lease_over(self, claim: Claim) -> None:
+    async def _lease_over(self, claim: HeldClaim) -> None:
         await self._end(claim, "its machine was not heard of until the claim's lease had ended", late=True)
 
-    async def _end(self, claim: Claim, why: str, *, late: bool = False) -> None:
+    async def _end(self, claim: HeldClaim, why: str, *, late: bool = False) -> None:
         """The claim is over, and a job that it has is not running there any more.
 
         Args:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import rank
 from pool.jobs.privacy import public
 from pool.policy import moving
-from pool.policy.checkpoints import Wish, wish_of
-from pool.policy.moving import Terms
-from pool.policy.queue import RUNNING, Job
-from pool.roles.schedd.core.claims import Claim
+from pool.policy.checkpoints import CheckpointWish, wish_of
+from pool.policy.moving import MovingTerms
+from pool.policy.queue import RUNNING, QueuedJob
+from pool.roles.schedd.core.claims import HeldClaim
 
 if TYPE_CHECKING:
     from pool.roles.schedd.placement.placement import Placement
@@ -29,11 +29,11 @@ MOST_AT_ONCE = 200
 
 
 @dataclass(slots=True, eq=False)
-class Move:
+class JobMove:
     """A job that leaves one slot for another."""
 
-    old: Claim
-    new: Claim
+    old: HeldClaim
+    new: HeldClaim
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -41,19 +41,19 @@ class Rematch:
     """The moves of one schedd's jobs. Without terms there are none."""
 
     def __init__(self, placement: Placement) -> None:
-        self.terms: Terms | None = None
+        self.terms: MovingTerms | None = None
         self._placement = placement
-        self._movers: dict[str, dict[Job, None]] = {}
-        self._asked: dict[int, Job] = {}
+        self._movers: dict[str, dict[QueuedJob, None]] = {}
+        self._asked: dict[int, QueuedJob] = {}
         self._last = 0
-        self._moves: dict[Job, Move] = {}
+        self._moves: dict[QueuedJob, JobMove] = {}
 
-    def started(self, job: Job) -> None:
+    def started(self, job: QueuedJob) -> None:
         """A job has a machine."""
         if self.terms is not None and moving.prefers({"Rank": job.get("Rank")}):
             self._movers.setdefault(job.cluster.owner, {})[job] = None
 
-    def left(self, job: Job) -> None:
+    def left(self, job: QueuedJob) -> None:
         """A job has its machine no more."""
         self._movers.get(job.cluster.owner, {}).pop(job, None)
         move = self._moves.get(job)
@@ -77,7 +77,7 @@ class Rematch:
         now = self._placement.outside.wall()
         found: list[dict[str, Any]] = []
         for job in self._movers.get(owner, ()):
-            claim: Claim | None = job.run
+            claim: HeldClaim | None = job.run
             if claim is None or claim.lost or not self._free_to_move(job):
                 continue
             wire = public(job.wire())
@@ -110,27 +110,27 @@ class Rematch:
             self._placement.spawn(self._move(match, owner, job), "move", alone=True)
         return True
 
-    def _free_to_move(self, job: Job) -> bool:
+    def _free_to_move(self, job: QueuedJob) -> bool:
         runs = job.status == RUNNING and job.run is not None
         return runs and job not in self._moves and not job.note("_wish") and self._can_be_saved(job)
 
     @staticmethod
-    def _can_be_saved(job: Job) -> bool:
+    def _can_be_saved(job: QueuedJob) -> bool:
         """A job that cannot be saved would lose more by a move than it wins."""
         wish = wish_of(job.ad())
-        if wish is Wish.SELF:
+        if wish is CheckpointWish.SELF:
             return True
         able = job.run is not None and job.run.ad.value("HasCheckpoint", False) is True
-        return able and wish is not Wish.OFF and job.get("CheckpointTrouble") is None
+        return able and wish is not CheckpointWish.OFF and job.get("CheckpointTrouble") is None
 
-    async def _move(self, match: dict[str, Any], owner: str, job: Job) -> None:
+    async def _move(self, match: dict[str, Any], owner: str, job: QueuedJob) -> None:
         placement = self._placement
         for new in await placement.matches.obtain(match, owner, job, 1):
             wish = self._wish(job, new)
             if wish is None:
                 await placement.use(new)
                 continue
-            move = self._moves[job] = Move(job.run, new)
+            move = self._moves[job] = JobMove(job.run, new)
             try:
                 await placement.stop(job, wish, True)
                 async with asyncio.timeout(placement.patience):
@@ -141,7 +141,7 @@ class Rematch:
                 del self._moves[job]
             await placement.use(new, job)
 
-    def _wish(self, job: Job, new: Claim) -> dict[str, Any] | None:
+    def _wish(self, job: QueuedJob, new: HeldClaim) -> dict[str, Any] | None:
         """What becomes of the job at its end here; None when it stays."""
         placement, old = self._placement, job.run
         if self.terms is None or not self._free_to_move(job) or old.lost:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from pool.outside import OutsideWorld
-from pool.policy.queue import IDLE, Job
+from pool.policy.queue import IDLE, QueuedJob
 from pool.policy.start_failures import from_wire, next_change, waits_until
 from pool.roles.schedd.core.job_ends import FAILURES
 
@@ -26,12 +26,12 @@ class StartPauses:
         due: called with a job that may be tried again, anywhere or on one machine more.
     """
 
-    def __init__(self, outside: OutsideWorld, due: Callable[[Job], None]) -> None:
+    def __init__(self, outside: OutsideWorld, due: Callable[[QueuedJob], None]) -> None:
         self._outside = outside
         self._due = due
-        self._timers: dict[Job, asyncio.TimerHandle] = {}
+        self._timers: dict[QueuedJob, asyncio.TimerHandle] = {}
 
-    def waits(self, job: Job) -> bool:
+    def waits(self, job: QueuedJob) -> bool:
         """Whether no machine is to be asked for an idle job now; it is looked at again when that may change. One that
         runs beside the schedd has one machine."""
         kept = job.note(FAILURES)
@@ -49,13 +49,13 @@ class StartPauses:
             timer.cancel()
         self._timers.clear()
 
-    def _look_in(self, job: Job, seconds: float) -> None:
+    def _look_in(self, job: QueuedJob, seconds: float) -> None:
         if (before := self._timers.pop(job, None)) is not None:
             before.cancel()
         loop = asyncio.get_running_loop()
         self._timers[job] = loop.call_later(min(seconds, LONGEST), self._look, job)
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: QueuedJob) -> None:
         del self._timers[job]
         if job.status != IDLE or job.cluster.jobs.get(job.proc) is not job:
             return

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.jobs.privacy import public
-from pool.policy.queue import RUNNING, SUSPENDED, Job
-from pool.roles.schedd.core.claims import TROUBLE, Claim
+from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Leave:
         left: set when it has ended on the old one.
     """
 
-    job: Job
-    old: Claim
+    job: QueuedJob
+    old: HeldClaim
     nearer: dict[str, str]
     number: int
     taken: bool = False
@@ -52,10 +52,10 @@ class Successors:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._leaves: dict[Job, Leave] = {}
+        self._leaves: dict[QueuedJob, Leave] = {}
         self._last = FIRST
 
-    def begins(self, claim: Claim, nearer: Any) -> None:
+    def begins(self, claim: HeldClaim, nearer: Any) -> None:
         """The job of a claim has to leave its machine, which makes its last checkpoint.
 
         Args:
@@ -69,7 +69,7 @@ class Successors:
         self._leaves[job] = Leave(job, claim, {key: nearer[key] for key in ("address", "ticket")}, self._last)
         self._placement.changed(job.cluster.owner, True)
 
-    def left(self, job: Job) -> None:
+    def left(self, job: QueuedJob) -> None:
         """A job has its machine no more."""
         leave = self._leaves.pop(job, None)
         if leave is not None:
@@ -124,7 +124,7 @@ class Successors:
                     pass
             await placement.use(new, job)
 
-    async def _prepare(self, leave: Leave, new: Claim) -> None:
+    async def _prepare(self, leave: Leave, new: HeldClaim) -> None:
         params = {"claim": new.id, "job": f"{leave.job.id[0]}.{leave.job.id[1]}", "nearer": leave.nearer}
         try:
             link = await self._placement.links.to(new.startd)

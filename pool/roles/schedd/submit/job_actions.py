@@ -17,11 +17,11 @@ from pool.jobs.events import EventKind
 from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
 from pool.outside import OutsideWorld
-from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
-from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, Cluster, Job
-from pool.roles.cooperative import Turn, Turns
+from pool.policy.exits import WATCHED, ExitVerdict, has_periodic, periodic, stays
+from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, QueuedCluster, QueuedJob
+from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.job_ends import hold_step, release_step
-from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
 from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.submit.editing import changes_of
@@ -46,7 +46,7 @@ class Writing:
         self._ledger = ledger
         self._under_way: deque[asyncio.Task[None]] = deque()
 
-    def begin(self, steps: list[Step], *, all_of_it: bool = False) -> Coroutine[Any, Any, None]:
+    def begin(self, steps: list[JobChange], *, all_of_it: bool = False) -> Coroutine[Any, Any, None]:
         """Take steps at once, before anybody does anything else, and write them; `steps` is empty afterwards.
 
         Args:
@@ -69,7 +69,7 @@ class JobActions:
     """Changes to jobs by their users."""
 
     def __init__(
-        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, turns: Turns, rules: Callable[[], Rules]
+        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, turns: WorkTurns, rules: Callable[[], Rules]
     ) -> None:
         self._rules = rules
         self._ledger = ledger
@@ -79,7 +79,7 @@ class JobActions:
         self._turns = turns
         self._periodic: set[int] | None = None
         #: Whether inputs of a job have still to come from its submitter's machine.
-        self.waits_for_inputs: Callable[[Job], bool] = lambda job: False
+        self.waits_for_inputs: Callable[[QueuedJob], bool] = lambda job: False
 
     async def act(
         self, params: dict[str, Any], only_owner: str | None, asker: str, count: list[int] | None = None
@@ -100,11 +100,11 @@ class JobActions:
             raise PoolError(f"cannot {action} jobs", hint=f"possible are {', '.join(ACTIONS)}")
         if action == "prio" and not isinstance(params.get("value"), int):
             raise PoolError("prio needs a whole number")
-        done: list[Job] = []
+        done: list[QueuedJob] = []
         refused: list[dict[str, Any]] = []
         owners: set[str] = set()
-        steps: list[Step] = []
-        stops: list[tuple[Job, dict[str, Any]]] = []
+        steps: list[JobChange] = []
+        stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
         writing = Writing(self._ledger)
         async with self._turns.work(asker, f"{action} jobs") as turn:
@@ -151,21 +151,21 @@ class JobActions:
         }
 
     async def _chosen(
-        self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None, turn: Turn
-    ) -> list[Job]:
+        self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None, turn: WorkTurn
+    ) -> list[QueuedJob]:
         """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`.
 
         A constraint sees of a job what the viewer may see.
         """
         queue = self._queue
         if params.get("ids"):
-            found: dict[tuple[int, int], Job] = {}
+            found: dict[tuple[int, int], QueuedJob] = {}
             for number in params["ids"]:
                 if turn.over:
                     await turn.pause()
                 if len(number) == 1:
                     cluster = queue.clusters.get(int(number[0]))
-                    jobs: Iterable[Job] = cluster.jobs.values() if cluster else ()
+                    jobs: Iterable[QueuedJob] = cluster.jobs.values() if cluster else ()
                 else:
                     one = queue.find(int(number[0]), int(number[1]))
                     jobs = [one] if one else ()
@@ -189,23 +189,24 @@ class JobActions:
     def _do(
         self,
         action: str,
-        job: Job,
+        job: QueuedJob,
         params: dict[str, Any],
         reason: str,
-        steps: list[Step],
-        stops: list[tuple[Job, dict[str, Any]]],
+        steps: list[JobChange],
+        stops: list[tuple[QueuedJob, dict[str, Any]]],
     ) -> str | None:
         active = job.status in ACTIVE
         if job.status == COMPLETED:
             if action != "remove":
                 return "it has completed"
-            steps.append(Step(job, Happening.LEAVE))
+            steps.append(JobChange(job, Happening.LEAVE))
         elif action == "remove":
             if active:
                 wish = {"what": "remove", "why": reason, "graceful": not params.get("force")}
                 stops.append((job, wish | ({"checkpoint": True} if params.get("checkpoint") else {})))
             else:
-                steps.append(Step(job, Happening.REMOVE, {"RemoveReason": reason}, EventKind.ABORTED, {"why": reason}))
+                gone = {"RemoveReason": reason}
+                steps.append(JobChange(job, Happening.REMOVE, gone, EventKind.ABORTED, {"why": reason}))
         elif action == "hold":
             if job.status == HELD:
                 return "it is held already"
@@ -233,12 +234,12 @@ class JobActions:
             value = int(params["value"])
             if not PRIO_LOW <= value <= PRIO_HIGH:
                 return "a priority has 32 bits"
-            steps.append(Step(job, None, {"JobPrio": value}))
+            steps.append(JobChange(job, None, {"JobPrio": value}))
             job.update({"JobPrio": value})
             self._queue.edited(job)
         elif action == "edit":
             changes = changes_of(params.get("edits"))
-            steps.append(Step(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
+            steps.append(JobChange(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
             job.update(changes)
             self._queue.edited(job)
             self._queue.admit(job)
@@ -248,7 +249,7 @@ class JobActions:
 
     # -- periodic expressions ----------------------------------------------------------------------------
 
-    def added(self, cluster: Cluster, differing: Collection[str]) -> None:
+    def added(self, cluster: QueuedCluster, differing: Collection[str]) -> None:
         """A cluster came in: note whether its jobs have expressions to look at now and again.
 
         Args:
@@ -278,7 +279,7 @@ class JobActions:
         async with asyncio.TaskGroup() as group:
             while True:
                 await asyncio.sleep(interval)
-                due: dict[str, list[Cluster]] = {}
+                due: dict[str, list[QueuedCluster]] = {}
                 for number in list(self._periodic):
                     found = self._queue.clusters.get(number)
                     if found is None:
@@ -290,7 +291,7 @@ class JobActions:
                     passes[owner].add_done_callback(lambda _, owner=owner: passes.pop(owner))  # type: ignore[misc]
 
     @staticmethod
-    async def _has_any(cluster: Cluster, turn: Turn) -> bool:
+    async def _has_any(cluster: QueuedCluster, turn: WorkTurn) -> bool:
         if JobActions._shared(cluster):
             return True
         for job in list(cluster.jobs.values()):
@@ -300,30 +301,30 @@ class JobActions:
                 return True
         return False
 
-    async def _look_through(self, clusters: Iterable[Cluster]) -> None:
+    async def _look_through(self, clusters: Iterable[QueuedCluster]) -> None:
         for cluster in clusters:
             await self._look_at(cluster)
 
     @staticmethod
-    def _shared(cluster: Cluster) -> bool:
+    def _shared(cluster: QueuedCluster) -> bool:
         wire = cluster.wire
         return any(wire.get(name, False) is not False for name in WATCHED) and has_periodic(cluster.ad)
 
-    async def _stop(self, job: Job, wish: dict[str, Any], graceful: bool, asker: str) -> None:
+    async def _stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool, asker: str) -> None:
         """Stop a job that was running a moment ago; one that has lost its machine since is not started again."""
         await self._turns.moment(asker, "stop jobs")
         if job.status in ACTIVE:
             await self._placement.stop(job, wish, graceful)
         elif self._is_queued(job) and job.status != COMPLETED:
-            steps: list[Step] = []
+            steps: list[JobChange] = []
             self._do(wish["what"], job, wish, wish["why"], steps, [])
             await self._ledger.commit(*steps)
 
     @staticmethod
-    def _is_queued(job: Job) -> bool:
+    def _is_queued(job: QueuedJob) -> bool:
         return job.cluster.jobs.get(job.proc) is job
 
-    async def _let_others(self, turn: Turn, steps: list[Step]) -> None:
+    async def _let_others(self, turn: WorkTurn, steps: list[JobChange]) -> None:
         """Give the turn up; steps in hand are taken before anybody else does anything, and gone afterwards."""
         if steps:
             taken, steps[:] = list(steps), []
@@ -331,18 +332,18 @@ class JobActions:
         else:
             await turn.pause()
 
-    async def judge(self, job: Job) -> None:
+    async def judge(self, job: QueuedJob) -> None:
         """Look at the expressions and durations of one job now."""
-        steps: list[Step] = []
-        stops: list[tuple[Job, dict[str, Any]]] = []
+        steps: list[JobChange] = []
+        stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         if self._is_queued(job):
             self._look_at_one(job, self._outside.wall(), steps, stops)
         await self._carry_out(job.cluster, steps, stops)
 
-    async def _look_at(self, cluster: Cluster) -> None:
+    async def _look_at(self, cluster: QueuedCluster) -> None:
         now = self._outside.wall()
-        steps: list[Step] = []
-        stops: list[tuple[Job, dict[str, Any]]] = []
+        steps: list[JobChange] = []
+        stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         async with self._turns.work(cluster.owner, "evaluate periodic expressions") as turn:
             for job in list(cluster.jobs.values()):
                 if turn.over or len(steps) >= BATCH:
@@ -353,7 +354,7 @@ class JobActions:
         await self._carry_out(cluster, steps, stops)
 
     async def _carry_out(
-        self, cluster: Cluster, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+        self, cluster: QueuedCluster, steps: list[JobChange], stops: list[tuple[QueuedJob, dict[str, Any]]]
     ) -> None:
         if steps:
             await self._ledger.commit(*steps)
@@ -363,32 +364,32 @@ class JobActions:
             await self._placement.stop(job, wish, True)
 
     def _look_at_one(
-        self, job: Job, now: float, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+        self, job: QueuedJob, now: float, steps: list[JobChange], stops: list[tuple[QueuedJob, dict[str, Any]]]
     ) -> None:
         """Evaluate one job's expressions; adds to `steps` and `stops`."""
         if job.status == COMPLETED:
             if not stays(job.ad(), now):
-                steps.append(Step(job, Happening.LEAVE))
+                steps.append(JobChange(job, Happening.LEAVE))
             return
         held, ad = job.status == HELD, job.ad()
         decision = periodic(ad, held, now)
-        if decision.verdict is Verdict.STAY:
+        if decision.verdict is ExitVerdict.STAY:
             decision = self._rules().judge(ad, held=held, running=job.status in ACTIVE, now=now)
-        if decision.verdict is Verdict.STAY or job.note("_wish"):
+        if decision.verdict is ExitVerdict.STAY or job.note("_wish"):
             return
         wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
-        if decision.verdict is Verdict.RELEASE:
+        if decision.verdict is ExitVerdict.RELEASE:
             if self.waits_for_inputs(job):
                 return
             steps.append(release_step(job, decision.reason))
         elif job.status in ACTIVE:
             wish["what"] = decision.verdict.value
             stops.append((job, wish))
-        elif decision.verdict is Verdict.HOLD:
+        elif decision.verdict is ExitVerdict.HOLD:
             steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
         else:
             why = decision.reason
-            steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
+            steps.append(JobChange(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
 
 
 def _true(value: Any) -> bool:

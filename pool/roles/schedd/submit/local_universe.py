@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.jobs.activation import Activation, CannotStart, Mode, activation
+from pool.jobs.activation import Activation, CannotStart, FileMode, activation
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
-from pool.policy.queue import IDLE, Cluster, Job
+from pool.policy.queue import IDLE, QueuedCluster, QueuedJob
 from pool.policy.starter import Event
 from pool.roles.base import LANGUAGE
 from pool.roles.schedd.core.job_ends import BEGAN, After, end_steps, hold_step, usage_changes
-from pool.roles.schedd.core.ledger import Step
-from pool.starter.accounts import NoAccount, account_for
+from pool.roles.schedd.core.ledger import JobChange
+from pool.starter.accounts import NoJobAccount, account_for
 from pool.starter.keeper import Keeper, Keepers
-from pool.starter.place import Account, Place, StartRefused
+from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.spec import EndReport
 from pool.starter.starter import Starter
 
@@ -56,7 +56,7 @@ class AtHome:
 class LocalJob:
     """One of them that runs."""
 
-    def __init__(self, job: Job, start: Activation, starter: Starter) -> None:
+    def __init__(self, job: QueuedJob, start: Activation, starter: Starter) -> None:
         self.job = job
         self.start = start
         self.starter = starter
@@ -70,7 +70,7 @@ class LocalJobs:
     def __init__(self, schedd: Schedd) -> None:
         self._schedd = schedd
         self._ledger, self._queue = schedd.ledger, schedd.queue
-        self._clusters: dict[int, Cluster] = {}
+        self._clusters: dict[int, QueuedCluster] = {}
         self._running: dict[tuple[int, int], LocalJob] = {}
         self._keepers: Keepers | None = None
         self._machine: ClassAd | None = None
@@ -90,7 +90,7 @@ class LocalJobs:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def take_up(self, running: list[Job]) -> None:
+    async def take_up(self, running: list[QueuedJob]) -> None:
         """After a start of the schedd: go on with those whose keepers are there; the others are idle again."""
         for cluster in self._queue.clusters.values():
             self.added(cluster)
@@ -115,7 +115,7 @@ class LocalJobs:
             with contextlib.suppress(PoolError, OSError):
                 await keepers.close(kill=kill)
 
-    def added(self, cluster: Cluster) -> None:
+    def added(self, cluster: QueuedCluster) -> None:
         """A cluster is in the queue."""
         if cluster.at_home:
             self._clusters[cluster.id] = cluster
@@ -130,7 +130,7 @@ class LocalJobs:
             self._looking = True
             self._schedd.spawn(self._start_waiting(), "local")
 
-    async def stop(self, job: Job, graceful: bool, signal: int | None = None) -> bool:
+    async def stop(self, job: QueuedJob, graceful: bool, signal: int | None = None) -> bool:
         """Have a job end that runs here; its wish is kept with it. False for one that does not."""
         found = self._running.get(job.id)
         if found is None:
@@ -140,7 +140,7 @@ class LocalJobs:
         await found.starter.happen(Event.VACATE if graceful else Event.DIE)
         return True
 
-    def starter_of(self, job: Job) -> tuple[str, Starter] | None:
+    def starter_of(self, job: QueuedJob) -> tuple[str, Starter] | None:
         """Where a job runs that runs here, and its starter; None for another."""
         found = self._running.get(job.id)
         return (self.name, found.starter) if found is not None else None
@@ -163,11 +163,11 @@ class LocalJobs:
         finally:
             self._looking = False
 
-    def _waits(self, job: Job) -> bool:
+    def _waits(self, job: QueuedJob) -> bool:
         """Whether its moment has not come, or its last start has just failed."""
         return self._schedd.deferrals.waits(job) or self._schedd.start_pauses.waits(job)
 
-    async def _start(self, job: Job) -> None:
+    async def _start(self, job: QueuedJob) -> None:
         """Make the intended start durable, then begin; what can never start here is held."""
         trouble: str | None = None
         code = Hold.START_FAILED
@@ -177,9 +177,9 @@ class LocalJobs:
                 trouble = "it runs on the submit machine, and its Requirements do not hold there"
             start, account = self._activation(job), self._account(job)
             keepers = await self._opened()
-        except (CannotStart, CannotFill, NoAccount) as error:
+        except (CannotStart, CannotFill, NoJobAccount) as error:
             trouble = str(error)
-            code = Hold.NO_ACCOUNT if isinstance(error, NoAccount) else code
+            code = Hold.NO_ACCOUNT if isinstance(error, NoJobAccount) else code
         if job.status != IDLE:
             return
         if trouble is not None:
@@ -197,7 +197,7 @@ class LocalJobs:
             changes["JobStartDate"] = now
         starter = Starter(start, account, self._place(start), keepers, AtHome())
         running = self._running[job.id] = LocalJob(job, start, starter)
-        await self._ledger.commit(Step(job, Happening.START, changes))
+        await self._ledger.commit(JobChange(job, Happening.START, changes))
         self._schedd.submitters.changed(job.cluster.owner, False)
         self._schedd.spawn(self._run(running), "local")
 
@@ -219,7 +219,7 @@ class LocalJobs:
         job, starter = running.job, running.starter
         if job.get(BEGAN) is None:
             wall = int(self._schedd.outside.wall())
-            began = Step(job, None, {BEGAN: wall}, EventKind.EXECUTE, {"slot": self.name, "started": wall})
+            began = JobChange(job, None, {BEGAN: wall}, EventKind.EXECUTE, {"slot": self.name, "started": wall})
             await self._ledger.commit(began)
         renewing = self._schedd.spawn(self._renew(running), "local lease")
         try:
@@ -241,7 +241,7 @@ class LocalJobs:
                 usage = await keeper.usage()
                 if changes := usage_changes({"max_rss": usage.max_rss}):
                     data = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
-                    await self._ledger.commit(Step(job, None, changes, EventKind.IMAGE_SIZE, data))
+                    await self._ledger.commit(JobChange(job, None, changes, EventKind.IMAGE_SIZE, data))
 
     async def _over(self, running: LocalJob, report: dict[str, Any]) -> None:
         """Its end is made durable, and only then forgotten by its keeper."""
@@ -255,9 +255,9 @@ class LocalJobs:
 
     # -- after a restart ---------------------------------------------------------------------------------------
 
-    def _found(self, job: Job, keeper: Keeper) -> None:
+    def _found(self, job: QueuedJob, keeper: Keeper) -> None:
         start = self._activation(job, int(keeper.spec.claim["run"]))
-        account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
+        account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         assert self._keepers is not None
         starter = Starter.found(keeper, start, account, self._place(start), self._keepers, AtHome())
         running = self._running[job.id] = LocalJob(job, start, starter)
@@ -270,7 +270,7 @@ class LocalJobs:
             await running.starter.happen(Event.VACATE)
         await self._go_on(running)
 
-    async def _lost(self, job: Job) -> None:
+    async def _lost(self, job: QueuedJob) -> None:
         wish = job.note("_wish")
         report = {"cause": "vacated", "why": "the machine was started anew, or its node was killed at its start"}
         await self._ledger.commit(*end_steps(job, self.name, report, self._schedd.outside.wall(), After()))
@@ -285,7 +285,7 @@ class LocalJobs:
 
     # -- what a start is made of ---------------------------------------------------------------------------------
 
-    def _activation(self, job: Job, run: int | None = None) -> Activation:
+    def _activation(self, job: QueuedJob, run: int | None = None) -> Activation:
         """Everything is where it is; nothing is copied."""
         run = int(job.get("NumJobStarts", 0)) + 1 if run is None else run
         ad = job.ad()
@@ -294,19 +294,19 @@ class LocalJobs:
         here = ClassAd.from_wire({"FileSystemDomain": "here", "HasRemoteIO": False})
         ad["FileSystemDomain"], ad["ShouldTransferFiles"], ad["RemoteIO"] = "here", "NO", False
         delay = self._schedd.deferrals.delay(job)
-        return replace(activation(ad, here, run, None), mode=Mode.SHARED, inputs=(), outputs=None, not_before=delay)
+        return replace(activation(ad, here, run, None), mode=FileMode.SHARED, inputs=(), outputs=None, not_before=delay)
 
-    def _account(self, job: Job) -> Account:
+    def _account(self, job: QueuedJob) -> UnixAccount:
         """The owner's own account: nobody's rights would be of no use on the machine where its files are."""
         settings = self._schedd.settings
         domain = settings.text("UID_DOMAIN")
         rule = "node" if self._schedd.given.user is not None else settings.text("RUN_AS")
         return account_for(job.cluster.owner, domain, domain, "refuse" if rule == "owner" else rule, at_home=True)
 
-    def _place(self, start: Activation) -> Place:
+    def _place(self, start: Activation) -> ExecutionSite:
         given, settings = self._schedd.given, self._schedd.settings
         state = given.state
-        return Place(
+        return ExecutionSite(
             slot=start.name,
             execute=self._directory("execute"),
             executables=self._directory("executables"),
@@ -337,7 +337,7 @@ class LocalJobs:
         self._keepers = keepers
         return found
 
-    def _accepts(self, job: Job) -> bool:
+    def _accepts(self, job: QueuedJob) -> bool:
         """Whether the job's Requirements hold on this machine, as far as they can be told by its ad."""
         ad = job.ad()
         if ad.get("Requirements") is None:

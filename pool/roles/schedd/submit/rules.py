@@ -15,19 +15,19 @@ from pool.config import Settings
 from pool.config.macros import Replacer
 from pool.errors import PoolError
 from pool.jobs.reasons import Hold
-from pool.policy.exits import STAY, Decision, Verdict
-from pool.policy.queue import Queue, Wire
+from pool.policy.exits import STAY, Decision, ExitVerdict
+from pool.policy.queue import JobQueue, Wire
 from pool.policy.transforms import Transform, read_transform
-from pool.roles.schedd.core.intake import Intake
+from pool.roles.schedd.core.intake import ClusterIntake
 from pool.roles.schedd.core.validation import OWN_NAMES, check_kind
 
 #: Jobs whose ads are looked at before others on the loop have their turn.
 SOME = 50
 _PERIODIC = (
-    ("SYSTEM_PERIODIC_RELEASE", Verdict.RELEASE),
-    ("SYSTEM_PERIODIC_HOLD", Verdict.HOLD),
-    ("SYSTEM_PERIODIC_REMOVE", Verdict.REMOVE),
-    ("SYSTEM_PERIODIC_VACATE", Verdict.VACATE),
+    ("SYSTEM_PERIODIC_RELEASE", ExitVerdict.RELEASE),
+    ("SYSTEM_PERIODIC_HOLD", ExitVerdict.HOLD),
+    ("SYSTEM_PERIODIC_REMOVE", ExitVerdict.REMOVE),
+    ("SYSTEM_PERIODIC_VACATE", ExitVerdict.VACATE),
 )
 
 
@@ -50,7 +50,7 @@ class Rules:
         most, most_of_one: jobs in the queue, and of one owner; 0 for any number.
     """
 
-    periodic: tuple[tuple[str, Verdict, Expr], ...] = ()
+    periodic: tuple[tuple[str, ExitVerdict, Expr], ...] = ()
     requirements: tuple[Requirement, ...] = ()
     transforms: tuple[Transform, ...] = ()
     most: int = 0
@@ -77,7 +77,7 @@ class Rules:
             int(settings.number("MAX_JOBS_PER_OWNER")),
         )
 
-    def check_room(self, queue: Queue, owner: str, count: int) -> None:
+    def check_room(self, queue: JobQueue, owner: str, count: int) -> None:
         """Refuse jobs for which there is no room.
 
         Raises:
@@ -94,7 +94,7 @@ class Rules:
                     hint="submit again when some have ended",
                 )
 
-    async def take_in(self, intake: Intake, now: float) -> None:
+    async def take_in(self, intake: ClusterIntake, now: float) -> None:
         """Transform the jobs of a submit, then refuse what the administrator does not let in. Raises PoolError."""
         before, shared = intake.ad, self._transformed(intake.ad, now)
         if self.transforms:
@@ -136,7 +136,9 @@ class Rules:
     def judge(self, ad: ClassAd, *, held: bool, running: bool, now: float) -> Decision:
         """What is to be done to a job that is in the queue."""
         for name, verdict, expression in self.periodic:
-            fits = {Verdict.RELEASE: held, Verdict.HOLD: not held, Verdict.VACATE: running}.get(verdict, True)
+            fits = {ExitVerdict.RELEASE: held, ExitVerdict.HOLD: not held, ExitVerdict.VACATE: running}.get(
+                verdict, True
+            )
             if not fits or not _true(evaluate(expression, ad, None, now)):
                 continue
             return Decision(verdict, f"the administrator's {name} became true", int(Hold.SYSTEM_POLICY))

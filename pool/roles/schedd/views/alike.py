@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pool.jobs.privacy import public
-from pool.policy.queue import Job, Wire
+from pool.policy.queue import QueuedJob, Wire
 
 #: Jobs, and groups of them, that go out in one item.
 MOST_JOBS, MOST_GROUPS = 2000, 500
-#: What `Job.told` may say.
+#: What `QueuedJob.told` may say.
 TOLD = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
 
 
-class Alike:
+class GroupedListing:
     """The jobs that go out next.
 
     Args:
@@ -33,7 +33,7 @@ class Alike:
         self._known: dict[Any, list[int]] = {}
         self._count = 0
 
-    def add(self, job: Job, hidden: bool) -> None:
+    def add(self, job: QueuedJob, hidden: bool) -> None:
         """Add a job; `hidden`: without what is its owner's alone."""
         self._count += 1
         key: Any = (job.cluster.id, job.status, self._differs(job))
@@ -50,7 +50,7 @@ class Alike:
                 self._known[key] = procs
         procs.append(job.proc)
 
-    def _differs(self, job: Job) -> Any:
+    def _differs(self, job: QueuedJob) -> Any:
         """What of the attributes shown a job may have otherwise than its cluster's others."""
         if not job.delta and not job.state and not self._told:
             return None
@@ -73,7 +73,7 @@ class Alike:
         return groups
 
 
-def project(job: Job, wanted: Sequence[str]) -> Wire:
+def project(job: QueuedJob, wanted: Sequence[str]) -> Wire:
     """What of a job is shown."""
     own = job.own() | job.told()
     shared = job.cluster.wire

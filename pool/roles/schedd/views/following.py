@@ -33,7 +33,7 @@ AHEAD = 1000
 GATHER = 0.01
 
 
-class _Watch:
+class _QueueWatch:
     """One watch: the jobs by cluster (None: all of it), and the last event that was sent or looked at for it."""
 
     def __init__(self, ids: Sequence[Sequence[int]] | None, after: int) -> None:
@@ -60,9 +60,9 @@ class Following:
     def __init__(self, ledger: Ledger, stream: Stream) -> None:
         self._ledger = ledger
         self._stream = stream
-        self._watches: dict[int, _Watch] = {}
-        self._of_cluster: dict[int, dict[int, _Watch]] = {}
-        self._of_all: dict[int, _Watch] = {}
+        self._watches: dict[int, _QueueWatch] = {}
+        self._of_cluster: dict[int, dict[int, _QueueWatch]] = {}
+        self._of_all: dict[int, _QueueWatch] = {}
         self._messages: deque[Any] = deque()
         self._events: deque[JobEvent] = deque()
         self._wake = asyncio.Event()
@@ -132,7 +132,7 @@ class Following:
         if number in self._watches or len(self._watches) >= MOST_WATCHES:
             raise PoolError(f"watch {number} is open already, or there are {MOST_WATCHES} of them")
         now = self._ledger.last_event
-        watch = self._watches[number] = _Watch(ids, now if after is None else after)
+        watch = self._watches[number] = _QueueWatch(ids, now if after is None else after)
         if watch.jobs is None:
             self._of_all[number] = watch
         for cluster in watch.jobs or ():
@@ -150,7 +150,7 @@ class Following:
             if not watches:
                 del self._of_cluster[cluster]
 
-    async def _catch_up(self, number: int, watch: _Watch) -> None:
+    async def _catch_up(self, number: int, watch: _QueueWatch) -> None:
         """Send what is in the store."""
         upto = self._ledger.last_event
         async for rows in self._stored(watch, watch.last):
@@ -162,7 +162,7 @@ class Following:
                     await self._stream.send([[number, watch.last, chosen]])
         watch.last = max(watch.last, upto)
 
-    async def _stored(self, watch: _Watch, after: int) -> AsyncIterator[list[EventRow]]:
+    async def _stored(self, watch: _QueueWatch, after: int) -> AsyncIterator[list[EventRow]]:
         """Of one cluster, or of all in the order in which they happened, so that a watch can go on from any of them."""
         only = next(iter(watch.jobs)) if watch.jobs is not None and len(watch.jobs) == 1 else None
         async for rows in self._ledger.store.events(only, after=after):
@@ -189,7 +189,7 @@ class Following:
         await self._send(items)
         return told
 
-    def _watching(self, cluster: int) -> Iterator[tuple[int, _Watch]]:
+    def _watching(self, cluster: int) -> Iterator[tuple[int, _QueueWatch]]:
         yield from list(self._of_cluster.get(cluster, {}).items())
         yield from list(self._of_all.items())
 

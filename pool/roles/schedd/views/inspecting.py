@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.inspection import Part
-from pool.policy.queue import ACTIVE, Job
-from pool.roles.schedd.core.claims import TROUBLE, Claim
+from pool.policy.inspection import InspectedPart
+from pool.policy.queue import ACTIVE, QueuedJob
+from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.starter.inspecting import inspect_start
 from pool.wire import RemoteError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-async def inspect_job(placement: Placement, job: Job, seconds: float) -> list[dict[str, Any]]:
+async def inspect_job(placement: Placement, job: QueuedJob, seconds: float) -> list[dict[str, Any]]:
     """The parts of a running job, in wire form: one for each machine that it runs on.
 
     Args:
@@ -42,13 +42,13 @@ async def inspect_job(placement: Placement, job: Job, seconds: float) -> list[di
     return [part.to_wire() for part in parts]
 
 
-async def _part(placement: Placement, claim: Claim, seconds: float) -> Part:
+async def _part(placement: Placement, claim: HeldClaim, seconds: float) -> InspectedPart:
     asked = {"claim": claim.id, "run": claim.run, "seconds": seconds}
     try:
         answer = await placement.ask(claim, "startd.inspect", asked, PATIENCE + seconds)
-        part = Part.from_wire(answer.get("part") if isinstance(answer, dict) else None)
+        part = InspectedPart.from_wire(answer.get("part") if isinstance(answer, dict) else None)
     except TROUBLE as error:
-        return Part(claim.slot, trouble=f"its machine does not answer: {error}")
+        return InspectedPart(claim.slot, trouble=f"its machine does not answer: {error}")
     except (RemoteError, PoolError) as error:
-        return Part(claim.slot, trouble=f"its machine refuses: {error.message}")
+        return InspectedPart(claim.slot, trouble=f"its machine refuses: {error.message}")
     return replace(part, slot=claim.slot)

@@ -11,7 +11,7 @@ from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.views.following import Following
 from pool.roles.schedd.views.inspecting import inspect_job
 from pool.roles.schedd.views.listings import Listings
-from pool.roles.schedd.views.why import Why
+from pool.roles.schedd.views.why import JobExplanations
 from pool.starter.inspecting import bounded
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
@@ -20,7 +20,7 @@ from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
 class JobViews(Service):
     """The methods with which jobs are looked at, served under the schedd's name."""
 
-    def __init__(self, ledger: Ledger, listings: Listings, explaining: Why, placement: Placement) -> None:
+    def __init__(self, ledger: Ledger, listings: Listings, explaining: JobExplanations, placement: Placement) -> None:
         self._ledger = ledger
         self._listings = listings
         self._explaining = explaining

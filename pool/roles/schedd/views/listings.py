@@ -16,15 +16,15 @@ from pool.jobs.privacy import may_see, public
 from pool.jobs.tail import start_of
 from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
-from pool.policy.queue import ACTIVE, COMPLETED, Job, Wire
-from pool.roles.cooperative import Turn, Turns
+from pool.policy.queue import ACTIVE, COMPLETED, QueuedJob, Wire
+from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.links import Links
-from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
 from pool.roles.schedd.files.spool import SENT_ALONG
 from pool.roles.schedd.placement.placement import Placement
-from pool.roles.schedd.views.alike import Alike, project
+from pool.roles.schedd.views.alike import GroupedListing, project
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream
@@ -49,7 +49,7 @@ class Listings:
         placement: Placement,
         files: FilesOf,
         links: Links,
-        turns: Turns,
+        turns: WorkTurns,
         user_name: Callable[[str], str],
     ) -> None:
         self._user_name = user_name
@@ -82,7 +82,7 @@ class Listings:
         left = int(params.get("limit") or 0) or -1
         now = self._outside.wall()
         batch: list[Wire] = []
-        alike = Alike(wanted) if wanted and params.get("alike") else None
+        alike = GroupedListing(wanted) if wanted and params.get("alike") else None
         async with self._turns.work(asker, "list jobs") as turn:
             async for job in self._select(params, turn):
                 hidden = not may_see(viewer, job.cluster.owner)
@@ -157,7 +157,7 @@ class Listings:
             for row in rows
         ]
 
-    async def _select(self, params: dict[str, Any], turn: Turn) -> AsyncIterator[Job]:
+    async def _select(self, params: dict[str, Any], turn: WorkTurn) -> AsyncIterator[QueuedJob]:
         ids, owner = params.get("ids"), params.get("owner")
         leaving = list(self._ledger.leaving.values())
         if not ids:
@@ -272,7 +272,7 @@ class Listings:
                 hint = "look for it where the job was submitted"
                 raise PoolError(f"the output of job {number[0]}.{number[1]} is kept here no longer", hint=hint)
             running = job is not None and job.status in ACTIVE
-            claim: Claim | None = job.run if job is not None else None
+            claim: HeldClaim | None = job.run if job is not None else None
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
                 offset = await self._tail_remote(claim, which, offset, stream, lines, told)
             else:
@@ -323,7 +323,7 @@ class Listings:
 
     async def _tail_remote(
         self,
-        claim: Claim,
+        claim: HeldClaim,
         which: str,
         offset: int,
         stream: Stream,

@@ -16,27 +16,27 @@ from pool.jobs.states import JobStatus
 from pool.outside import OutsideWorld
 from pool.policy.deferral import deferral_of
 from pool.policy.packed import unpack
-from pool.policy.queue import ACTIVE, IDLE, Job, Wire
+from pool.policy.queue import ACTIVE, IDLE, QueuedJob, Wire
 from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_until
 from pool.policy.why.findings import (
     BesideSchedd,
-    Claiming,
+    ClaimingFinding,
     Deferred,
     Ended,
     FailedStarts,
     Finding,
-    Held,
+    HeldFinding,
     NotItsTurn,
     OutOfReach,
     Queued,
     Rejected,
     Running,
-    Unreachable,
+    UnreachableFinding,
     Unsavable,
     to_wire,
 )
-from pool.roles.cooperative import Turns
-from pool.roles.schedd.core.claims import Claim
+from pool.roles.cooperative import WorkTurns
+from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.job_ends import FAILURES
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.core.queue_walk import walk_jobs
@@ -46,10 +46,12 @@ _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sen
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
 
 
-class Why:
+class JobExplanations:
     """The schedd's part of explanations."""
 
-    def __init__(self, ledger: Ledger, placement: Placement, outside: OutsideWorld, name: str, turns: Turns) -> None:
+    def __init__(
+        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, name: str, turns: WorkTurns
+    ) -> None:
         self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue
@@ -85,7 +87,7 @@ class Why:
             return [queued, _end(ad)]
         raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
 
-    async def _of(self, job: Job) -> list[Finding]:
+    async def _of(self, job: QueuedJob) -> list[Finding]:
         ahead, idle = await self._place(job)
         queued = Queued(
             f"{job.cluster.id}.{job.proc}",
@@ -123,7 +125,7 @@ class Why:
         elif job.status == IDLE:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:
-                found.append(Claiming(matches.on_the_way(owner), matches.being_freed(owner)))
+                found.append(ClaimingFinding(matches.on_the_way(owner), matches.being_freed(owner)))
             if (gang := self._placement.gangs.gathering.why(job)) is not None:
                 found.append(gang)
             found += self._failed_starts(job)
@@ -131,7 +133,7 @@ class Why:
                 found.append(Rejected(*job.group.rejected))
         return found
 
-    def _failed_starts(self, job: Job) -> list[Finding]:
+    def _failed_starts(self, job: QueuedJob) -> list[Finding]:
         failures, now = from_wire(job.note(FAILURES)), self._outside.wall()
         if not failures:
             return []
@@ -139,7 +141,7 @@ class Why:
         last = str(job.get("LastRemoteHost") or "")
         return [FailedStarts(len(failures), MOST_FAILED_STARTS, last, max(0.0, until - now) if until else 0.0)]
 
-    async def _place(self, job: Job) -> tuple[int, int]:
+    async def _place(self, job: QueuedJob) -> tuple[int, int]:
         """How many idle jobs of the owner come before this one, and how many there are."""
         owner = job.cluster.owner
         idle = self._queue.count(owner, IDLE)
@@ -152,11 +154,11 @@ class Why:
                 ahead += other.status == IDLE and (-other.prio, *other.id) < mine
         return ahead, idle
 
-    def _running(self, job: Job) -> Finding:
-        claim: Claim | None = job.run
+    def _running(self, job: QueuedJob) -> Finding:
+        claim: HeldClaim | None = job.run
         slot = str(job.get("RemoteHost") or (claim.slot if claim is not None else "a machine"))
         if claim is not None and claim.lost:
-            return Unreachable(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
+            return UnreachableFinding(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
         wish = job.note("_wish")
         phase = _PHASES.get(job.status, "running")
         since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
@@ -168,7 +170,7 @@ class Why:
         return Running(slot, phase, since, because=because, files=_files(job))
 
 
-def _files(job: Job) -> str:
+def _files(job: QueuedJob) -> str:
     """How the job reaches its owner's files: `by fuse`, `by notification, as ...`, `copied, as ...`."""
     how = str(job.get("RemoteIOHow") or "")
     return f"by {how}" if how and not how.startswith("copied") else how
@@ -187,11 +189,11 @@ def _end(ad: Wire) -> Ended:
     )
 
 
-def _held(job: Job) -> Held:
+def _held(job: QueuedJob) -> HeldFinding:
     code = int(_number(job.get("HoldReasonCode")))
     kind = next((kind for kind in Hold if kind.value == code), Hold.UNSPECIFIED)
     reason, subcode = str(job.get("HoldReason") or ""), int(_number(job.get("HoldReasonSubCode")))
-    return Held(
+    return HeldFinding(
         reason,
         code,
         subcode,

@@ -30,12 +30,12 @@ class Costs:
         if self._began is None:
             self._began = asyncio.get_running_loop().time()
 
-    def begin(self) -> Checkpoint:
+    def begin(self) -> CheckpointStart:
         """A checkpoint is begun."""
         now = asyncio.get_running_loop().time()
-        return Checkpoint(now, now - self._began - self._stood_still() if self._began is not None else 0.0)
+        return CheckpointStart(now, now - self._began - self._stood_still() if self._began is not None else 0.0)
 
-    def is_home(self, checkpoint: Checkpoint, sent: int, standstill: float | None = None) -> None:
+    def is_home(self, checkpoint: CheckpointStart, sent: int, standstill: float | None = None) -> None:
         """A checkpoint came home.
 
         Args:
@@ -55,7 +55,7 @@ class Costs:
         return dict(self._told) if self._told["checkpoints"] else None
 
 
-class Checkpoint:
+class CheckpointStart:
     """When one was begun (monotonic), and how many seconds of work the run had come to."""
 
     __slots__ = ("began", "work")

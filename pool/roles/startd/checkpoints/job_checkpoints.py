@@ -17,10 +17,10 @@ from pool.errors import PoolError
 from pool.images import Manifest
 from pool.images.priority import run_normal
 from pool.images.transfer import Pace
-from pool.jobs.activation import Mode
+from pool.jobs.activation import FileMode
 from pool.jobs.reasons import Evict
-from pool.policy.checkpoints import LAST_PAUSES, Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
-from pool.policy.starter import EXAMINED, Action, Event
+from pool.policy.checkpoints import LAST_PAUSES, CheckpointWish, Rhythm, Saves, before_leaving, rhythm_of, wish_of
+from pool.policy.starter import EXAMINED, Event, StartAction
 from pool.roles.startd.checkpoints.costs import Costs
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.place import StartRefused
@@ -122,7 +122,7 @@ class JobCheckpoints:
         self.saved = self.error is None
         self._own_is_kept(self.error)
         actions = await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
-        if Action.SPAWN not in actions:
+        if StartAction.SPAWN not in actions:
             return False
         try:
             loop = asyncio.get_running_loop()
@@ -132,14 +132,14 @@ class JobCheckpoints:
             return False
         return True
 
-    async def do(self, actions: list[Action]) -> None:
+    async def do(self, actions: list[StartAction]) -> None:
         """What the starter's state asks for beside what the keeper does."""
         for action in actions:
-            if action is Action.SUPERVISE:
+            if action is StartAction.SUPERVISE:
                 self._costs.program_runs()
                 self.plan()
                 self._plan_examination()
-            elif action is Action.DUMP_LAST:
+            elif action is StartAction.DUMP_LAST:
                 self._running.tell_leaving()
                 self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint", alone=True)
 
@@ -154,7 +154,7 @@ class JobCheckpoints:
         starter = running.starter
         assert starter is not None
         checkpoint = self._costs.begin()
-        if running.start.mode is not Mode.TRANSFER:
+        if running.start.mode is not FileMode.TRANSFER:
             self._costs.is_home(checkpoint, 0, 0.0)
             # It lies where its owner's files do; there is nothing to carry.
             await running.tell_now("checkpointed", {})
@@ -180,7 +180,7 @@ class JobCheckpoints:
     # -- a job that is saved -----------------------------------------------------------------------------
 
     @property
-    def _wish(self) -> Wish:
+    def _wish(self) -> CheckpointWish:
         return wish_of(self._running.claim.ad)
 
     @property
@@ -189,9 +189,9 @@ class JobCheckpoints:
         running = self._running
         if running.forgot:
             return False
-        if self._wish is Wish.SELF:
+        if self._wish is CheckpointWish.SELF:
             return running.start.checkpoint_signal is not None
-        wanted = self._wish in (Wish.AUTO, Wish.REQUIRED)
+        wanted = self._wish in (CheckpointWish.AUTO, CheckpointWish.REQUIRED)
         return wanted and running.starter is not None and running.starter.can_dump
 
     @property
@@ -248,7 +248,7 @@ class JobCheckpoints:
                 return
             self._made += not self._failed
             actions = await running.starter.happen(Event.ALARM)
-            if Action.DUMP not in actions:
+            if StartAction.DUMP not in actions:
                 await self.do(actions)
                 return
             try:
@@ -271,13 +271,13 @@ class JobCheckpoints:
             raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
         assert running.starter is not None
         async with self._one:
-            if Action.DUMP not in await running.starter.happen(Event.CHECKPOINT):
+            if StartAction.DUMP not in await running.starter.happen(Event.CHECKPOINT):
                 raise PoolError(f"job {running.name} cannot be checkpointed: it starts, or leaves", retry=True)
             return await self._beside()
 
     async def _beside(self) -> CheckpointReport:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
-        if self._wish is Wish.SELF:
+        if self._wish is CheckpointWish.SELF:
             return await self._ask_to_save()
         running, checkpoint = self._running, self._costs.begin()
         manifest = None

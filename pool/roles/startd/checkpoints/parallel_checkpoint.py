@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
 from pool.pipes.remote_pipes import RemotePipes
-from pool.policy.starter import Action, Event, State
+from pool.policy.starter import Event, StartAction, StartState
 
 if TYPE_CHECKING:
     from pool.roles.startd.running.running_job import RunningJob
@@ -33,7 +33,7 @@ HOLD, LEAVE, FREEZE, GO = "hold", "leave", "freeze", "go"
 #: Seconds until the schedd is told again that a part has to leave.
 AGAIN = 5.0
 #: Of a part that leaves, and is saved or will be when the checkpoint beside its run is at home.
-SAVED_BEFORE_LEAVING = frozenset({State.UPDATE, State.UPDATE_SUSPENDED, State.UPDATE_QUIT})
+SAVED_BEFORE_LEAVING = frozenset({StartState.UPDATE, StartState.UPDATE_SUSPENDED, StartState.UPDATE_QUIT})
 
 
 class ParallelCheckpoint:
@@ -81,7 +81,7 @@ class ParallelCheckpoint:
         if starter is None or running.why is not None or not running.saving.can:
             raise self._refusal("it starts, leaves, or does not want to be")
         self._end()
-        if Action.DUMP not in await starter.happen(Event.CHECKPOINT):
+        if StartAction.DUMP not in await starter.happen(Event.CHECKPOINT):
             raise self._refusal("it starts, leaves, or is being saved")
         self._number, self._step = number, HOLD
         self._wait()

@@ -15,7 +15,7 @@ from pool.policy import carve
 from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
 from pool.roles.startd.running.job_account import claimed_ad
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MATCH_LIFE = 30.0
 AT_A_CLAIM = 0.1
 
 
-class Claiming:
+class ClaimGrants:
     """The grants of one startd, and the claims that are made with them."""
 
     def __init__(self, startd: Startd) -> None:
@@ -52,7 +52,7 @@ class Claiming:
                 continue
             count = 1 if preempts else int(given["count"])
             expires = loop.time() + MATCH_LIFE
-            slot.grants.append(Grant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
+            slot.grants.append(MatchGrant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
             if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
                 startd.owner.happen(slot, SlotEvent.MATCH)
             loop.call_later(MATCH_LIFE, self._lapse, slot)
@@ -76,22 +76,22 @@ class Claiming:
             self._startd.owner.happen(slot, SlotEvent.LAPSE)
         self._startd.ads.touch(slot, now=True)
 
-    def grant_of(self, call: Call, params: Wire) -> tuple[Slot, Grant]:
+    def grant_of(self, call: Call, params: Wire) -> tuple[Slot, MatchGrant]:
         """The slot that a claim is made on and the grant that allows it.
 
         Raises:
-            Refused: there is none, or not with this secret, or not for this caller.
+            SlotRefused: there is none, or not with this secret, or not for this caller.
         """
         slot = self._startd.slot_of(str(params["slot"]))
         if slot is None or not same(slot.key, params.get("claim")):
-            raise Refused(f"slot {params['slot']}: this match is not valid any more", retry=True)
+            raise SlotRefused(f"slot {params['slot']}: this match is not valid any more", retry=True)
         node, submitter = call.identity.node, params.get("submitter")
         for grant in slot.grants:
             if grant.submitter == submitter and grant.node == node and grant.count > 0:
                 dedicated.check_manages(self._startd.ads.wire_of(slot), grant.submitter, node)
                 return slot, grant
         self._startd.log.warning("a claim without a grant", extra={"slot": slot.name, "from": node})
-        raise Refused(f"slot {slot.name} was not matched to {submitter} of {node}")
+        raise SlotRefused(f"slot {slot.name} was not matched to {submitter} of {node}")
 
     # -- claims ------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Claiming:
         """`startd.claim`."""
         slot, grant = self.grant_of(call, params)
         if slot.claim is not None:
-            raise Refused(f"slot {slot.name} is taken", retry=True)
+            raise SlotRefused(f"slot {slot.name} is taken", retry=True)
         params = dedicated.request_of(params, grant.submitter)
         job = ClassAd.from_wire(params["ad"])
         self._startd.owner.freshen(AT_A_CLAIM)  # as it is now, and not when it was looked at last
@@ -146,7 +146,7 @@ class Claiming:
         if slot.kind == "static":
             return None
         carved = carve.carve(slot.resources, carve.demand(ad, job))
-        return carved.text if isinstance(carved, carve.Refusal) else None
+        return carved.text if isinstance(carved, carve.CarveRefusal) else None
 
     def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
         """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
@@ -160,7 +160,7 @@ class Claiming:
     def _carved(self, slot: Slot, job: ClassAd) -> Slot | str:
         startd = self._startd
         carved = carve.carve(slot.resources, carve.demand(ClassAd.from_wire(startd.ads.wire_of(slot)), job))
-        if isinstance(carved, carve.Refusal):
+        if isinstance(carved, carve.CarveRefusal):
             return carved.text
         number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in startd.slots)
         count, wall = int(carved[0].get("GPUs", 0)), startd.outside.wall()
@@ -172,7 +172,7 @@ class Claiming:
     def make(self, slot: Slot, call: Call, submitter: str, params: Wire) -> None:
         """Put a slot into a schedd's hands."""
         startd, now = self._startd, asyncio.get_running_loop().time()
-        slot.claim = Claim(
+        slot.claim = SlotClaim(
             id=f"{slot.name}@{startd.given.node}#{startd.outside.secret(16)}",
             owner=dedicated.owner_of(submitter, params["ad"]),
             submitter=submitter,

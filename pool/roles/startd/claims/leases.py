@@ -14,7 +14,7 @@ from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
 from pool.roles.startd.running.running_job import RunningJob
-from pool.roles.startd.slots.records import Claim, Slot
+from pool.roles.startd.slots.records import Slot, SlotClaim
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -28,7 +28,7 @@ KILLED_IN = 0.5
 LEASE_OVER = Reason(Evict.LEASE_ENDED, "the claim's lease has ended")
 
 
-class Leases:
+class ClaimLeases:
     """The leases of one startd's claims."""
 
     def __init__(self, startd: Startd) -> None:
@@ -53,7 +53,7 @@ class Leases:
             if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
                 self._startd.drop(slot)
 
-    def made(self, claim: Claim) -> None:
+    def made(self, claim: SlotClaim) -> None:
         """A claim was made; its lease may be shorter than all before it."""
         if asyncio.get_running_loop().time() + claim.lease / RENEWALS < self._due:
             self._sooner.set()
@@ -121,7 +121,7 @@ class Leases:
         for link in list(self._links):
             await link.close()
 
-    async def _lease_over(self, slot: Slot, claim: Claim) -> None:
+    async def _lease_over(self, slot: Slot, claim: SlotClaim) -> None:
         if slot.claim is not claim or claim.over:
             return
         said = {"slot": slot.name, "of": claim.node}

@@ -29,7 +29,7 @@ from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
 from pool.roles.startd.claims.claiming import AT_A_CLAIM
 from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class Waiting:
         got: the claim it was given.
     """
 
-    grant: Grant
+    grant: MatchGrant
     job: ClassAd
     call: Call
     params: Wire
     reason: Reason
     answer: asyncio.Future[Wire]
-    got: Claim | None = None
+    got: SlotClaim | None = None
 
 
 class Preempting:
@@ -75,7 +75,7 @@ class Preempting:
             reason = self._reason(slot, claim, grant, job)
             if grant.preempts == "urgent" and (made := startd.urgent.take(slot, job, call, grant.submitter, params)):
                 return made
-        except Refused:
+        except SlotRefused:
             startd.claiming.new_key(slot)
             raise
         answer: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
@@ -93,18 +93,18 @@ class Preempting:
             if slot.waiting is waiting:
                 self._forget(slot)
 
-    def _reason(self, slot: Slot, claim: Claim, grant: Grant, job: ClassAd) -> Reason:
+    def _reason(self, slot: Slot, claim: SlotClaim, grant: MatchGrant, job: ClassAd) -> Reason:
         """Why the present job has to make room.
 
         Raises:
-            Refused: it does not.
+            SlotRefused: it does not.
         """
         startd = self._startd
         if claim.retiring or not slot.preemptible:
-            raise Refused(f"slot {slot.name} is {slot.condition} and cannot be preempted", retry=True)
+            raise SlotRefused(f"slot {slot.name} is {slot.condition} and cannot be preempted", retry=True)
         refused = startd.claiming.why_not(slot, job)
         if refused is not None:
-            raise Refused(refused, retry=True)
+            raise SlotRefused(refused, retry=True)
         ad = startd.ads.wire_of(slot)
         if grant.preempts == "urgent":
             return startd.urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
@@ -115,10 +115,12 @@ class Preempting:
                 f"preempted by rank: the machine prefers a job of {grant.submitter} ({then:g} over {now:g})",
             )
         if grant.preempts == "rank":
-            raise Refused(f"slot {slot.name} does not prefer the job to the one it has ({then:g}, {now:g})", retry=True)
+            raise SlotRefused(
+                f"slot {slot.name} does not prefer the job to the one it has ({then:g}, {now:g})", retry=True
+            )
         return Reason(Evict.USER_PRIORITY, f"preempted by the user priority of {grant.submitter}")
 
-    async def _make_room(self, slot: Slot, claim: Claim) -> None:
+    async def _make_room(self, slot: Slot, claim: SlotClaim) -> None:
         startd, waiting = self._startd, slot.waiting
         assert waiting is not None
         running: RunningJob | None = claim.running
@@ -142,7 +144,7 @@ class Preempting:
         if slot.condition != UNCLAIMED:
             refused = f"slot {slot.name} is {slot.condition}: its owner wants it"
         if refused is not None:
-            waiting.answer.set_exception(Refused(refused, retry=True))
+            waiting.answer.set_exception(SlotRefused(refused, retry=True))
             return False
         startd.claiming.make(slot, waiting.call, waiting.grant.submitter, waiting.params)
         waiting.got = slot.claim

@@ -21,7 +21,7 @@ from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import is_condition
 from pool.policy.slots import BUSY, YIELDING, SlotEvent
 from pool.policy.urgent import is_urgent, must_leave
-from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ class Urgent:
     def __init__(self, startd: Startd) -> None:
         self._startd = startd
 
-    def reason(self, slot: Slot, grant: Grant, job: ClassAd, ad: ClassAd) -> Reason:
+    def reason(self, slot: Slot, grant: MatchGrant, job: ClassAd, ad: ClassAd) -> Reason:
         """Why the job in a slot gives way to an urgent one.
 
         Raises:
-            Refused: it does not.
+            SlotRefused: it does not.
         """
         startd = self._startd
         now = startd.outside.wall()
         said = startd.owner.policy.value("START_URGENT", ad, job, now)
         if not is_urgent(job) or not is_condition(said) or not said:
-            raise Refused(f"slot {slot.name} lets no urgent job of {grant.submitter} in")
+            raise SlotRefused(f"slot {slot.name} lets no urgent job of {grant.submitter} in")
         why = must_leave(ad, job, now)
         return Reason(Evict.URGENT_JOB, f"an urgent job of {grant.submitter} takes the slot{why and f': {why}'}")
 
@@ -73,7 +73,7 @@ class Urgent:
         self._startd.slots[guest.name] = guest
         return guest
 
-    def stop(self, slot: Slot, claim: Claim, why: str) -> None:
+    def stop(self, slot: Slot, claim: SlotClaim, why: str) -> None:
         """Have the job below stand still; no other follows it meanwhile."""
         startd, running = self._startd, claim.running
         startd.owner.happen(slot, SlotEvent.YIELD)

@@ -17,7 +17,7 @@ from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
 from pool.images.transfer import TOGETHER
 from pool.roles.startd.claims.claiming import same
 from pool.wire import Stream
-from pool.wire.errors import Refused
+from pool.wire.errors import CallRefused
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -135,12 +135,12 @@ class ImagePeers:
         """The chunks of a last checkpoint as they are made: {job, ticket}; see `pool.images.transfer.send_pieces`.
 
         Raises:
-            Refused: there is none for that ticket.
+            CallRefused: there is none for that ticket.
         """
         name, shown = params["job"], params["ticket"]
         job = next((key for key in self._coming if key[1] == name and same(self._tickets.get(key, ""), shown)), None)
         if job is None:
-            raise Refused("no such checkpoint is made on this machine")
+            raise CallRefused("no such checkpoint is made on this machine")
         coming, images = self._coming[job], await asyncio.to_thread(self._startd.images, job[0])
         await send_pieces(images, coming.batches(), stream, self._startd.share.take)
         self.forget(job)  # all of it lies there now
@@ -149,13 +149,13 @@ class ImagePeers:
         """Chunks of an image: {job, ticket}; see `pool.images.transfer`.
 
         Raises:
-            Refused: there is none for that ticket.
+            CallRefused: there is none for that ticket.
         """
         name, shown = params["job"], params["ticket"]
         found = (key for key, one in self._offers.items() if key[1] == name and same(one.ticket, shown))
         job = next(found, None)
         if job is None:
-            raise Refused("there is no such checkpoint on this machine")
+            raise CallRefused("there is no such checkpoint on this machine")
         offer = self._offers[job]
         await send_chunks(offer.images, offer.chunks, stream)
         self.forget(job)  # it lies there now; should it fail there, home has it

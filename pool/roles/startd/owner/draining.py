@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import BUSY, DRAINED, SlotEvent
-from pool.roles.startd.slots.records import Refused, Slot, Wire
+from pool.roles.startd.slots.records import Slot, SlotRefused, Wire
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -44,10 +44,10 @@ class Draining:
         """Take the machine out of use; returns the slots that something is still in.
 
         Raises:
-            Refused: there is no such way of doing it.
+            SlotRefused: there is no such way of doing it.
         """
         if how not in HOW:
-            raise Refused(f"cannot drain by '{how}'", hint=f"one of {', '.join(HOW)}")
+            raise SlotRefused(f"cannot drain by '{how}'", hint=f"one of {', '.join(HOW)}")
         startd = self._startd
         self.on, self.why = True, why
         self._keep()

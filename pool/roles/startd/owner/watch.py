@@ -20,9 +20,19 @@ from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.machine.clock import clock_facts
 from pool.policy.managed import said, schedulers_of
-from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, settled, wants_checkpoint, weight, wire
+from pool.policy.owner import (
+    NAMES,
+    OwnerPolicy,
+    OwnerVerdict,
+    judge,
+    preference,
+    settled,
+    wants_checkpoint,
+    weight,
+    wire,
+)
 from pool.policy.shipped import DEDICATED, TIMES, PolicyError
-from pool.policy.slots import TABLE, Action, SlotEvent
+from pool.policy.slots import TABLE, SlotAction, SlotEvent
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.base import LANGUAGE
@@ -114,7 +124,7 @@ class OwnerWatch:
             PolicyError: it cannot be read; the policy before stays in force.
         """
         settings = self._startd.settings
-        self.policy = Policy.of(
+        self.policy = OwnerPolicy.of(
             settings.text("POLICY"),
             {name: settings.text(name) for name in NAMES if name != "MAX_JOB_RETIREMENT"}
             | _urgent_users(settings)
@@ -252,7 +262,7 @@ class OwnerWatch:
         if event is not None:
             self._free(slot, self.happen(slot, event))
 
-    def happen(self, slot: Slot, event: SlotEvent) -> Action:
+    def happen(self, slot: Slot, event: SlotEvent) -> SlotAction:
         """Move a slot by the table."""
         self._news.set()
         return slot.happen(event, self._startd.outside.wall())
@@ -280,15 +290,15 @@ class OwnerWatch:
         runs = (slot.claim.running for slot in self._startd.slots.values() if slot.claim is not None)
         return [run.pid for run in runs if run is not None and run.pid is not None]
 
-    def verdict(self, slot: Slot) -> Verdict:
+    def verdict(self, slot: Slot) -> OwnerVerdict:
         """What the policy asks of a slot now."""
         startd, claim = self._startd, slot.claim
         if claim is not None and claim.running is not None and claim.running.ended:
-            return Verdict(None)  # nothing of the job is left but its report
+            return OwnerVerdict(None)  # nothing of the job is left but its report
         if claim is None and slot.guest is not None:
-            return Verdict(None)  # an urgent job has it
+            return OwnerVerdict(None)  # an urgent job has it
         if self._weighs_cpus and settled(self.policy, slot.condition):
-            return Verdict(None)
+            return OwnerVerdict(None)
         ad = startd.ads.ad_of(slot)
         job = claim.ad if claim is not None else None
         verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
@@ -315,7 +325,7 @@ class OwnerWatch:
         self.note(slot, verdict)
         return found
 
-    def note(self, slot: Slot, verdict: Verdict) -> None:
+    def note(self, slot: Slot, verdict: OwnerVerdict) -> None:
         """Keep the faults of what was asked: they are logged once, and shown in the slot's ad until they are gone."""
         found = {fault.name: fault for fault in verdict.faults}
         changed = False
@@ -338,7 +348,7 @@ class OwnerWatch:
         job = slot.claim.ad if slot.claim is not None else None
         return owners_view(self.policy, ad, job, slot.condition, startd.outside.wall())
 
-    async def act(self, slot: Slot, verdict: Verdict) -> None:
+    async def act(self, slot: Slot, verdict: OwnerVerdict) -> None:
         """Move a slot as was judged, and do what follows to its job."""
         assert verdict.event is not None
         startd, claim = self._startd, slot.claim
@@ -346,7 +356,7 @@ class OwnerWatch:
         if claim is None:
             self._free(slot, action)
             return
-        if action is Action.END_CLAIM:
+        if action is SlotAction.END_CLAIM:
             startd.revoke(slot, OWNER_IS_BACK)
             return
         startd.ads.touch(slot, now=True)
@@ -367,16 +377,16 @@ class OwnerWatch:
             claim.retiring = True
         if running is None:
             return
-        if action is Action.SUSPEND_JOB:
+        if action is SlotAction.SUSPEND_JOB:
             await running.suspend(reason.text)
-        elif action is Action.RESUME_JOB:
+        elif action is SlotAction.RESUME_JOB:
             await running.resume()
-        elif action in (Action.ASK_JOB, Action.KILL_JOB):
-            await running.stop(action is Action.ASK_JOB, reason)
+        elif action in (SlotAction.ASK_JOB, SlotAction.KILL_JOB):
+            await running.stop(action is SlotAction.ASK_JOB, reason)
 
-    def _free(self, slot: Slot, action: Action) -> None:
+    def _free(self, slot: Slot, action: SlotAction) -> None:
         """What follows from a move of a slot without a claim."""
-        if action in (Action.WITHDRAW, Action.OFFER):
+        if action in (SlotAction.WITHDRAW, SlotAction.OFFER):
             slot.grants.clear()
             slot.key = self._startd.outside.secret(16)
         self._startd.ads.touch(slot, now=True)

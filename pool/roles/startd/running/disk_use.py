@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pool.images.priority import run_low_priority
-from pool.jobs.activation import Mode
+from pool.jobs.activation import FileMode
 from pool.jobs.reasons import DISK_EXCEEDED
 from pool.safe_directory import Owner, SafeDirectory
 
@@ -46,7 +46,7 @@ def measure(scratch: Path, owner: Owner) -> int:
 async def watch(running: RunningJob) -> None:
     """End a job that takes more than its slot's share; returns when it has ended, or none is to be watched."""
     starter, loop = running.starter, asyncio.get_running_loop()
-    if starter is None or starter.place.disk is None or running.start.mode is Mode.SHARED:
+    if starter is None or starter.place.disk is None or running.start.mode is FileMode.SHARED:
         return
     pause = EVERY
     while not running.ended:

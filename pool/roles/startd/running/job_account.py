@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pool.jobs.activation import AS_NOBODY
-from pool.starter.accounts import NOBODY, NoAccount, account_for
-from pool.starter.place import Account
+from pool.starter.accounts import NOBODY, NoJobAccount, account_for
+from pool.starter.place import UnixAccount
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
-    from pool.roles.startd.slots.records import Claim, Slot
+    from pool.roles.startd.slots.records import Slot, SlotClaim
 
 
-def account_of(startd: Startd, claim: Claim) -> Account:
+def account_of(startd: Startd, claim: SlotClaim) -> UnixAccount:
     """The account for the owner of this claim.
 
     Raises:
-        NoAccount: this machine runs no jobs of that owner.
+        NoJobAccount: this machine runs no jobs of that owner.
     """
     settings = startd.settings
     rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
@@ -37,6 +37,6 @@ def claimed_ad(startd: Startd, slot: Slot) -> dict[str, Any]:
         return ad  # a job that was found and of which nobody has said more yet
     try:
         powerless = account_of(startd, slot.claim).name == NOBODY != slot.claim.owner
-    except NoAccount:
+    except NoJobAccount:
         return ad  # the start says so
     return {**ad, AS_NOBODY: True} if powerless else ad

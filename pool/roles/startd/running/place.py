@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from pool.roles.startd.slots.records import Claim, Slot
+from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.starter import devices
-from pool.starter.place import Place
+from pool.starter.place import ExecutionSite
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 PRIVATE = ("spool", "keepers", "trust")
 
 
-def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
+def place_of(startd: Startd, slot: Slot, claim: SlotClaim) -> ExecutionSite:
     """The place of a claim's jobs, one for all of them."""
     if claim.place is None:
         settings, resources = startd.settings, slot.resources
         memory = int(resources.get("Memory", 0)) * 2**20
-        claim.place = Place(
+        claim.place = ExecutionSite(
             slot=slot.name,
             execute=startd.execute,
             executables=startd.executables,
@@ -39,7 +39,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             gpus=slot.gpus if startd.machine.get("GPUs") else None,
             devices=devices.files(slot.gpus),
         )
-    place: Place = claim.place
+    place: ExecutionSite = claim.place
     return place
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation import Activation, FileMode
 from pool.jobs.activation_fields import WrongStart
 from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
 from pool.pipes.protocol import StreamLost
 from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.checkpoints import Saves
-from pool.policy.inspection import Part
+from pool.policy.inspection import InspectedPart
 from pool.policy.slots import STILL
-from pool.policy.starter import EXAMINED, Action, Event, State
+from pool.policy.starter import EXAMINED, Event, StartAction, StartState
 from pool.roles.startd.checkpoints.job_checkpoints import JobCheckpoints
 from pool.roles.startd.checkpoints.parallel_checkpoint import ParallelCheckpoint
 from pool.roles.startd.images.image_peers import JobKey
@@ -30,14 +30,14 @@ from pool.roles.startd.running.place import place_of
 from pool.roles.startd.running.shadow_link import ShadowLink
 from pool.roles.startd.running.streams import Others
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Claim, Slot
+from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.shadow.shadow import NotThisRun
-from pool.starter.accounts import NoAccount
+from pool.starter.accounts import NoJobAccount
 from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
-from pool.starter.place import Account, StartRefused
+from pool.starter.place import StartRefused, UnixAccount
 from pool.starter.process_specs import ends_of
-from pool.starter.spec import EndReport, KeeperError, Usage
+from pool.starter.spec import EndReport, JobUsage, KeeperError
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
@@ -61,7 +61,7 @@ CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
 class RunningJob:
     """A job from its activation until its end is acknowledged."""
 
-    def __init__(self, startd: Startd, slot: Slot, claim: Claim, start: Activation) -> None:
+    def __init__(self, startd: Startd, slot: Slot, claim: SlotClaim, start: Activation) -> None:
         self.startd = startd
         self.slot = slot
         self.claim = claim
@@ -112,14 +112,14 @@ class RunningJob:
         return keeper.pid if keeper is not None else None
 
     @classmethod
-    def found(cls, startd: Startd, slot: Slot, claim: Claim, keeper: Keeper) -> RunningJob:
+    def found(cls, startd: Startd, slot: Slot, claim: SlotClaim, keeper: Keeper) -> RunningJob:
         """A job whose keeper outlived the node. What it was started with comes when the schedd is back."""
         note = keeper.spec.claim
         start = Activation(
             job=(int(note["job"][0]), int(note["job"][1])),
             run=int(note["run"]),
             owner=claim.owner,
-            mode=Mode.SHARED,
+            mode=FileMode.SHARED,
             executable="",
             digest=None,
             argv=(),
@@ -129,7 +129,7 @@ class RunningJob:
         running = cls(startd, slot, claim, start)
         running.forgot = running.was_found = True
         running.began = float(note.get("began") or running.began)
-        account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
+        account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         place, home = place_of(startd, slot, claim), ShadowLink(startd, claim)
         running.starter = Starter.found(keeper, start, account, place, startd.keepers, home)
         return running
@@ -139,7 +139,7 @@ class RunningJob:
         self.forgot = False
         if start is not None:
             self.start = start
-            if self.starter is not None and Action.LEARN in self.starter.machine.happen(Event.GET_PROC):
+            if self.starter is not None and StartAction.LEARN in self.starter.machine.happen(Event.GET_PROC):
                 self.starter.activation = start
                 self.saving.plan()
         self._reminded.set()
@@ -189,7 +189,7 @@ class RunningJob:
             for event in self._early:
                 await starter.happen(event)
             actions = await starter.start(lambda: self.claim.until - loop.time(), self.note())
-        except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
+        except (StartRefused, NoJobAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
             await self._forget_streams()
             if self.abandoned:
@@ -402,11 +402,11 @@ class RunningJob:
         if self.starter is not None and not self.ended:
             self.starter.renew(max(seconds, 0.0))
 
-    async def inspect(self, seconds: float) -> Part:
+    async def inspect(self, seconds: float) -> InspectedPart:
         """What the job does now, looked at for so many seconds."""
         slot = f"{self.slot.name}@{self.startd.given.node}"
         if self.starter is None:
-            return Part(slot, stage=str(State.START))
+            return InspectedPart(slot, stage=str(StartState.START))
         still = None
         if self.used_cpu_at is not None:
             still = max(0.0, asyncio.get_running_loop().time() - self.used_cpu_at)
@@ -431,7 +431,7 @@ class RunningJob:
 
     def _written(self, which: str) -> Path | None:
         """None for a job that writes them at home: the submit side reads them there, with its owner's rights."""
-        if self.starter is None or self.start.mode is not Mode.TRANSFER:
+        if self.starter is None or self.start.mode is not FileMode.TRANSFER:
             return None
         return self.starter.output("err" if which == "err" else "out")
 
@@ -566,7 +566,7 @@ class RunningJob:
         if not self.ended:
             self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
 
-    async def _usage_of(self, keeper: Keeper) -> Usage | None:
+    async def _usage_of(self, keeper: Keeper) -> JobUsage | None:
         """What the job has used; None where its keeper does not answer and was killed, and its job with it.
 
         A keeper that stands still does not end its job when the lease does, so that it cannot be left alone for long.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation
 from pool.remoteio.frames import VERSION
-from pool.roles.startd.slots.records import Claim
+from pool.roles.startd.slots.records import SlotClaim
 from pool.wire import ConnectionLost
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ShadowLink:
     """That of one claim (`pool.starter.starter` says what each is for)."""
 
-    def __init__(self, startd: Startd, claim: Claim) -> None:
+    def __init__(self, startd: Startd, claim: SlotClaim) -> None:
         self._startd = startd
         self._claim = claim
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pool.jobs.activation import Activation
 from pool.pipes.bulk import LentConnections, SwitchingReceiver, SwitchingSender, open_bulk_stream
-from pool.pipes.protocol import GONE, Stream
+from pool.pipes.protocol import GONE, PipeStream
 from pool.pipes.receiver import Receiver
 from pool.pipes.remote_pipes import Cards
-from pool.roles.startd.slots.records import Claim, Refused
+from pool.roles.startd.slots.records import SlotClaim, SlotRefused
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
 
@@ -29,7 +29,7 @@ MOST_OVER = 10_000
 Key = tuple[str, int, int]
 
 
-class Streams:
+class ExpectedStreams:
     """The streams that are expected by one startd."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Streams:
         """Another part writes: {gang, run, stream}; says how many bytes have come, then takes them.
 
         Raises:
-            Refused: nothing of it is known here: it is lost with what was on its way.
+            SlotRefused: nothing of it is known here: it is lost with what was on its way.
         """
         key = _key(params)
         receiver = self._expected.get(key)
@@ -73,7 +73,7 @@ class Streams:
         """This connection is to carry the bytes of a stream from now on: {gang, run, stream, ticket, key}.
 
         Raises:
-            Refused: nothing of the stream is known here, or the connection cannot.
+            SlotRefused: nothing of the stream is known here, or the connection cannot.
         """
         if _key(params) not in self._expected:
             await connection.close()
@@ -84,7 +84,7 @@ class Streams:
         """Wait until `lend` is done: {gang, run, stream, ticket}.
 
         Raises:
-            Refused: nothing of the stream is known here, or nobody lends.
+            SlotRefused: nothing of the stream is known here, or nobody lends.
         """
         if _key(params) not in self._expected:
             raise _unknown()
@@ -95,14 +95,14 @@ def _key(params: dict[str, Any]) -> Key:
     return str(params["gang"]), int(params["run"]), int(params["stream"])
 
 
-def _unknown() -> Refused:
-    return Refused("no part of a job here waits for this stream")
+def _unknown() -> SlotRefused:
+    return SlotRefused("no part of a job here waits for this stream")
 
 
 class Others:
     """The other parts of one start, as its starter reaches them."""
 
-    def __init__(self, startd: Startd, claim: Claim) -> None:
+    def __init__(self, startd: Startd, claim: SlotClaim) -> None:
         self._startd = startd
         self._claim = claim
 
@@ -121,7 +121,7 @@ class Others:
         answer = await link.call("schedd.meet", params, timeout=None)
         return [dict(card) if card is not None else None for card in answer["cards"]]
 
-    async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Stream:
+    async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
         """A stream to the part that brought this card."""
         links, address = self._startd.given.links, str(card["address"])
         params = {"gang": start.gang, "run": start.run, "stream": stream}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pool.classad import ClassAd
 from pool.policy.registry import difference
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Claim, Slot, Wire, slot_wire
+from pool.roles.startd.slots.records import Slot, SlotClaim, Wire, slot_wire
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -124,7 +124,7 @@ class SlotAds:
         private = {"ClaimId": slot.key} if slot.grantable else None
         self._startd.advertiser.publish("Machine", self._name(slot), self.wire_of(slot), private)
 
-    def _held(self, slot: Slot, claim: Claim, wire: Wire) -> Wire:
+    def _held(self, slot: Slot, claim: SlotClaim, wire: Wire) -> Wire:
         """What the job in a claimed slot adds to its ad."""
         held: Wire = {"CurrentRank": self._rank(slot, claim, wire)}
         limits = claim.ad_wire.get("ConcurrencyLimits")
@@ -138,7 +138,7 @@ class SlotAds:
             held["RemoteNiceUser"] = True
         return held
 
-    def _rank(self, slot: Slot, claim: Claim, wire: Wire) -> float:
+    def _rank(self, slot: Slot, claim: SlotClaim, wire: Wire) -> float:
         """How much the machine likes the claim's job; worked out once for each job and each look at the machine."""
         startd = self._startd
         job, machine, found = claim.ranked

@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
-from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation import Activation, FileMode
 from pool.policy.managed import ACCOUNT, HIERARCHY, MANAGED_BY, is_dedicated, marked, says, submitter_of
-from pool.roles.startd.slots.records import Claim, Refused, Wire
+from pool.roles.startd.slots.records import SlotClaim, SlotRefused, Wire
 from pool.starter.accounts import NOBODY
 from pool.starter.place import StartRefused
 
 if TYPE_CHECKING:
-    from pool.starter.place import Account
+    from pool.starter.place import UnixAccount
 
 
 def request_of(params: Wire, submitter: str) -> Wire:
@@ -33,43 +33,43 @@ def owner_of(submitter: str, ad: Wire) -> str:
     return owner if name == ACCOUNT and isinstance(owner, str) and owner else name
 
 
-def job_ad(claim: Claim, ad: Wire) -> Wire:
+def job_ad(claim: SlotClaim, ad: Wire) -> Wire:
     """The ad of a job that is started on a claim, with the `Scheduler` that is true of it: a job that the scheduler
     lends its machine to has none, and the owner's policy for all others."""
     return marked(ad, claim.submitter, dedicated=says(ad, claim.submitter))
 
 
-def starts(claim: Claim, start: Activation) -> None:
+def starts(claim: SlotClaim, start: Activation) -> None:
     """A job starts on a claim: from now on it is this job's user who has the slot."""
     if is_dedicated(claim.submitter):
         claim.owner = start.owner
 
 
-def check_files(claim: Claim, start: Activation, account: Account) -> None:
+def check_files(claim: SlotClaim, start: Activation, account: UnixAccount) -> None:
     """Refuse a start whose job could open none of its owner's files here. The claim was made for another's job, whose
     account here may have been another; an ordinary claim's schedd knows this before.
 
     Raises:
         StartRefused: it may run on another machine.
     """
-    if is_dedicated(claim.submitter) and start.mode is Mode.SHARED and account.name == NOBODY != start.owner:
+    if is_dedicated(claim.submitter) and start.mode is FileMode.SHARED and account.name == NOBODY != start.owner:
         raise StartRefused(f"{start.owner} has no account here, and the job opens its files itself", where="machine")
 
 
-def is_empty(claim: Claim) -> None:
+def is_empty(claim: SlotClaim) -> None:
     """No job is on a claim any more: what the owner's policy sees is the scheduler's request, not the last job."""
     if is_dedicated(claim.submitter) and not says(claim.ad_wire, claim.submitter):
         claim.ad_wire = marked(claim.ad_wire, claim.submitter)
 
 
-def ranked_ad(claim: Claim) -> ClassAd:
+def ranked_ad(claim: SlotClaim) -> ClassAd:
     """The ad by which a claim is ranked: the scheduler's, also while it lends its machine to another job."""
     if is_dedicated(claim.submitter) and not says(claim.ad_wire, claim.submitter):
         return ClassAd.from_wire(marked(claim.ad_wire, claim.submitter))
     return claim.ad
 
 
-def note_of(claim: Claim) -> Wire:
+def note_of(claim: SlotClaim) -> Wire:
     """What a keeper is told: that the job is the dedicated scheduler's own."""
     return {"dedicated": True} if says(claim.ad_wire, claim.submitter) else {}
 
@@ -83,10 +83,10 @@ def check_manages(slot: Wire, submitter: str, node: str) -> None:
     """Refuse a dedicated scheduler that does not manage this machine, and one that is not the node it claims from.
 
     Raises:
-        Refused: it has to take its turn as everybody, under its users' names.
+        SlotRefused: it has to take its turn as everybody, under its users' names.
     """
     if not is_dedicated(submitter):
         return
     named = slot.get(HIERARCHY) or slot.get(MANAGED_BY)
     if submitter != submitter_of(node) or submitter not in str(named or "").replace(",", " ").split():
-        raise Refused(f"slot {slot['Name']} is not managed by {submitter}", hint="set DEDICATED_SCHEDULER there")
+        raise SlotRefused(f"slot {slot['Name']} is not managed by {submitter}", hint="set DEDICATED_SCHEDULER there")

@@ -17,18 +17,18 @@ from pool.jobs.activation import Activation
 from pool.policy import carve, urgent
 from pool.policy.managed import is_dedicated
 from pool.policy.owner import Fault
-from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, Action, Condition, SlotEvent, step
+from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotAction, SlotCondition, SlotEvent, step
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
 
 
-class Refused(PoolError):
+class SlotRefused(PoolError):
     """The startd does not do what was asked, for a reason that it says."""
 
 
 @dataclass(slots=True, eq=False)
-class Grant:
+class MatchGrant:
     """A match as the startd heard of it: who may claim, how often, and until when (monotonic).
 
     Attributes:
@@ -43,7 +43,7 @@ class Grant:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class SlotClaim:
     """A slot in the hands of a schedd.
 
     Attributes:
@@ -130,11 +130,11 @@ class Slot:
     resources: Resources
     key: str
     since: float
-    condition: Condition = OWNER
+    condition: SlotCondition = OWNER
     since_activity: float = 0.0
     parent: Slot | None = None
-    grants: list[Grant] = field(default_factory=list)
-    claim: Claim | None = None
+    grants: list[MatchGrant] = field(default_factory=list)
+    claim: SlotClaim | None = None
     children: int = 0
     condor_load: float = 0.0
     troubles: dict[str, Fault] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Slot:
         self.gpus = (*made.gpus, *self.gpus)
         self.children -= 1
 
-    def happen(self, event: SlotEvent, now: float) -> Action:
+    def happen(self, event: SlotEvent, now: float) -> SlotAction:
         """Go where the table leads; returns what has to be done about it.
 
         Args:

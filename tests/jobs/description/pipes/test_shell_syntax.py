@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pool.classad import ClassAd
 from pool.jobs.description import Description
 from pool.jobs.description.pipes.shell_syntax import PipelineError, is_pipeline, read_list, read_pipes, read_shell
-from pool.jobs.pipes.model import Joint, Process, joints_of, processes_of
+from pool.jobs.pipes.model import Joint, PipelineProcess, joints_of, processes_of
 from tests.jobs.description.support import attributes, read, refusal
 
 FILES = dict.fromkeys(("foo", "bar", "baz", "special/x", "one/x", "/bin/cat", "/usr/bin/tee", "/bin/two words"), "x")
@@ -51,7 +51,7 @@ Queue
 """
 
 
-def job(text: str, index: int = 0) -> tuple[tuple[Process, ...], list[str]]:
+def job(text: str, index: int = 0) -> tuple[tuple[PipelineProcess, ...], list[str]]:
     ad = ClassAd.from_wire(attributes(text, index, files=FILES, environ=ENVIRON))
     return processes_of(ad), [str(joint) for joint in joints_of(ad)]
 
@@ -274,7 +274,10 @@ def test_an_ad_gives_back_what_was_put_into_it() -> None:
     given: dict[str, Any] = {"arguments": ("a b", "it's", '"', "\\n"), "stdin": "in put", "codes_ok": (0, 3)}
     from pool.jobs.pipes.model import attributes_of
 
-    processes = (Process("a", "/x y", iwd="/d", **given), Process("b", "/b", environment="A='1 2'", carried=False))
+    processes = (
+        PipelineProcess("a", "/x y", iwd="/d", **given),
+        PipelineProcess("b", "/b", environment="A='1 2'", carried=False),
+    )
     joints = (Joint("a", "b", "o 1", "/dev/fd/9"),)
     ad = ClassAd.from_wire(attributes_of(processes, joints))
     assert processes_of(ad) == processes

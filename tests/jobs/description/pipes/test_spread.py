@@ -6,7 +6,7 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation, activation
-from pool.jobs.gangs import APART, Part, attributes_of, part_of, parts_of
+from pool.jobs.gangs import APART, GangPart, attributes_of, part_of, parts_of
 from pool.jobs.pipes.model import joints_of, processes_of
 from tests.jobs.description.pipes.test_shell_syntax import ENVIRON, FILES
 from tests.jobs.description.support import attributes
@@ -81,5 +81,5 @@ def test_a_part_is_started_with_its_processes_and_the_ends_of_its_pipes() -> Non
 
 
 def test_parts_come_back_from_the_ad_as_they_were_put_into_it() -> None:
-    parts = (Part(("a", "b"), {"Requirements": ['TARGET.Name == "x\\"y"'], "RequestMemory": 5}), Part(("c",)))
+    parts = (GangPart(("a", "b"), {"Requirements": ['TARGET.Name == "x\\"y"'], "RequestMemory": 5}), GangPart(("c",)))
     assert parts_of(ClassAd.from_wire(attributes_of(parts, apart=True))) == parts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pool.jobs.events import EventKind
-from pool.policy.queue import Cluster, Job
+from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.roles.schedd.core.job_ends import After, end_steps, without_machine
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -133,8 +133,8 @@ def test_on_the_only_machine_there_is_it_begins_anew_in_the_end() -> None:
 FAILED = {"cause": "start", "where": "checkpoint", "error": "the disk is full", "retry": True, "checkpoint": 4}
 
 
-def job_with(**state: Any) -> Job:
-    return Job(Cluster(1, "alice", {"Owner": "alice"}), 0, 2, None, state)
+def job_with(**state: Any) -> QueuedJob:
+    return QueuedJob(QueuedCluster(1, "alice", {"Owner": "alice"}), 0, 2, None, state)
 
 
 def after(following: int | None) -> After:

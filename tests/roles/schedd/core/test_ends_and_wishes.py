@@ -13,7 +13,7 @@ from pool.errors import PoolError
 from pool.policy.queue import COMPLETED, HELD, REMOVED
 from pool.roles.startd.role import ASKED
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking
@@ -44,7 +44,7 @@ def test_while_its_end_is_on_the_way(action: str, force: bool, tmp_path: Path) -
         async def asks() -> None:
             await pool.act("head", "alice", action=action, ids=[[1, 0]], force=force)
 
-        trap = pool.when("schedd.ended", Phase.BEFORE, asks)
+        trap = pool.when("schedd.ended", TrapPhase.BEFORE, asks)
         await pool.until(lambda: pool.queued("head") == 0, within=300)
         (ad,) = await pool.ended("head")
         assert (ad["JobStatus"], ad["NumJobStarts"], ad["ExitCode"]) == (COMPLETED, 1, 0)
@@ -58,7 +58,7 @@ def test_one_that_is_removed_while_its_end_is_on_the_way_is_removed(tmp_path: Pa
         async def asks() -> None:
             await pool.act("head", "alice", action="remove", ids=[[1, 0]])
 
-        pool.when("schedd.ended", Phase.BEFORE, asks)
+        pool.when("schedd.ended", TrapPhase.BEFORE, asks)
         await pool.until(lambda: pool.queued("head") == 0, within=300)
         (ad,) = await pool.ended("head")
         assert (ad["JobStatus"], ad["NumJobStarts"]) == (REMOVED, 1)
@@ -71,7 +71,7 @@ def test_one_that_runs_again_by_its_own_policy_is_held_first(tmp_path: Path) -> 
         async def asks() -> None:
             await pool.act("head", "alice", action="hold", ids=[[1, 0]])
 
-        pool.when("schedd.ended", Phase.BEFORE, asks)
+        pool.when("schedd.ended", TrapPhase.BEFORE, asks)
         (job,) = pool.role("head", "schedd").queue.jobs()
         await pool.until(lambda: job.status == HELD, within=300)
         await asyncio.sleep(100.0)

@@ -8,7 +8,7 @@ import pytest
 
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
-from pool.policy.queue import HELD, Cluster, Job
+from pool.policy.queue import HELD, QueuedCluster, QueuedJob
 from pool.roles.schedd.core.job_ends import After, end_steps, without_machine
 from pool.starter.spec import StartFailed
 from pool.testing import run_virtual
@@ -95,8 +95,8 @@ def test_it_is_held_in_the_end_with_the_last_reason_and_a_release_begins_anew() 
 INPUT = {"cause": "start", "where": "input", "error": "the server answered 503", "retry": True}
 
 
-def job_with(**state: Any) -> Job:
-    return Job(Cluster(1, "alice", {"Owner": "alice"}), 0, 2, None, state)
+def job_with(**state: Any) -> QueuedJob:
+    return QueuedJob(QueuedCluster(1, "alice", {"Owner": "alice"}), 0, 2, None, state)
 
 
 def test_an_input_that_may_come_later_is_tried_again_and_then_holds_the_job() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pool.client.batches import MOST_JOBS, batches, is_large
 from pool.errors import PoolError
-from pool.roles.schedd.core.intake import TURN, Intake
+from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -128,9 +128,9 @@ def test_batches() -> None:
 
 def test_what_is_too_much_is_refused() -> None:
     with pytest.raises(PoolError, match="between 1 and 1000000"):
-        Intake({}, 0, differs=False)
+        ClusterIntake({}, 0, differs=False)
     with pytest.raises(PoolError, match="between 1 and 1000000"):
-        Intake({}, 1_000_001, differs=False)
+        ClusterIntake({}, 1_000_001, differs=False)
 
 
 def test_no_piece_of_a_large_submit_holds_anybody_up() -> None:
@@ -149,7 +149,7 @@ def test_no_piece_of_a_large_submit_holds_anybody_up() -> None:
                     most, before, turns = max(most, now - before), now, turns + 1
                     await asyncio.sleep(0)
 
-            intake = Intake(dict(AD), 20_000, differs=True)
+            intake = ClusterIntake(dict(AD), 20_000, differs=True)
             intake.take([{"Args": "x"} for _ in range(20_000)])
             watching = asyncio.create_task(watch())
             await ledger.submit(1, "alice", intake)

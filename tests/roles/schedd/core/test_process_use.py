@@ -7,7 +7,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.jobs.notice import notice
 from pool.jobs.pipes.model import ends_of
-from pool.policy.queue import RUNNING, Cluster, Job
+from pool.policy.queue import RUNNING, QueuedCluster, QueuedJob
 from pool.roles.schedd.core.job_ends import After, end_steps
 
 
@@ -16,7 +16,7 @@ def report(cause: str, a: float, b: float) -> dict[str, Any]:
     return {"cause": cause, "code": 0, "ends": ends, "user_cpu": a + b, "system_cpu": (a + b) / 2, "wall": 10.0}
 
 
-def ended(job: Job, said: dict[str, Any]) -> dict[str, Any]:
+def ended(job: QueuedJob, said: dict[str, Any]) -> dict[str, Any]:
     """Take the end of a run in; the last event's data."""
     steps = end_steps(job, "slot1@one", said, 0.0, After())
     for step in steps:
@@ -24,12 +24,12 @@ def ended(job: Job, said: dict[str, Any]) -> dict[str, Any]:
     return steps[-1].data
 
 
-def used(job: Job) -> dict[str, tuple[float, float]]:
+def used(job: QueuedJob) -> dict[str, tuple[float, float]]:
     return {end["name"]: (end["user_cpu"], end["system_cpu"]) for end in ends_of(job.ad())}
 
 
 def test_runs_that_were_lost_count_too() -> None:
-    job = Job(Cluster(1, "alice", {"Owner": "alice", "Cmd": "/bin/a"}), 0, RUNNING, None, None)
+    job = QueuedJob(QueuedCluster(1, "alice", {"Owner": "alice", "Cmd": "/bin/a"}), 0, RUNNING, None, None)
     ended(job, report("vacated", 10.0, 1.0))
     assert used(job) == {}
     ended(job, report("vacated", 20.0, 2.0))
@@ -43,7 +43,7 @@ def test_runs_that_were_lost_count_too() -> None:
 
 
 def test_a_job_that_is_removed_says_what_its_processes_used() -> None:
-    job = Job(Cluster(1, "alice", {"Owner": "alice", "Cmd": "/bin/a"}), 0, RUNNING, None, None)
+    job = QueuedJob(QueuedCluster(1, "alice", {"Owner": "alice", "Cmd": "/bin/a"}), 0, RUNNING, None, None)
     ended(job, report("vacated", 10.0, 1.0))
     job.update({"_wish": {"what": "remove", "why": "by alice"}})
     ended(job, report("killed", 5.0, 5.0))

@@ -9,7 +9,7 @@ from typing import Any
 
 from pool.metering import Meter
 from pool.outside import OutsideWorld
-from pool.policy.queue import Cluster, Job
+from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.roles.schedd.core.submit_side_costs import QUIET, SubmitSideCosts
 from pool.testing import run_virtual
 
@@ -22,13 +22,13 @@ class Process:
         self.aside = Meter(lambda: self.now)
         outside = replace(OutsideWorld(), cpu=lambda: self.now, thread_cpu=lambda: self.now)
         self.costs = SubmitSideCosts({}, outside, self.aside)
-        self.cluster = Cluster(1, "alice", {"Owner": "alice"})
+        self.cluster = QueuedCluster(1, "alice", {"Owner": "alice"})
 
     def use(self, seconds: float) -> None:
         self.now += seconds
 
-    def job(self, proc: int) -> Job:
-        job = Job(self.cluster, proc, 1, None, {"NumJobStarts": 1})
+    def job(self, proc: int) -> QueuedJob:
+        job = QueuedJob(self.cluster, proc, 1, None, {"NumJobStarts": 1})
         self.cluster.jobs[proc] = job
         return job
 
@@ -109,7 +109,7 @@ def test_a_submit_is_shared_by_its_jobs_and_charged_once() -> None:
     async def story(process: Process) -> None:
         jobs = [process.job(proc) for proc in range(4)]
 
-        async def submit() -> Cluster:
+        async def submit() -> QueuedCluster:
             process.use(8.0)
             return process.cluster
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pool.jobs.gangs import Part, attributes_of
-from pool.jobs.pipes.model import Process
+from pool.jobs.gangs import GangPart, attributes_of
+from pool.jobs.pipes.model import PipelineProcess
 from pool.jobs.pipes.model import attributes_of as processes_ad
-from pool.policy.why.findings import Gang
+from pool.policy.why.findings import GangFinding
 from pool.policy.why.standing import Standing
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking
@@ -25,8 +25,8 @@ SETTINGS = {**QUICK, "GANG_PATIENCE": "30"}
 
 def gang(size: int, *, apart: bool = True, **more: Any) -> dict[str, Any]:
     """The ad of a job of so many processes, each a part; nothing flows between them."""
-    processes = [Process(f"p{number}", "/bin/true", carried=False) for number in range(size)]
-    parts = [Part((process.name,)) for process in processes]
+    processes = [PipelineProcess(f"p{number}", "/bin/true", carried=False) for number in range(size)]
+    parts = [GangPart((process.name,)) for process in processes]
     return {**processes_ad(processes, ()), **attributes_of(parts, apart=apart), **more}
 
 
@@ -80,7 +80,7 @@ def test_each_part_has_its_own_requirements() -> None:
         async with SimPool(1, settings=SETTINGS) as pool:
             await machines(pool, 3)
             ad = gang(2)
-            parts = [Part((f"p{n}",), {"Requirements": [f'TARGET.Machine == "m{2 - n}"']}) for n in range(2)]
+            parts = [GangPart((f"p{n}",), {"Requirements": [f'TARGET.Machine == "m{2 - n}"']}) for n in range(2)]
             await pool.submit("head", ad={**ad, **attributes_of(parts, apart=False)})
             await ended(pool)
             assert sorted((job, machine) for job, machine, _ in pool.witness.starts) == [
@@ -102,7 +102,9 @@ def test_a_gang_that_cannot_get_whole_holds_nothing_for_long() -> None:
             async with asking(pool) as asker:
                 explained = await asker.why("1.0")
             assert explained.standing is Standing.GATHERING
-            assert next(found for found in explained.findings if isinstance(found, Gang)) == Gang(3, 2, ("p2",))
+            assert next(found for found in explained.findings if isinstance(found, GangFinding)) == GangFinding(
+                3, 2, ("p2",)
+            )
             await pool.submit("head", owner="bob", count=4)
             await pool.until(lambda: pool.queued("head") == 1, 300.0)
             assert pool.witness.starts
@@ -178,11 +180,11 @@ STEPS = ["startd.claim", "startd.activate", "schedd.meet", "schedd.told", "sched
 
 
 @pytest.mark.parametrize("victim", ["head", "m1"])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize("method", STEPS)
 @pytest.mark.parametrize("count", [1, 2])
 def test_either_side_dies_at_each_step_and_comes_back(
-    method: str, phase: Phase, victim: str, count: int, tmp_path: Path
+    method: str, phase: TrapPhase, victim: str, count: int, tmp_path: Path
 ) -> None:
     """Never two copies of a part at a time, and in the end the job has ended once."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from pool.policy.queue import HELD
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.schedd.parallel.test_gangs import ended, gang
@@ -174,10 +174,10 @@ STEPS = [("startd.checkpoint_part", 2), ("startd.checkpoint_part", 4), ("schedd.
 
 
 @pytest.mark.parametrize("what", ["m1 dies", "head dies", "silence"])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize(("method", "count"), STEPS)
 def test_a_step_that_is_lost_costs_the_last_set_at_most(
-    method: str, count: int, phase: Phase, what: str, tmp_path: Path
+    method: str, count: int, phase: TrapPhase, what: str, tmp_path: Path
 ) -> None:
     """Each step of it is the last that a side sees, or its answer is late: all go on from the same, or begin anew."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.schedd.parallel.test_gangs import ended, gang
@@ -144,10 +144,10 @@ STEPS = [("startd.checkpoint_part", count) for count in (2, 4, 6)] + [("schedd.t
 
 
 @pytest.mark.parametrize("what", ["m1 dies", "head dies", "silence"])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize(("method", "count"), STEPS)
 def test_a_step_that_is_lost_costs_a_checkpoint_at_most(
-    method: str, count: int, phase: Phase, what: str, tmp_path: Path
+    method: str, count: int, phase: TrapPhase, what: str, tmp_path: Path
 ) -> None:
     """Each step of the first checkpoint is the last that a side sees, or its answer is late; then a machine fails."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pool.testing import run_virtual
-from pool.testing.faults import Phase
+from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK
@@ -196,10 +196,10 @@ def test_a_job_that_does_not_want_to_leave_moves_when_it_has_left() -> None:
 
 
 @pytest.mark.parametrize("victim", ["head", "slow", "fast"])
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(TrapPhase))
 @pytest.mark.parametrize("method", ["startd.claim", "startd.deactivate", "schedd.ended", "startd.activate"])
 def test_whoever_dies_while_it_moves_it_runs_once_at_a_time_and_ends(
-    method: str, phase: Phase, victim: str, tmp_path: Path
+    method: str, phase: TrapPhase, victim: str, tmp_path: Path
 ) -> None:
     async def story(it: Story) -> None:
         await it.machine("fast", 20)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pool.policy.queue import HELD, IDLE, Cluster, Job
-from pool.roles.schedd.views.alike import MOST_GROUPS, MOST_JOBS, Alike, project
+from pool.policy.queue import HELD, IDLE, QueuedCluster, QueuedJob
+from pool.roles.schedd.views.alike import MOST_GROUPS, MOST_JOBS, GroupedListing, project
 
 WANTED = ["ClusterId", "ProcId", "Owner", "JobStatus", "Cmd", "HoldReason", "Arguments"]
 
@@ -16,20 +16,25 @@ def whole(groups: list[tuple[dict[str, Any], list[int]]]) -> list[dict[str, Any]
     return sorted(ads, key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
 
 
-def jobs() -> list[Job]:
+def jobs() -> list[QueuedJob]:
     """Of two clusters: plain ones, held ones, ones with an own argument, one with an expression that differs."""
-    plain = Cluster(1, "ann", {"Owner": "ann", "Cmd": "/bin/true", "Environment": "SECRET=1"})
-    other = Cluster(2, "ann", {"Owner": "ann", "Cmd": "/bin/false", "Arguments": "a"})
-    found = [Job(plain, proc, IDLE, None, None) for proc in range(20)]
-    found += [Job(plain, proc, HELD, None, {"HoldReason": "by ann", "Odd": [["x"]]}) for proc in range(20, 30)]
-    found += [Job(other, proc, IDLE, {"Arguments": str(proc % 3)}, None) for proc in range(9)]
-    found += [Job(other, 11 + proc, IDLE, {"Arguments": value}, None) for proc, value in enumerate((1, 1.0, True))]
-    found += [Job(other, 9, IDLE, {"Arguments": ["a + b"]}, None), Job(other, 10, IDLE, None, {"Cmd": "/bin/cat"})]
+    plain = QueuedCluster(1, "ann", {"Owner": "ann", "Cmd": "/bin/true", "Environment": "SECRET=1"})
+    other = QueuedCluster(2, "ann", {"Owner": "ann", "Cmd": "/bin/false", "Arguments": "a"})
+    found = [QueuedJob(plain, proc, IDLE, None, None) for proc in range(20)]
+    found += [QueuedJob(plain, proc, HELD, None, {"HoldReason": "by ann", "Odd": [["x"]]}) for proc in range(20, 30)]
+    found += [QueuedJob(other, proc, IDLE, {"Arguments": str(proc % 3)}, None) for proc in range(9)]
+    found += [
+        QueuedJob(other, 11 + proc, IDLE, {"Arguments": value}, None) for proc, value in enumerate((1, 1.0, True))
+    ]
+    found += [
+        QueuedJob(other, 9, IDLE, {"Arguments": ["a + b"]}, None),
+        QueuedJob(other, 10, IDLE, None, {"Cmd": "/bin/cat"}),
+    ]
     return found
 
 
 def test_nothing_is_lost_and_nothing_is_mixed_up() -> None:
-    alike = Alike(WANTED)
+    alike = GroupedListing(WANTED)
     for job in jobs():
         alike.add(job, False)
     groups = alike.take()
@@ -41,7 +46,7 @@ def test_nothing_is_lost_and_nothing_is_mixed_up() -> None:
 
 
 def test_what_is_its_owners_alone_is_hidden() -> None:
-    alike = Alike([*WANTED, "Environment"])
+    alike = GroupedListing([*WANTED, "Environment"])
     alike.add(jobs()[0], True)
     ((ad, procs),) = alike.take()
     assert "Environment" not in ad
@@ -49,14 +54,14 @@ def test_what_is_its_owners_alone_is_hidden() -> None:
 
 
 def test_they_go_out_before_they_are_many() -> None:
-    cluster = Cluster(1, "ann", {"Owner": "ann"})
-    alike = Alike(["Owner", "Arguments"])
+    cluster = QueuedCluster(1, "ann", {"Owner": "ann"})
+    alike = GroupedListing(["Owner", "Arguments"])
     for proc in range(MOST_JOBS):
         assert not alike.full
-        alike.add(Job(cluster, proc, IDLE, None, None), False)
+        alike.add(QueuedJob(cluster, proc, IDLE, None, None), False)
     assert alike.full
     alike.take()
     for proc in range(MOST_GROUPS):
         assert not alike.full
-        alike.add(Job(cluster, proc, IDLE, {"Arguments": str(proc)}, None), False)
+        alike.add(QueuedJob(cluster, proc, IDLE, {"Arguments": str(proc)}, None), False)
     assert alike.full

@@ -12,27 +12,27 @@ from pool.client.why import Explanation
 from pool.errors import PoolError
 from pool.policy.why.findings import (
     Busy,
-    Claiming,
+    ClaimingFinding,
     Cycle,
     Demand,
     Ended,
     FailedStarts,
-    Held,
+    HeldFinding,
     Limit,
     Machines,
     Nearest,
     Outlook,
     Queued,
-    Refused,
+    RefusedFinding,
     Rejected,
     Rule,
     Running,
     Silent,
-    Slot,
+    SlotFinding,
     Trouble,
-    Turn,
+    TurnFinding,
     Unmet,
-    Unreachable,
+    UnreachableFinding,
 )
 from pool.policy.why.standing import Standing
 from pool.testing import run_virtual
@@ -123,7 +123,7 @@ def test_owners_who_use_their_machines() -> None:
         await asyncio.sleep(120)
         explanation = await why(pool, f"{cluster}.0")
         assert explanation.standing is Standing.REFUSED
-        refused = the(explanation, Refused)
+        refused = the(explanation, RefusedFinding)
         assert refused.clauses[0].text == "KeyboardIdle > 900"
         assert "their owners use them" in str(explanation)
 
@@ -136,7 +136,7 @@ def test_a_job_that_is_held_and_what_releases_it() -> None:
         await pool.act("head", "alice", action="hold", ids=[[cluster]], reason="not yet")
         explanation = await why(pool, f"{cluster}.0")
         assert explanation.standing is Standing.HELD
-        assert the(explanation, Held).code == 1
+        assert the(explanation, HeldFinding).code == 1
         assert "not yet" in explanation.lines()[0]
         assert f"poolnode release {cluster}.0" in explanation.lines()[1]
 
@@ -169,7 +169,7 @@ def test_a_job_on_a_machine_that_cannot_be_reached() -> None:
         await asyncio.sleep(5)
         explanation = await why(pool, f"{cluster}.0")
         assert explanation.standing is Standing.UNREACHABLE
-        assert 0 < the(explanation, Unreachable).left <= 63
+        assert 0 < the(explanation, UnreachableFinding).left <= 63
         assert "starts elsewhere" in str(explanation)
 
     tell(story)
@@ -225,7 +225,7 @@ def test_a_cycle_that_takes_long_holds_no_asker_up() -> None:
         async with pool.role("head", "negotiator")._looking:
             explanation = await why(pool, f"{cluster}.2")
             assert the(explanation, Busy).kept == ()
-            assert the(explanation, Turn).running == 2
+            assert the(explanation, TurnFinding).running == 2
             assert the((await why_machine(pool, "m0"))[0], Demand).fit == 1
         assert the(await why(pool, f"{cluster}.2"), Busy).kept
 
@@ -290,7 +290,7 @@ def test_where_the_user_stands_and_how_long_it_may_take() -> None:
         cluster = await pool.submit("head", count=3, owner="alice")
         await asyncio.sleep(5)
         early = await why(pool, f"{cluster}.2")
-        turn = the(early, Turn)
+        turn = the(early, TurnFinding)
         assert (turn.user, turn.place, turn.of, turn.running) == ("alice@head", 1, 2, 0)
         assert the(early, Outlook).seconds is None
         assert "none like them has ended yet" in str(early)
@@ -359,7 +359,7 @@ def test_a_machine_whose_owner_is_there() -> None:
         pool.nodes["m0"].sensors.touched = pool.wall()
         await asyncio.sleep(30)
         (explanation,) = await why_machine(pool, "m0")
-        slot = the(explanation, Slot)
+        slot = the(explanation, SlotFinding)
         assert (slot.name, slot.state) == ("slot1@m0", "Owner")
         rule = the(explanation, Rule)
         assert (rule.name, rule.value) == ("START", "false")
@@ -374,7 +374,7 @@ def test_a_machine_that_runs_says_what_would_move_the_job() -> None:
         await pool.until(lambda: len(pool.witness.running) == 1, within=60)
         await asyncio.sleep(3)
         (explanation,) = await why_machine(pool, "slot1@m0")
-        assert the(explanation, Slot).job == f"{cluster}.0"
+        assert the(explanation, SlotFinding).job == f"{cluster}.0"
         rules = {finding.name: finding for finding in explanation.findings if isinstance(finding, Rule)}
         assert set(rules) == {"SUSPEND", "PREEMPT"}
         assert rules["SUSPEND"].value == "false"
@@ -406,7 +406,7 @@ def test_a_machine_that_is_taken_out_of_use() -> None:
         await link.close()
         await asyncio.sleep(1)
         (explanation,) = await why_machine(pool, "m0")
-        assert the(explanation, Slot).state == "Drained"
+        assert the(explanation, SlotFinding).state == "Drained"
         assert "out of use: a new disk" in str(explanation)
         cluster = await pool.submit("head")
         await asyncio.sleep(120)
@@ -425,9 +425,9 @@ def test_a_job_for_which_another_makes_room() -> None:
         await asyncio.sleep(60)
         explanation = await why(pool, f"{cluster}.0")
         assert explanation.standing is Standing.CLAIMING
-        assert the(explanation, Claiming) == Claiming(1, 1)
+        assert the(explanation, ClaimingFinding) == ClaimingFinding(1, 1)
         (machine,) = await why_machine(pool, "m0")
-        assert the(machine, Slot).activity == "Retiring"
+        assert the(machine, SlotFinding).activity == "Retiring"
 
     tell(story, settings={"RANK": 'TARGET.Owner == "alice"', "MAX_JOB_RETIREMENT": "1 h"}, machines=1)
 
@@ -459,7 +459,7 @@ def test_a_policy_with_a_mistake_in_it() -> None:
         await asyncio.sleep(10)
         (explanation,) = await why_machine(pool, "m0")
         assert "START: error" in the(explanation, Trouble).text
-        assert the(explanation, Slot).state == "Owner"
+        assert the(explanation, SlotFinding).state == "Owner"
 
     tell(story, machines=1, settings={"START": '1 + true > "x" && error'})
 
@@ -470,7 +470,7 @@ def test_a_machine_that_does_not_answer_is_told_of_from_its_ad() -> None:
         await pool.kill("m0")
         (explanation,) = await why_machine(pool, "m0")
         assert the(explanation, Silent).who == "the machine"
-        assert the(explanation, Slot).state == "Unclaimed"
+        assert the(explanation, SlotFinding).state == "Unclaimed"
         with pytest.raises(PoolError, match="there is no machine nowhere"):
             await why_machine(pool, "nowhere")
 
