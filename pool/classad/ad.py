@@ -236,6 +236,8 @@ class ClassAd:
             return finished(reached(scope, fold(name), found))
         except (EvaluationFailed, RecursionError, MemoryError):
             return ERROR
+        finally:
+            scope.leave()
 
     def value(self, name: str, default: Any = None, target: ClassAd | None = None, now: float | None = None) -> Any:
         """The value of an attribute, or the default when it is absent, undefined or an error."""
@@ -365,6 +367,8 @@ def evaluate(expr: Expr, my: ClassAd, target: ClassAd | None = None, now: float 
         return value if type(value) in _RAW else finished(value)
     except (EvaluationFailed, RecursionError, MemoryError):
         return ERROR
+    finally:
+        scope.leave()
 
 
 def parse_ad(text: str) -> ClassAd:

@@ -32,7 +32,10 @@ def symmetric_match(a: ClassAd, b: ClassAd, now: float | None = None) -> bool:
     if first is None or second is None:
         return False
     scope = scope_of(a, b, now)
-    return _accepted(scope, first) and scope.other is not None and _accepted(scope.other, second)
+    try:
+        return _accepted(scope, first) and scope.other is not None and _accepted(scope.other, second)
+    finally:
+        scope.leave()
 
 
 def _accepted(scope: Scope, found: Any) -> bool:
