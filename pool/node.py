@@ -39,6 +39,7 @@ from pool.queries import Queries
 from pool.revocation import Revocation
 from pool.roles.base import Role, RoleContext, quota_of
 from pool.roles.cooperative import WorkTurns
+from pool.roles.garbage import GarbageCollection
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
@@ -149,6 +150,7 @@ class Node:
         self.given = self._role_context()
         watch = LoopWatch(self.given.turns, self.log, self.outside.ticks)
         self._closing.callback(watch.close)
+        self._closing.callback(GarbageCollection(self.outside.thread_cpu).close)
         if self.enrolment.listens:
             self._belong()
         for name in self.roles:

@@ -1,0 +1,63 @@
+"""An evaluation frees what it made at once: it leaves no circles of references to a collection of garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from pool.classad import evaluate, parse_ad, parse_expr, rank, requirements_accept, symmetric_match
+
+MACHINE = parse_ad('[ Requirements = TARGET.RequestMemory < Memory; Memory = 100; Arch = "X86_64"; Inner = [ a = 1 ] ]')
+JOB = parse_ad("[ Requirements = TARGET.Memory >= RequestMemory; RequestMemory = 10; Rank = TARGET.Memory ]")
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Memory + 1",
+        "TARGET.RequestMemory",
+        "TARGET.TARGET.Memory",
+        "Inner",
+        "Inner.a",
+        "{ Memory, Inner, [ b = Memory ] }",
+        "[ b = Memory; c = b ].c",
+        'eval("Memory")',
+        "1 / 0",
+        "Inner.a + NoSuchName",
+    ],
+)
+def test_an_evaluation_leaves_no_circle(text: str) -> None:
+    expression = parse_expr(text)
+    evaluate(expression, MACHINE, JOB)  # compiled once, kept
+    gc.collect()
+    evaluate(expression, MACHINE, JOB)
+    evaluate(expression, MACHINE)
+    assert gc.collect() == 0
+
+
+def test_a_match_leaves_no_circle() -> None:
+    assert symmetric_match(JOB, MACHINE)
+    gc.collect()
+    assert symmetric_match(JOB, MACHINE)
+    assert requirements_accept(JOB, MACHINE)
+    assert rank(JOB, MACHINE) == 100
+    assert MACHINE.eval("Requirements", JOB) is True
+    assert gc.collect() == 0
+
+
+def test_an_evaluation_that_is_stopped_leaves_no_circle() -> None:
+    endless = parse_ad("[ a = b + 1; b = c + c; c = d + d; d = a ]")
+    endless.eval("a")
+    gc.collect()
+    endless.eval("a")
+    assert gc.collect() == 0

@@ -1,0 +1,79 @@
+"""The collection of garbage of a node: short steps, and everything when there is nothing else to do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from pool.roles import garbage
+from pool.roles.garbage import SPARE, GarbageCollection, everything_is_due
+
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("memory", "before", "busy", "due"),
+    [
+        (100 * MB, 100 * MB, 0.0, False),  # nothing has grown
+        (200 * MB, 100 * MB, 0.0, True),  # grown, and idle
+        (200 * MB, 100 * MB, 0.5, False),  # grown, and at work
+        (500 * MB, 100 * MB, 1.0, True),  # so much that work has to wait
+        (SPARE, 0, 0.0, False),  # a small process
+    ],
+)
+def test_when_everything_is_collected(memory: int, before: int, busy: float, due: bool) -> None:
+    assert everything_is_due(memory, before, busy) is due
+
+
+class Knot:
+    """An object in a circle of references."""
+
+    def __init__(self) -> None:
+        self.own: Any = self
+
+
+def test_a_full_collection_does_not_look_at_the_survivors_of_the_last() -> None:
+    async def main() -> None:
+        before = gc.get_threshold()
+        collection = GarbageCollection(cpu=lambda: 0.0)
+        try:
+            survivor = [[] for _ in range(1000)]  # type: list[list[int]]
+            gc.collect()
+            frozen = gc.get_freeze_count()
+            assert frozen > 1000
+            assert len(gc.get_objects()) < 1000  # what Python would look at now
+            del survivor
+            assert gc.get_freeze_count() <= frozen - 1000  # frozen objects are freed by their reference counts
+        finally:
+            collection.close()
+        assert gc.get_freeze_count() == 0
+        assert gc.get_threshold() == before
+
+    asyncio.run(main())
+
+
+def test_frozen_circles_are_freed_when_the_process_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "CHECK", 0.01)
+
+    async def main() -> None:
+        freed = asyncio.Event()
+        memory = iter([100 * MB])
+        collection = GarbageCollection(cpu=lambda: 0.0, memory=lambda: next(memory, 200 * MB))
+        try:
+            gc.disable()  # until all are frozen
+            knots = [Knot() for _ in range(1000)]
+            weakref.finalize(knots[0], freed.set)
+            gc.freeze()
+            del knots
+            gc.enable()
+            async with asyncio.timeout(20):
+                await freed.wait()
+        finally:
+            gc.enable()
+            collection.close()
+
+    asyncio.run(main())
