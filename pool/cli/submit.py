@@ -265,17 +265,41 @@ def _columns() -> int:
 
 def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
     """The processes of a job of several and its pipes, as a picture; nothing for a job of one."""
-    from pool.jobs.gangs import parts_of
+    from pool.jobs.gangs import is_parallel, parts_of
     from pool.jobs.pipes.drawing import draw
     from pool.jobs.pipes.model import is_several, joints_of, processes_of
 
+    if is_parallel(draft.ad):
+        return _nodes(draft)
     if not is_several(draft.ad):
         return []
-    unnumbered = str(draft.cluster)
     lines = draw(processes_of(draft.ad), joints_of(draft.ad), width)
     if parts := parts_of(draft.ad):
         lines.append("runs in parts: " + ", ".join(" ".join(part.processes) for part in parts))
-    return [formats.one_line(line).replace(unnumbered, "$(Cluster)") for line in lines]
+    return [_as_written(formats.one_line(line), draft) for line in lines]
+
+
+def _nodes(draft: ClusterDraft) -> list[str]:
+    """The nodes of a parallel job, a line for those that are alike."""
+    from pool.jobs.arguments import arguments_of
+    from pool.jobs.gangs import parts_of
+
+    parts, lines = parts_of(draft.ad), []
+    for kind, part in enumerate(parts.kinds):
+        numbers = parts.numbers_of(kind)
+        wire = {**draft.attributes, **part.own}
+        which = f"node {numbers[0]}" if len(numbers) == 1 else f"nodes {numbers[0]} to {numbers[-1]}"
+        lines.append(f"{which}: {shlex.join([str(wire.get('Cmd', '')), *arguments_of(wire)])}")
+    return [_as_written(formats.one_line(line), draft) for line in lines]
+
+
+def _as_written(text: str, draft: ClusterDraft) -> str:
+    """What is not known yet, as the description has it: the cluster's number, a node's."""
+    from pool.jobs.gangs import NODE_MARKS
+
+    for mark, name in {str(draft.cluster): "$(Cluster)", **dict.fromkeys(NODE_MARKS.values(), "$(Node)")}.items():
+        text = text.replace(mark, name)
+    return text
 
 
 def _command_lines(draft: ClusterDraft) -> dict[str, str]:
@@ -324,7 +348,6 @@ def _facts(draft: ClusterDraft, known: PoolFacts | None = None) -> dict[str, str
     Args:
         known: what the pool tells, where it can be reached.
     """
-    unnumbered = str(draft.cluster)
     folded = {name.lower(): value for name, value in draft.attributes.items()}
     varied: dict[str, list[Any]] = {}
     if not draft.uniform:
@@ -340,7 +363,7 @@ def _facts(draft: ClusterDraft, known: PoolFacts | None = None) -> dict[str, str
         first: Any = varied[key][0] if key in varied else folded.get(key)
         if first is None:
             continue
-        text = formats.one_line(formats.text(first) if first != "" else "").replace(unnumbered, "$(Cluster)")
+        text = _as_written(formats.one_line(formats.text(first) if first != "" else ""), draft)
         several = len({str(one) for one in varied.get(key, ())})
         if text in dull and several < 2:
             continue

@@ -1,14 +1,20 @@
 """Jobs that run on several machines at once: the parts that a job's ad describes, and the start that each is sent.
 
-A *gang* is a job with `GangParts`: so many claims, started together or not at all. Each part has some of the job's
-processes (VS 5.2: a sub job) and whatever of the ad is its own: Requirements, RequestMemory. A pipe between processes
-of two parts is a *crossing*: each side has one end of it, and the bytes travel between the machines. Plain data; who
-gathers the claims is `pool.policy.gangs`.
+A *gang* is a job with `GangParts`: so many claims, started together or not at all. There are two sorts:
+
+- A pipe job that is spread over machines (VS 5.2: sub jobs). Each part has some of the job's processes. A pipe between
+  processes of two parts is a *crossing*: each side has one end of it, and the bytes travel between the machines.
+- A parallel job (WR 3, 6.5, 6.8; HTCondor's parallel universe). Each part is a *node*: one program with a number from 0
+  up. Where the node's number belongs, the ad's texts have a mark, as HTCondor's have.
+
+Alike parts are one record with a count: a job of 1,000 nodes of one program has one record. Plain data; what gathers
+the claims is `pool.policy.gangs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +25,25 @@ from pool.jobs.pipes.model import Joint
 
 #: The ad's list of parts; and whether they have to be on different machines.
 PARTS, APART = "GangParts", "GangApart"
-#: In a part's record: the names of its processes, between commas.
-PROCESSES = "Processes"
+#: In a part's record: the names of its processes, between commas; how many parts are like that.
+PROCESSES, COUNT = "Processes", "Count"
+#: So many parts a job may have.
+MOST_PARTS = 10_000
+#: The universes of parallel jobs, and what stands in their ads where the node's number belongs.
+MPI, PARALLEL = 8, 11
+NODE_MARKS = {MPI: "#MpInOdE#", PARALLEL: "#pArAlLeLnOdE#"}
+#: The attributes in which it may stand.
+NUMBERED = (
+    *("Arguments", "Args", "Environment", "Env", "In", "Out", "Err", "TransferInput", "TransferOutput"),
+    "TransferOutputRemaps",
+)
+#: The job asks for the dedicated scheduler, or says that it does not need it: `dedicated` in a description.
+DEDICATED = "WantDedicated"
+#: What ends a parallel job: the end of node 0, of all nodes, or of any (`ParallelShutdownPolicy`, HTCondor's name).
+POLICY = "ParallelShutdownPolicy"
+NODE0, ALL, ANY = POLICIES = ("WAIT_FOR_NODE0", "WAIT_FOR_ALL", "WAIT_FOR_ANY")
+#: In a node's environment: its number and the number of nodes, by HTCondor's names; the addresses of all, by number.
+NUMBER, NUMBERS, HOSTS = "_CONDOR_PROCNO", "_CONDOR_NPROCS", "POOLNODE_HOSTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +51,54 @@ class GangPart:
     """What one machine has of a job.
 
     Attributes:
-        processes: by name, in the order of the description.
+        processes: by name, in the order of the description; none for a node of a parallel job.
         own: attributes in wire form that this part has in place of the job's.
+        count: how many parts are like that.
     """
 
-    processes: tuple[str, ...]
+    processes: tuple[str, ...] = ()
     own: dict[str, Any] = field(default_factory=dict)
+    count: int = 1
+
+
+class Parts(Sequence[GangPart]):
+    """The parts of a job by number; alike ones are one `Part`.
+
+    Args:
+        kinds: in the order of their numbers.
+    """
+
+    def __init__(self, kinds: Sequence[GangPart]) -> None:
+        self.kinds = tuple(kinds)
+        self._first: list[int] = []
+        total = 0
+        for kind in self.kinds:
+            self._first.append(total)
+            total += kind.count
+        self._total = total
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.kinds[self.kind_of(number)]
+
+    def __iter__(self) -> Iterator[GangPart]:
+        return (kind for kind in self.kinds for _ in range(kind.count))
+
+    def kind_of(self, number: int) -> int:
+        """Which of the kinds a part is of.
+
+        Raises:
+            IndexError: there is no such part.
+        """
+        if not 0 <= number < self._total:
+            raise IndexError(number)
+        return bisect_right(self._first, number) - 1
+
+    def numbers_of(self, kind: int) -> range:
+        """The numbers of the parts of a kind."""
+        return range(self._first[kind], self._first[kind] + self.kinds[kind].count)
 
 
 def attributes_of(parts: Sequence[GangPart], *, apart: bool) -> dict[str, Any]:
@@ -41,32 +106,81 @@ def attributes_of(parts: Sequence[GangPart], *, apart: bool) -> dict[str, Any]:
 
     Expressions of a part lie there as lists of their text: they mean something in the ad of a job only.
     """
-    records = [ClassAd({PROCESSES: ",".join(part.processes), **part.own}) for part in parts]
+    records = []
+    for part in parts:
+        record: dict[str, Any] = {PROCESSES: ",".join(part.processes)} if part.processes else {}
+        if part.count != 1 or not part.processes:
+            record[COUNT] = part.count
+        records.append(ClassAd({**record, **part.own}))
     return {**ClassAd({PARTS: records}).to_wire(), APART: apart}
 
 
-def parts_of(ad: ClassAd) -> tuple[GangPart, ...]:
+def parts_of(ad: ClassAd) -> Parts:
     """The parts of a job's ad; none for a job that runs on one machine.
 
     Raises:
         PoolError: the attribute is not what `attributes_of` makes.
     """
     if ad.get(PARTS) is None:
-        return ()
+        return Parts(())
     value = ad.value(PARTS, None)
     if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, ClassAd) for one in value):
         raise PoolError(f"the job's attribute {PARTS} is not a list of ads", hint="submit it from a description file")
-    return tuple(_part(one) for one in value)
+    parts = Parts([_part(one) for one in value])
+    if not all(1 <= part.count <= MOST_PARTS for part in parts.kinds) or len(parts) > MOST_PARTS:
+        raise PoolError(
+            f"the job's attribute {PARTS} has no number of parts from 1 to {MOST_PARTS}",
+            hint="submit it from a description file",
+        )
+    return parts
 
 
 def _part(record: ClassAd) -> GangPart:
-    own: dict[str, Any] = {name: record.value(name, None) for name in record if name != PROCESSES}
+    own: dict[str, Any] = {name: record.value(name, None) for name in record if name not in (PROCESSES, COUNT)}
     own = {name: list(value) if isinstance(value, (tuple, list)) else value for name, value in own.items()}
-    return GangPart(tuple(name for name in str(record.value(PROCESSES, "")).split(",") if name), own)
+    processes = tuple(name for name in str(record.value(PROCESSES, "")).split(",") if name)
+    count = record.value(COUNT, 1)
+    return GangPart(processes, own, count if type(count) is int else 0)
+
+
+def is_parallel(ad: ClassAd) -> bool:
+    """Whether the parts of a job are numbered nodes, each one program."""
+    return ad.get(PARTS) is not None and ad.get("Processes") is None
+
+
+def wants_dedicated(ad: ClassAd) -> bool:
+    """Whether a job is for the dedicated scheduler (WR 3.1, 6.8): a parallel one unless it says `dedicated = false`, a
+    serial one or a pipe job that says `dedicated = true`. HTCondor's `WantParallelScheduling` asks for the same."""
+    wish = ad.value(DEDICATED, None)
+    if isinstance(wish, bool):
+        return wish
+    return ad.value("JobUniverse", None) in NODE_MARKS or ad.value("WantParallelScheduling", False) is True
+
+
+def name_of(part: GangPart, number: int) -> str:
+    """A part as people know it: its processes, or the node's number."""
+    return " ".join(part.processes) or f"node {number}"
+
+
+def policy_of(ad: ClassAd) -> str:
+    """What ends a parallel job, of `POLICIES`."""
+    wish = str(ad.value(POLICY, NODE0)).upper()
+    return wish if wish in POLICIES else NODE0
+
+
+def for_node(wire: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A job's ad in wire form as one node has it: with its number where the mark stands."""
+    result = dict(wire)
+    mark = NODE_MARKS.get(result.get("JobUniverse", PARALLEL), NODE_MARKS[PARALLEL])
+    for name in NUMBERED:
+        value = result.get(name)
+        if isinstance(value, str) and mark in value:
+            result[name] = value.replace(mark, str(number))
+    return result
 
 
 def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str) -> Activation:
-    """What one part is started with.
+    """What one part of a pipe job is started with.
 
     Args:
         start: that of the whole job on the part's slot.
@@ -92,3 +206,16 @@ def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str
         parts=len(parts),
         crossings=tuple(crossings),
     )
+
+
+def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -> Activation:
+    """What one node of a parallel job is started with.
+
+    Args:
+        start: that of the node's own ad (`for_node`) on its slot.
+        parts: how many nodes there are.
+        gang: the secret that the nodes of this start know each other by.
+        hosts: the addresses of all nodes by number, with blanks between them.
+    """
+    env = {**start.env, NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
+    return replace(start, env=env, gang=gang, part=number, parts=parts)

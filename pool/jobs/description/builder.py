@@ -18,6 +18,7 @@ from pool.jobs.description.functions import Functions
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.macros import Macros
 from pool.jobs.description.queueing import QueueArguments, split_item
+from pool.jobs.description.sections import parallel
 from pool.jobs.description.sections.order import (
     AFTER_ADDITIONS,
     BEFORE_ADDITIONS,
@@ -27,6 +28,7 @@ from pool.jobs.description.sections.order import (
     beginning,
 )
 from pool.jobs.description.sections.universe import universe
+from pool.jobs.gangs import GangPart
 
 _COUNTED = ("process", "procid", "step", "itemindex", "row", "taskid")
 _MOST_ERRORS = 20
@@ -59,12 +61,17 @@ class Builder:
     runs: Runs = field(default_factory=Runs)
     first: dict[str, Wire] | None = None
     variables: set[str] = field(default_factory=set)
+    parts: list[GangPart] = field(default_factory=list)
 
     def queue(self, statement: QueueArguments, items: Sequence[str], where: Where) -> None:
         """Write the processes of one queue statement; errors are reported, and end it where they are many."""
         rows = list(self._rows(statement, items))
         per_item = statement.count or 1
         self._declare_live(statement.variables, rows, where)
+        if self.first is not None and parallel.is_parallel(self.job):
+            self._next_nodes(rows, per_item, where)
+            self._retire_live(statement.variables, rows)
+            return
         varying: list[SectionStep] = []
         static: dict[str, Wire] = {}
         for row, (index, values) in enumerate(rows):
@@ -73,7 +80,7 @@ class Builder:
                     break
                 self._place(index, step, values)
                 if row == 0 and step == 0:
-                    varying, static = self._first_of_statement(where)
+                    varying, static = self._first_of_statement()
                     if not varying:
                         self._repeat(static, len(rows) * per_item)
                         break
@@ -82,11 +89,19 @@ class Builder:
             if not varying:
                 break
         self._retire_live(statement.variables, rows)
+        if self.count > 1 and parallel.is_parallel(self.job):
+            each = f"{len(self.job.nodes)} node{'s' if len(self.job.nodes) > 1 else ''}"
+            self.job.reporter.warning(
+                where,
+                f"this queues {self.count} jobs of {each} each; HTCondor makes one job of all of them",
+                "for one job of more nodes raise machine_count, and write queue",
+            )
 
     def draft(self) -> ClusterDraft:
         """The cluster as it was written."""
-        names = self.job.names
-        attributes = {names[key]: value for key, value in (self.first or {}).items()}
+        attributes = self._named(self.first or {})
+        if self.parts:
+            attributes = parallel.whole(attributes, self.parts)
         return ClusterDraft(attributes, self.count, self.cluster, self.runs)
 
     # -- items and live macros -----------------------------------------------------------------------
@@ -132,7 +147,35 @@ class Builder:
 
     # -- processes -----------------------------------------------------------------------------------
 
-    def _first_of_statement(self, where: Where) -> tuple[list[SectionStep], dict[str, Wire]]:
+    def _first_of_statement(self) -> tuple[list[SectionStep], dict[str, Wire]]:
+        job, steps = self.job, self._write_in_full()
+        if self.first is None:
+            self.first, job.own = job.own, {}
+            self._finish(None)
+            return steps, {}
+        self._finish(job.own)
+        return steps, {key: value for key, value in job.own.items() if key not in job.varying}
+
+    def _next_nodes(self, rows: Sequence[tuple[int, list[str]]], per_item: int, where: Where) -> None:
+        """A further queue statement of a parallel job: more nodes of the same job."""
+        job = self.job
+        if self.count != 1 or len(rows) * per_item != 1:
+            job.reporter.error(
+                where,
+                "the queue statements of a parallel job are the nodes of one job: each queues one process",
+                "write queue without a number; for more jobs use one queue statement, or submit again",
+            )
+            return
+        job.nodes = range(job.nodes.stop, job.nodes.stop + 1)
+        self._place(rows[0][0], 0, rows[0][1])
+        self._write_in_full()
+        try:
+            parallel.add_statement(job, self.parts, where)
+        except CommandRefused:
+            return
+
+    def _write_in_full(self) -> list[SectionStep]:
+        """Write a statement's first process, and find the sections that are applied again for the others."""
         job = self.job
         job.own, job.parent = {}, self.first or {}
         if self.first is None:
@@ -151,12 +194,7 @@ class Builder:
                 job.varying |= written
             if section is IWD:
                 self.functions.iwd, self.functions.iwd_varies = job.iwd, job.varies
-        if self.first is None:
-            self.first, job.own = job.own, {}
-            self._finish(None)
-            return steps, {}
-        self._finish(job.own)
-        return steps, {key: value for key, value in job.own.items() if key not in job.varying}
+        return steps
 
     def _next(self, steps: Sequence[SectionStep], static: dict[str, Wire]) -> None:
         job, parent = self.job, self.first or {}

@@ -51,6 +51,7 @@ class JobDraft:
         last_files: what the commands `input`, `output` and `error` of such a job say: the first's, the last's.
         parts: of such a job the names of the processes that run together; empty where it is of one process.
         apart: no two of them on one machine.
+        nodes: the numbers of the nodes of the present queue statement, of a parallel job.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -80,6 +81,7 @@ class JobDraft:
     last_files: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[Sequence[str]] = ()
     apart: bool = False
+    nodes: range = range(1)
     _templates: dict[str, Template] = field(default_factory=dict)
 
     # -- what the description says -------------------------------------------------------------------

@@ -78,8 +78,7 @@ _ON = ("pool/roles/schedd", "pool/roles/startd")
 _GRID = "belongs to the grid universe: this pool sends no job to another batch system"
 _IMAGES = "names a port of a container, which here is reached by the machine's own network"
 _VM = "belongs to virtual machines, which this pool does not start"
-_PARALLEL = "belongs to jobs of several machines that start together, which this pool starts for pipes only"
-_SPREAD = "see docs/pipes.md: pipe and spread"
+_NO_SCRIPTS = "is refused: nothing runs beside a job's own program, on the submit machine or where it runs"
 _OLD = "was of the standard universe of old, and means nothing any more"
 _TOKENS = "asks for a credential that this pool has no service for"
 
@@ -100,14 +99,26 @@ TABLE: tuple[Row, ...] = (
     _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
-        "vanilla, pipe, java, docker, container; local and scheduler, which run on the submit machine; standard, grid,"
-        " parallel, mpi and vm are refused by name",
+        "vanilla, pipe, java, docker, container; parallel and mpi (docs/parallel.md); local and scheduler, which run on"
+        " the submit machine; standard, grid and vm are refused by name",
         _READER + "support.py",
         "_UNIVERSES",
     ),
     _done("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipes/shell_syntax.py", "pipe"),
     _done("pipe_buffer", "bytes that a pipe may hold on disk", "jobs/activation.py", "PipeBuffer"),
     _done("on_process_failure", "what becomes of a job when a process fails", "jobs/activation.py", "OnProcessFailure"),
+    _done(
+        "machine_count node_count nodecount",
+        "so many nodes of one parallel job, started together or not at all (docs/parallel.md)",
+        _READER + "sections/parallel.py",
+        "machine_count",
+    ),
+    _done(
+        "dedicated wantparallelscheduling",
+        "the job is for the dedicated scheduler; parallel jobs are without it (docs/parallel.md)",
+        "jobs/gangs.py",
+        "WantDedicated",
+    ),
     _done("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
     # -- files -----------------------------------------------------------------------------------------------
     _done("should_transfer_files", "whether files are copied", "jobs/activation.py", "ShouldTransferFiles"),
@@ -489,8 +500,7 @@ TABLE: tuple[Row, ...] = (
         _VM,
         "leave it out",
     ),
-    _refused("machine_count node_count nodecount", _PARALLEL, _SPREAD, "1"),
-    _refused("parallel_script_shadow parallel_script_starter wantparallelscheduling", _PARALLEL, _SPREAD),
+    _refused("parallel_script_shadow parallel_script_starter", _NO_SCRIPTS, "start it from the job's own script"),
     _refused(
         "tool_daemon_cmd tool_daemon_args tool_daemon_arguments tool_daemon_arguments2 tool_daemon_error"
         " tool_daemon_input tool_daemon_output",
@@ -520,9 +530,7 @@ _UNIVERSES: dict[int, tuple[str, str]] = {
         "there is no standard universe: nothing is linked anew",
         "write remote_io = on for remote files; see checkpoint",
     ),
-    8: (f"universe = mpi {_PARALLEL}", _SPREAD),
     9: (f"universe = grid {_GRID}", "leave universe out"),
-    11: (f"universe = parallel {_PARALLEL}", _SPREAD),
     13: (f"universe = vm {_VM}", "leave universe out"),
 }
 

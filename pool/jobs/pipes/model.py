@@ -73,7 +73,8 @@ class Joint:
 
 
 #: What is known of the end of each process, in events and reports: the key, and the name in the ad's `ProcessEnds`.
-#: Times in seconds, `wall` from the job's start, `max_rss` in KiB; code and signal are None where there is none.
+#: Times in seconds, `wall` from the job's start, `max_rss` in KiB; code and signal are None where there is none. The
+#: nodes of a parallel job have the slot where each ran, and the wall time of its end.
 ENDS = (
     ("name", "Name"),
     ("code", "ExitCode"),
@@ -85,6 +86,8 @@ ENDS = (
     ("system_cpu", "RemoteSysCpu"),
     ("wall", "WallClockTime"),
     ("max_rss", "ResidentSetSize"),
+    ("host", "Host"),
+    ("at", "EndedAt"),
 )
 
 _FLAGS = ("core", "with_job", "failed")
@@ -152,13 +155,15 @@ def read_ends(value: object) -> list[dict[str, Any]]:
 
 
 def _plain(key: str, value: object) -> str | bool | int | float | None:
-    if key == "name":
-        return value[:200] if isinstance(value, str) else "?"
+    if key in ("name", "host"):
+        return value[:200] if isinstance(value, str) else "?" if key == "name" else None
     if key in _FLAGS:
         return value is True
     number = value if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53 else None
     if key in ("code", "signal"):
         return None if number is None else int(number)
+    if key == "at" and number is None:
+        return None
     return max(number or 0, 0) if key != "max_rss" else int(max(number or 0, 0))
 
 

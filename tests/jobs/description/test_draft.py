@@ -33,7 +33,7 @@ def test_the_common_ad_is_a_classad() -> None:
 
 def test_later_statements_differ_from_the_first_process() -> None:
     draft = read(EXECUTABLE + "queue 2\narguments = z\nqueue 2\n").clusters[0]
-    assert list(draft.deltas()) == [{}, {}, {"Args": "z"}, {"Args": "z"}]
+    assert list(draft.deltas()) == [{}, {}, {"Arguments": "z"}, {"Arguments": "z"}]
 
 
 def test_requirements_follow_urls_of_single_processes() -> None:

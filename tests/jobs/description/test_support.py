@@ -121,8 +121,6 @@ def test_a_value_that_asks_for_nothing_is_taken_without_a_word(line: str) -> Non
         ("universe = grid\ngrid_resource = batch slurm", "grid"),
         ("universe = 9\ngrid_resource = condor a b", "grid"),
         ("universe = standard", "standard"),
-        ("universe = parallel\nmachine_count = 2", "parallel"),
-        ("universe = mpi\nmachine_count = 2", "mpi"),
         ("universe = vm", "vm"),
         ("foo_container_port = 5", "foo_container_port"),
         ("ec2_ami_id = x", "ec2_ami_id"),

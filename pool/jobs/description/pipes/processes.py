@@ -84,7 +84,7 @@ def processes(job: JobDraft) -> None:
     job.set("Arguments", join_words(first.arguments))
     if not first.carried:
         job.set("TransferExecutable", False)
-    _on_failure(job)
+    on_failure(job)
     _buffer(job)
 
 
@@ -257,7 +257,8 @@ def _not_both(job: JobDraft, command: str, name: str, given: str) -> None:
         )
 
 
-def _on_failure(job: JobDraft) -> None:
+def on_failure(job: JobDraft) -> None:
+    """`on_process_failure`: what becomes of the job when one of its processes, or of its nodes, fails."""
     text = (job.param("on_process_failure", "OnProcessFailure") or "end").lower()
     if text not in ON_FAILURE:
         raise job.refuse(

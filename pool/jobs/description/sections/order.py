@@ -15,6 +15,7 @@ from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import processes, spread
 from pool.jobs.description.sections import (
+    parallel,
     policy,
     program,
     requirements,
@@ -114,7 +115,8 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         _commands("java_vm_arguments java_vm_args java_vm_arguments2 JavaVMArgs"),
     ),
     Section(
-        universe.several_machines, _attributes("MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox")
+        parallel.several_machines,
+        _attributes("MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox WantDedicated"),
     ),
     Section(program.environment, _attributes("Env EnvDelim Environment")),
     Section(policy.status, _attributes("JobStatus HoldReason HoldReasonCode EnteredCurrentStatus")),
@@ -219,4 +221,5 @@ AFTER_ADDITIONS: tuple[Section, ...] = (
     Section(transfer.methods, _attributes("WantTransferPluginMethods")),
     Section(requirements.requirements, _attributes("Requirements ScheddInterval CUDAVersion")),
     Section(spread.spread, _attributes("GangParts GangApart RemoteIO Requirements Request*")),
+    Section(parallel.nodes, _attributes("GangParts GangApart OnProcessFailure")),
 )

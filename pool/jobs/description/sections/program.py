@@ -10,10 +10,11 @@ import os
 import re
 import struct
 
-from pool.jobs.arguments import Arguments, QuotingError, is_quoted, read_arguments
+from pool.jobs.arguments import Arguments, QuotingError, is_quoted, join_words, read_arguments
 from pool.jobs.description.expressions import boolean_of
 from pool.jobs.description.job import JobDraft
 from pool.jobs.environment import SEPARATOR, Environment, imported, read_environment, written
+from pool.jobs.gangs import NODE_MARKS, PARALLEL
 
 NULL = "/dev/null"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
@@ -33,9 +34,29 @@ def checked(job: JobDraft, name: str) -> bool:
     return not job.unchecked
 
 
+def of_each_node(job: JobDraft, name: str) -> list[str]:
+    """A file's name as each node of a parallel job has it; the name alone where all have the same."""
+    mark = NODE_MARKS.get(job.nature.universe, NODE_MARKS[PARALLEL])
+    if mark not in name:
+        return [name]
+    nodes = range(1) if job.facts.as_reference else job.nodes
+    return [name.replace(mark, str(node)) for node in nodes]
+
+
+def _same_for_all(job: JobDraft, command: str, name: str | None) -> None:
+    """Refuse a node's number in what all nodes of a queue statement have in common."""
+    if name and any(mark in name for mark in NODE_MARKS.values()) and not job.facts.as_reference:
+        raise job.refuse(
+            command,
+            f"'{command}' has $(Node), but is the same for all nodes of a queue statement",
+            "write a queue statement with its own machine_count for each",
+        )
+
+
 def initial_directory(job: JobDraft) -> None:
     """`initialdir`, where relative names of the job's files begin; `rootdir`, the job's root (VS 2.1)."""
     folder = job.param("initialdir", "Iwd") or job.param("initial_dir", "job_iwd")
+    _same_for_all(job, "initialdir", folder)
     job.iwd = job.full_path(folder or job.folder, job.folder)
     skip = job.param("skip_filechecks") or "false"
     truth = False if skip.lower() == "warn" else boolean_of(skip)
@@ -61,6 +82,7 @@ def executable(job: JobDraft) -> None:
     if job.several:
         return
     name = job.param("executable", "Cmd")
+    _same_for_all(job, "executable", name)
     contained = nature.docker or nature.container
     if name is None and not contained:
         if job.lookup("Cmd") is not None:
@@ -72,7 +94,8 @@ def executable(job: JobDraft) -> None:
         transfer = False
     path = job.full_path(name, job.folder) if transfer and name else name or ""
     job.set("Cmd", path)
-    if transfer and nature.universe in (5, 7, 11, 12) and not contained and checked(job, path):
+    checks = (5, 7, 11, 12) if job.facts.as_reference else (5, 7, 8, 11, 12)
+    if transfer and nature.universe in checks and not contained and checked(job, path):
         _check_program(job, path)
 
 
@@ -161,7 +184,10 @@ def arguments(job: JobDraft) -> None:
     words = _words(job, ("arguments", "Args"), "arguments2", ("Args", "Arguments"))
     if words is None:
         return
-    job.set(*words.attribute())
+    if words.old and "arguments" in job.parent and not job.facts.as_reference:
+        job.set("Arguments", join_words(words.words))  # which counts where an ad has both
+    else:
+        job.set(*words.attribute())
     if job.nature.universe == 10 and not words.words:
         raise job.refuse("arguments", "a java job names its main class first", "write arguments = MainClass")
 
@@ -294,11 +320,11 @@ def _standard_file(job: JobDraft, command: str, attribute: str, other: str) -> N
 
 
 def _check_standard_file(job: JobDraft, command: str, name: str) -> None:
-    path = job.full_path(name)
-    if command == "input":
-        check_readable(job, command, path)
-    else:
-        check_writable(job, command, path)
+    for one in of_each_node(job, name):
+        if command == "input":
+            check_readable(job, command, job.full_path(one))
+        else:
+            check_writable(job, command, job.full_path(one))
 
 
 def check_readable(job: JobDraft, command: str, path: str) -> None:

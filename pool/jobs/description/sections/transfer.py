@@ -8,7 +8,7 @@ import re
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import size_of
 from pool.jobs.description.job import JobDraft
-from pool.jobs.description.sections.program import check_readable, checked, is_url
+from pool.jobs.description.sections.program import check_readable, checked, is_url, of_each_node
 from pool.jobs.urls import is_fetched, scheme_of
 
 _WHETHER = dict.fromkeys(("yes", "true", "always"), "YES") | dict.fromkeys(("no", "false", "never"), "NO")
@@ -85,7 +85,8 @@ def transfer(job: JobDraft) -> None:
     inputs = file_list(job.param("transfer_input_files", "TransferInputFiles") or "")
     for name in inputs:
         if checked(job, name):
-            check_readable(job, "transfer_input_files", job.full_path(name))
+            for one in of_each_node(job, name):
+                check_readable(job, "transfer_input_files", job.full_path(one))
     given = bool(inputs)
     if job.nature.container:
         given = _image(job, inputs) or given

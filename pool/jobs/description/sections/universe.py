@@ -1,4 +1,4 @@
-"""What kind of job it is: universe, several machines at once, another batch system."""
+"""What kind of job it is: universe, another batch system."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pool.jobs.description import support
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.job import JobDraft
+from pool.jobs.gangs import NODE_MARKS, PARALLEL
 
 NUMBERS = {
     "standard": 1,
@@ -21,7 +22,6 @@ NUMBERS = {
     "vm": 13,
 }
 _SUPPORTED = frozenset({5, 7, 8, 9, 10, 11, 12})
-_NODE_MARKS = {8: "#MpInOdE#", 11: "#pArAlLeLnOdE#"}
 _GRIDS = frozenset({"condor", "batch", "arc", "pbs", "lsf", "nqs", "sge", "slurm", "naregi", "blah"})
 _GRID_TEXTS = (
     ("arc_rte", "ArcRte"),
@@ -64,7 +64,8 @@ def universe(job: JobDraft) -> None:
         job.set("WantParallelScheduling", True)
     if remote := job.param("remote_universe", "Remote_JobUniverse"):
         job.set("Remote_JobUniverse", _number(job, remote, "remote_universe"))
-    job.macros.defaults["node"] = _NODE_MARKS.get(nature.universe, "")
+    parallel = job.is_true("WantParallelScheduling") and not job.facts.as_reference
+    job.macros.defaults["node"] = NODE_MARKS.get(PARALLEL if parallel else nature.universe, "")
     if nature.universe == 9:
         nature.grid_type = _grid_type(job)
 
@@ -110,27 +111,6 @@ def grid(job: JobDraft) -> None:
             job.set(attribute, text)
     if text := job.param("batch_runtime", "BatchRuntime"):
         job.set_expression("BatchRuntime", text, "batch_runtime", "BatchRuntime")
-
-
-def several_machines(job: JobDraft) -> None:
-    """`machine_count`: how many machines a parallel job runs on at once."""
-    if job.nature.universe in (8, 11) or job.is_true("WantParallelScheduling"):
-        name = "machine_count"
-        text = job.param(name, "MachineCount") or job.param("node_count", "NodeCount")
-        if text:
-            digits = re.match(r"\s*[-+]?\d+", text)
-            count = int(digits[0]) if digits else 0
-            job.set("MinHosts", count)
-            job.set("MaxHosts", count)
-        elif job.lookup("MaxHosts") is None:
-            raise job.refuse(
-                "universe", "a parallel job needs a number of machines", "write machine_count = NUMBER"
-            )
-        if not job.parent:
-            job.set("RequestCpus", 1)
-    if job.nature.universe == 11:
-        job.set("WantIOProxy", True)
-        job.set("JobRequiresSandbox", True)
 
 
 def container_services(job: JobDraft) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import ImageError, Manifest
-from pool.jobs.gangs import GangPart
+from pool.jobs.gangs import Parts
 from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RunningGang:
 
     Attributes:
         secret: what the parts know each other by.
-        parts: as the job describes them.
+        parts: as the job describes them. parallel: they are numbered nodes, and hosts is the addresses of all.
         claims: of the parts that have not ended.
         reports: of those that have, in the order in which they came; root: the one that ended the gang.
         cards: what each part brought to the meeting; met: done when all have come.
@@ -77,7 +77,9 @@ class RunningGang:
     job: QueuedJob
     run: int
     secret: str
-    parts: tuple[GangPart, ...]
+    parts: Parts
+    parallel: bool = False
+    hosts: str = ""
     claims: dict[int, HeldClaim] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     root: int | None = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from pool.classad import ParseError, parse_expr
+from pool.classad import ClassAd, ParseError, parse_expr
 from pool.errors import PoolError
 from pool.jobs.activation import JAVA
+from pool.jobs.gangs import NODE_MARKS, PARTS, parts_of
 from pool.jobs.privacy import canonical
 from pool.policy.queue import AT_HOME, HELD, Wire
 
@@ -25,7 +26,7 @@ OWN_NAMES = frozenset(
 )
 #: Universes, by HTCondor's numbers, whose jobs are started.
 VANILLA = 5
-STARTED = frozenset({VANILLA, JAVA}) | AT_HOME
+STARTED = frozenset({VANILLA, JAVA, *NODE_MARKS}) | AT_HOME
 #: What an ad says of a job that is to be held from the beginning; it is true only until the job is released.
 HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}
@@ -49,7 +50,23 @@ def clean(ad: Any) -> Wire | None:
         if isinstance(value, list):
             _check_expression(name, value)
         kept[name] = value
+    if PARTS in kept:
+        _check_parts(kept)
     return kept
+
+
+def _check_parts(ad: Wire) -> None:
+    """What a job's parts have in place of the job's is the client's to say, too."""
+    try:
+        parts = parts_of(ClassAd.from_wire({PARTS: ad[PARTS]}))
+    except PoolError as error:
+        raise PoolError(f"cannot queue: {error.message}", hint=error.hint) from error
+    for part in parts.kinds:
+        for name, value in part.own.items():
+            if _kept_name(name) is None:
+                raise PoolError(f"cannot queue: {name} is not for a part of a job to say")
+            if isinstance(value, list):
+                _check_expression(name, value)
 
 
 @lru_cache(MOST_ATTRIBUTES)
@@ -70,6 +87,9 @@ def check_kind(ad: Wire) -> None:
     if universe not in STARTED:
         hint = "docs/submit.md has what it starts"
         raise PoolError(f"cannot queue: this pool starts no jobs of universe {universe}", hint=hint)
+    if universe in NODE_MARKS and PARTS not in ad:
+        hint = "submit it from a description file"
+        raise PoolError(f"cannot queue: a parallel job has no nodes ({PARTS})", hint=hint)
 
 
 def holding(ad: Wire) -> tuple[bool, Wire]:

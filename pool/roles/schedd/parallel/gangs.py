@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
-from pool.jobs.gangs import part_of, parts_of
+from pool.jobs.gangs import for_node, is_parallel, name_of, node_of, part_of, parts_of
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
@@ -61,7 +61,9 @@ class Gangs:
     async def _begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
         placement = self._placement
-        gang = RunningGang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
+        ad = job.ad()
+        run = int(job.get("NumJobStarts", 0)) + 1
+        gang = RunningGang(job, run, placement.outside.secret(16), parts_of(ad), is_parallel(ad))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
             ends = placement.images.ends_in(job, gang.checkpoint)
@@ -117,8 +119,11 @@ class Gangs:
 
     def _start_of(self, gang: RunningGang, part: int, claim: HeldClaim) -> Activation:
         wire = {**gang.job.wire(), **gang.parts[part].own}
-        start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
-        return part_of(start, gang.parts, part, gang.secret)
+        if not gang.parallel:
+            start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
+            return part_of(start, gang.parts, part, gang.secret)
+        start = activation(ClassAd.from_wire(for_node(wire, part)), claim.ad, gang.run, None, gang.checkpoint)
+        return node_of(start, len(gang.parts), part, gang.secret, gang.hosts)
 
     def start_of(self, claim: HeldClaim) -> Activation:
         """What a claim's part was started with, after a restart of the schedd.
@@ -236,7 +241,7 @@ class Gangs:
         gang = claim.gang
         if gang is None:
             return why
-        gang.trouble[claim.part] = [f"{' '.join(gang.parts[claim.part].processes)}: {line}" for line in why]
+        gang.trouble[claim.part] = [f"{name_of(gang.parts[claim.part], claim.part)}: {line}" for line in why]
         return [line for part in sorted(gang.trouble) for line in gang.trouble[part]]
 
     def is_broken(self, claim: HeldClaim) -> bool:
@@ -261,7 +266,8 @@ class Gangs:
         """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
         does: what the others brought is forgotten."""
         note, placement = job.note("_run"), self._placement
-        gang = RunningGang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
+        ad = job.ad()
+        gang = RunningGang(job, int(note["run"]), str(note["gang"]), parts_of(ad), is_parallel(ad))
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
         failing = str(job.get("OnProcessFailure") or "end")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
-from pool.jobs.gangs import APART, PARTS, parts_of
+from pool.jobs.gangs import APART, PARTS, name_of, parts_of
 from pool.jobs.privacy import public
 from pool.policy.gangs import Gathering, machine_of
 from pool.policy.packed import pack
@@ -273,5 +273,5 @@ class Gatherings:
         gathering = self._known.get(job)
         held = gathering.held if gathering is not None else {}
         wait = gathering.not_before - asyncio.get_running_loop().time() if gathering is not None else 0.0
-        missing = tuple(" ".join(part.processes) for number, part in enumerate(parts) if number not in held)
+        missing = tuple(name_of(part, number) for number, part in enumerate(parts) if number not in held)
         return GangFinding(len(parts), len(held), missing, max(0.0, wait))

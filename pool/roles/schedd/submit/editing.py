@@ -23,7 +23,7 @@ IMMUTABLE = OWN_NAMES | frozenset(
         *("remoteusercpu", "remotesyscpu", "localusercpu", "localsyscpu", "committedtime", "worklost"),
         *("jobstartdate", "jobcurrentstartdate", "jobcurrentstartexecutingdate", "lastremotehost", "bytessent"),
         *("bytesrecvd", "imagesize", "residentsetsize", "acctgroup", "acctgroupuser", "accountinggroup"),
-        *("gangparts", "gangapart", "processes", "pipes", *(name.lower() for name in CRONTAB)),
+        *("gangparts", "gangapart", "minhosts", "maxhosts", "processes", "pipes", *(name.lower() for name in CRONTAB)),
     }
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -50,7 +50,7 @@ def test_a_part_asks_for_what_its_processes_need_on_top_of_the_job() -> None:
 def test_processes_that_all_ask_for_the_same_are_one_job_on_one_machine() -> None:
     own = "foo.requirements = TARGET.B\nbar.requirements = TARGET.B\nbar.request_cpus = 2"
     ad = ad_of(f"foo | bar\n{own}\nspread = off")
-    assert parts_of(ad) == ()
+    assert list(parts_of(ad)) == []
     assert ad.to_wire()["Requirements"][0].count("TARGET.B") == 1
     assert ad.value("RequestCpus") == 2
 
@@ -82,4 +82,4 @@ def test_a_part_is_started_with_its_processes_and_the_ends_of_its_pipes() -> Non
 
 def test_parts_come_back_from_the_ad_as_they_were_put_into_it() -> None:
     parts = (GangPart(("a", "b"), {"Requirements": ['TARGET.Name == "x\\"y"'], "RequestMemory": 5}), GangPart(("c",)))
-    assert parts_of(ClassAd.from_wire(attributes_of(parts, apart=True))) == parts
+    assert parts_of(ClassAd.from_wire(attributes_of(parts, apart=True))).kinds == parts
