@@ -30,6 +30,8 @@ Keys of `data`, each only where it is known:
     checkpoints, checkpoint_seconds, checkpoint_bytes    how many came home, and what they cost
     count                     SUBMIT of a whole cluster: how many processes
     text                      NOTICE
+    nodes                     NODE_EXECUTE, NODE_TERMINATED: what happened to nodes of a parallel job in one moment, as
+                              lists of `NODE_BEGAN` or `NODE_ENDED`; each is an event of its own in a user's log
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ from typing import Any
 
 WHOLE_CLUSTER = -1
 """In place of a process number: the event concerns every process of the cluster."""
+
+
+#: What an event says of each node of a parallel job.
+NODE_BEGAN = ("node", "slot")
+NODE_ENDED = (*NODE_BEGAN, "code", "signal", "core", "user_cpu", "system_cpu", "sent", "received")
 
 
 class EventKind(StrEnum):
@@ -63,6 +70,8 @@ class EventKind(StrEnum):
     RECONNECTED = "RECONNECTED"
     RECONNECT_FAILED = "RECONNECT_FAILED"
     FILE_TRANSFER = "FILE_TRANSFER"
+    NODE_EXECUTE = "NODE_EXECUTE"
+    NODE_TERMINATED = "NODE_TERMINATED"
 
     @property
     def code(self) -> int:
@@ -93,6 +102,8 @@ _CODES = {
     EventKind.RECONNECTED: 23,
     EventKind.RECONNECT_FAILED: 24,
     EventKind.FILE_TRANSFER: 40,
+    EventKind.NODE_EXECUTE: 14,
+    EventKind.NODE_TERMINATED: 15,
 }
 
 

@@ -75,7 +75,7 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
         zone: for the dates; None is this machine's zone.
     """
     if processes is None:
-        processes = _processes(ad)
+        processes = _processes(ad, zone)
     lines = [f"Your poolnode job {_int(ad, 'ClusterId')}.{_int(ad, 'ProcId')}", ""]
     width = max(len(process.name) for process in processes)
     lines += [
@@ -189,6 +189,7 @@ def _cause(ad: Ad) -> list[str]:
         core = ", and left a core file" if ad.value("JobCoreDumped", False) is True else ""
         failed = ad.value("FailedProcess", None)
         which = f"process {failed} " if isinstance(failed, int) else ""
+        which = next((f"{end['name']} " for end in ends_of(ad) if end["failed"] and end.get("host")), which)
         said = ad.value("ExitReason", None)
         if isinstance(said, str) and (not which or _int(ad, "ExitSignal") == _KILLED):
             return [f"was ended: {said}"]  # by its keeper, which has said what for
@@ -197,7 +198,15 @@ def _cause(ad: Ad) -> list[str]:
     return ["exited normal." if code == 0 else f"exited with status {code}."]
 
 
-def _processes(ad: Ad) -> list[ProcessUse]:
+def _end(end: Mapping[str, Any], zone: tzinfo | None) -> str:
+    """How a process ended, where not well; of a node of a parallel job also where, and when."""
+    how = "" if end.get("code") == 0 and not end.get("host") else end_in_words(end)
+    if not end.get("host"):
+        return how
+    return f"{how} on {end['host']}" + (f" at {date(float(end['at']), zone)}" if end.get("at") else "")
+
+
+def _processes(ad: Ad, zone: tzinfo | None) -> list[ProcessUse]:
     ends = ends_of(ad)
     if not ends:
         name = str(ad.value("Cmd", "")).rsplit("/", 1)[-1]
@@ -207,7 +216,7 @@ def _processes(ad: Ad) -> list[ProcessUse]:
             str(end["name"]),
             float(end["user_cpu"]),
             float(end["system_cpu"]),
-            "" if end.get("code") == 0 else end_in_words(end),
+            _end(end, zone),
         )
         for end in ends
     ]

@@ -7,11 +7,11 @@ appends it to which file is the schedd's affair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import NODE_BEGAN, NODE_ENDED, EventKind, JobEvent
 from pool.jobs.notice import date, span
 from pool.jobs.pipes.model import end_in_words
 
@@ -22,7 +22,7 @@ _UNITS = {"disk": "Disk (KB)", "memory": "Memory (MB)"}
 
 
 def render(event: JobEvent, *, host: str = "", zone: tzinfo | None = None) -> str:
-    """The event as it stands in a user's log, the line of dots included.
+    """The event as it stands in a user's log, the line of dots included; one event for each node that it is of.
 
     Args:
         host: the submit machine, for the SUBMIT event.
@@ -31,6 +31,10 @@ def render(event: JobEvent, *, host: str = "", zone: tzinfo | None = None) -> st
     when = datetime.fromtimestamp(event.time, zone).strftime("%Y-%m-%d %H:%M:%S")
     head = f"{event.kind.code:03d} ({event.cluster:03d}.{event.proc:03d}.000) {when} "
     data = event.data
+    if event.kind in _NODES:
+        fields, body = _NODES[event.kind]
+        found = [body(dict(zip(fields, node, strict=False))) for node in data.get("nodes") or ((),)]
+        return "".join(head + "".join(f"{line}\n" for line in lines) + END for lines in found)
     if event.kind is EventKind.SUBMIT and "address" not in data:
         data = {**data, "address": host}
     lines = [*_BODIES[event.kind](data), *_account(data, zone)]
@@ -88,6 +92,22 @@ def _terminated(data: Data) -> Iterator[str]:
     yield from _bytes(total, "Total")
     yield from _resources(data)
     yield from _ends(data)
+
+
+def _node_execute(data: Data) -> Iterator[str]:
+    yield f"Node {_int(data.get('node'))} executing on host: {_address(data.get('slot'))}"
+    if data.get("slot"):
+        yield f"\tSlotName: {_line(data['slot'])}"
+
+
+def _node_terminated(data: Data) -> Iterator[str]:
+    yield f"Node {_int(data.get('node'))} terminated."
+    yield from _exit(data)
+    for which in ("Run", "Total"):
+        yield f"\t\t{_cpu(data, 'user_cpu', 'system_cpu')}  -  {which} Remote Usage"
+        yield f"\t\t{_cpu(data, 'local_user_cpu', 'local_system_cpu')}  -  {which} Local Usage"
+    for which in ("Run", "Total"):
+        yield from _bytes(data, which, "Node")
 
 
 def _image_size(data: Data) -> Iterator[str]:
@@ -167,7 +187,9 @@ def _file_transfer(data: Data) -> Iterator[str]:
 def _ends(data: Data) -> Iterator[str]:
     """The processes of a job of several. Readers pass over lines behind those they know."""
     for number, end in enumerate(data.get("ends") or ()):
-        yield f"\tProcess {number} {_line(end.get('name'))}: {end_in_words(end)}, {_cpu(end, 'user_cpu', 'system_cpu')}"
+        name = _line(end.get("name"))
+        which = f"{name} on {_line(end['host'])}" if end.get("host") else f"Process {number} {name}"
+        yield f"\t{which}: {end_in_words(end)}, {_cpu(end, 'user_cpu', 'system_cpu')}"
     if data.get("ends") and data.get("why"):
         yield f"\t{_line(data['why'])}"
 
@@ -204,6 +226,10 @@ _BODIES: dict[EventKind, Callable[[Data], Iterator[str]]] = {
     EventKind.RECONNECT_FAILED: _reconnect_failed,
     EventKind.FILE_TRANSFER: _file_transfer,
 }
+_NODES: dict[EventKind, tuple[Sequence[str], Callable[[Data], Iterator[str]]]] = {
+    EventKind.NODE_EXECUTE: (NODE_BEGAN, _node_execute),
+    EventKind.NODE_TERMINATED: (NODE_ENDED, _node_terminated),
+}
 
 
 def _exit(data: Data) -> Iterator[str]:
@@ -235,9 +261,9 @@ def _span(seconds: Any) -> str:
     return f"{day} {hour:02d}:{minute:02d}:{second:02d}"
 
 
-def _bytes(data: Data, which: str) -> Iterator[str]:
-    yield f"\t{_int(data.get('sent'))}  -  {which} Bytes Sent By Job"
-    yield f"\t{_int(data.get('received'))}  -  {which} Bytes Received By Job"
+def _bytes(data: Data, which: str, whose: str = "Job") -> Iterator[str]:
+    yield f"\t{_int(data.get('sent'))}  -  {which} Bytes Sent By {whose}"
+    yield f"\t{_int(data.get('received'))}  -  {which} Bytes Received By {whose}"
 
 
 def _resources(data: Data) -> Iterator[str]:

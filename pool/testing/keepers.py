@@ -53,8 +53,8 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a program does: runs so many seconds, then exits with a code; `stubborn` ones ignore the soft signal, and
-    killed ones take `dying` seconds until nothing of them is left.
+    """What a program does: runs so many seconds, then exits with a code or dies of a signal; `stubborn` ones ignore the
+    soft signal, and killed ones take `dying` seconds until nothing of them is left.
 
     Attributes:
         rss: KiB that it has in memory; where that is more than the job may have, it ends of it.
@@ -67,6 +67,7 @@ class Behaviour:
 
     seconds: float = 10.0
     code: int = 0
+    signal: int = 0
     stubborn: bool = False
     rss: int = 1024
     dying: float = 0.0
@@ -92,7 +93,7 @@ class FakeKeeper:
         self._began_with = behaviour.seconds if image is None else float((image / META).read_text())
         self._left = self._began_with
         self._since: float | None = loop.time()
-        self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
+        self._timer = loop.call_later(self._left, self._end_by_itself)
         if spec.memory is not None and behaviour.rss << 10 > spec.memory:
             self._timer.cancel()
             self._timer = loop.call_later(min(1.0, self._left), self._end, "memory", None, int(signal.SIGKILL))
@@ -117,7 +118,7 @@ class FakeKeeper:
             return
         loop = asyncio.get_running_loop()
         self._since, self.suspended = loop.time(), False
-        self._timer = loop.call_later(self._left, self._end, "exit", self._behaviour.code, None)
+        self._timer = loop.call_later(self._left, self._end_by_itself)
 
     async def signal(self, number: int) -> None:
         self._end("signal", None, number)
@@ -221,6 +222,10 @@ class FakeKeeper:
             loop.call_later(self._behaviour.dying, self._end, cause, None, int(signal.SIGKILL))
         else:
             self._end(cause, None, int(signal.SIGKILL))
+
+    def _end_by_itself(self) -> None:
+        by = self._behaviour.signal
+        self._end("signal" if by else "exit", None if by else self._behaviour.code, by or None)
 
     def _end(self, cause: str, code: int | None, by: int | None) -> None:
         if self.ended.done():

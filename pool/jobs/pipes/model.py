@@ -90,6 +90,8 @@ ENDS = (
     ("at", "EndedAt"),
 )
 
+#: What is known of nodes alone.
+OF_NODES = ("host", "at")
 _FLAGS = ("core", "with_job", "failed")
 
 _TEXTS = (("In", "stdin"), ("Out", "stdout"), ("Err", "stderr"))
@@ -143,15 +145,19 @@ def ends_of(ad: Ad) -> list[dict[str, Any]]:
     if not isinstance(value, (tuple, list)):
         return []
     rows = [one for one in value if isinstance(one, ClassAd)]
-    return read_ends([{key: one.value(name, None) for key, name in ENDS} for one in rows])
+    known = [{key: one.value(name, None) for key, name in ENDS} for one in rows]
+    return read_ends([{key: value for key, value in one.items() if value is not None} for one in known])
 
 
 def read_ends(value: object) -> list[dict[str, Any]]:
-    """What an ad or another machine says of ends, with every key and of the kind it should be; odd values are none."""
+    """What an ad or another machine says of ends, with every key and of the kind it should be; odd values are none.
+
+    Keys of nodes are there where they are known.
+    """
     if not isinstance(value, (tuple, list)):
         return []
     rows = [one for one in value if isinstance(one, Mapping)][:MOST_PROCESSES]
-    return [{key: _plain(key, one.get(key)) for key, _ in ENDS} for one in rows]
+    return [{key: _plain(key, one.get(key)) for key, _ in ENDS if key in one or key not in OF_NODES} for one in rows]
 
 
 def _plain(key: str, value: object) -> str | bool | int | float | None:

@@ -6,11 +6,14 @@ The room `pool.roles.schedd.parallel` acts on them.
 from __future__ import annotations
 
 import asyncio
+import builtins
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import ImageError, Manifest
-from pool.jobs.gangs import Parts
+from pool.jobs.gangs import NODE0, Parts, is_parallel, parts_of, policy_of
+from pool.policy import nodes
+from pool.policy.gangs import breaks
 from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
@@ -72,6 +75,11 @@ class RunningGang:
         saving: held while one is. last: makes that of a job of which a part has to leave its machine. saved: it is
             kept, and with it all that was done.
         failed_on: the slot of the part that ended the gang.
+        policy, on_failure: what ends it (`pool.policy.nodes`, `pool.policy.gangs`).
+        begun: the slots of the nodes whose programs have begun; told_begun, told_ended: how many of `begun` and of the
+            reports the events have.
+        suspended: the parts that are. sizes: KiB of each part; sized_at: when their sum was written.
+        pending, writing: what has happened to its parts is written together; finished: its run is over, durably.
     """
 
     job: QueuedJob
@@ -94,6 +102,35 @@ class RunningGang:
     costs: dict[int, Wire] = field(default_factory=dict)
     trouble: dict[int, list[str]] = field(default_factory=dict)
     failed_on: str = ""
+    policy: str = NODE0
+    on_failure: str = "end"
+    begun: dict[int, str] = field(default_factory=dict)
+    told_begun: int = 0
+    told_ended: int = 0
+    suspended: builtins.set[int] = field(default_factory=builtins.set)
+    sizes: dict[int, int] = field(default_factory=dict)
+    sized_at: float = float("-inf")
+    pending: asyncio.Task[None] | None = None
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    finished: bool = False
+
+    @classmethod
+    def of(cls, job: QueuedJob, run: int, secret: str) -> RunningGang:
+        """The gang of a job that is being started, or was when the schedd stopped."""
+        ad = job.ad()
+        failing = str(job.get("OnProcessFailure") or "end")
+        return cls(job, run, secret, parts_of(ad), is_parallel(ad), policy=policy_of(ad), on_failure=failing)
+
+    def ends_job(self, part: int, report: Wire) -> bool:
+        """Whether the end of a part ends the job's run."""
+        if self.parallel:
+            return nodes.ends_job(part, report, self.policy, self.on_failure)
+        return breaks(report, self.on_failure)
+
+    def find_root(self) -> None:
+        """Find the report that ended the gang among those that are there."""
+        broken = (index for index, (part, report) in enumerate(self.reports) if self.ends_job(part, report))
+        self.root = next(broken, None)
 
     @property
     def over(self) -> frozenset[int]:

@@ -70,7 +70,7 @@ async def missing(
         for target, texts in found.items():
             end = await turn.aside(_end_of(files, target))
             there = set(end.split(END))
-            for text in texts:
+            for text in (f"{part}{END}" for whole in texts for part in whole.split(END) if part):
                 if turn.over:
                     await turn.pause()
                 if text.removesuffix(END) not in there:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
-from pool.jobs.gangs import for_node, is_parallel, name_of, node_of, part_of, parts_of
+from pool.jobs.gangs import for_node, name_of, node_of, part_of
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
+from pool.policy import nodes
 from pool.policy.charges import charge
-from pool.policy.gangs import Gathering, breaks, costs_of, merged, taken_over
+from pool.policy.gangs import Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
 from pool.roles.schedd.core.gang import RunningGang
@@ -31,14 +32,13 @@ from pool.roles.schedd.core.job_ends import After, end_steps, hold_step
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.parallel.gathering import Gatherings
 from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
-from pool.wire import RemoteError
+from pool.roles.schedd.parallel.part_events import ENDED, PartEvents
+from pool.wire import RemoteError, parse_address
 from pool.wire.errors import CallRefused
 
 if TYPE_CHECKING:
     from pool.roles.schedd.placement.placement import Placement
 
-#: The job's own note of parts that have ended: [part, report] each.
-ENDED = "_parts"
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
 
@@ -53,6 +53,7 @@ class Gangs:
     def __init__(self, placement: Placement, hold: float) -> None:
         self.gathering = Gatherings(placement, hold, self._begin)
         self.sets = ParallelCheckpoints(placement)
+        self.events = PartEvents(placement)
         self._placement = placement
         self._running: dict[QueuedJob, RunningGang] = {}
 
@@ -61,9 +62,7 @@ class Gangs:
     async def _begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
         placement = self._placement
-        ad = job.ad()
-        run = int(job.get("NumJobStarts", 0)) + 1
-        gang = RunningGang(job, run, placement.outside.secret(16), parts_of(ad), is_parallel(ad))
+        gang = RunningGang.of(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
             ends = placement.images.ends_in(job, gang.checkpoint)
@@ -72,7 +71,10 @@ class Gangs:
                 placement.changed(job.cluster.owner, True)
                 return
             self.gathering.done(job)
-            gang.reports = [(part, taken_over(report)) for part, report in ends.items()]
+            over = nodes.taken_over if gang.parallel else taken_over
+            gang.reports = [(part, over(report)) for part, report in ends.items()]
+            gang.told_ended = len(gang.reports)
+            gang.hosts = _hosts(len(gang.parts), {part: claim.startd for part, claim in claims.items()})
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
         except CannotStart as error:
             self.gathering.done(job)
@@ -114,8 +116,8 @@ class Gangs:
 
     @staticmethod
     def _lead(gang: RunningGang) -> HeldClaim:
-        """Where the job's last process is, whose output is the job's."""
-        return gang.claims[max(gang.claims)]
+        """Where the job's last process is, whose output is the job's; node 0 of a parallel job."""
+        return gang.claims[min(gang.claims) if gang.parallel else max(gang.claims)]
 
     def _start_of(self, gang: RunningGang, part: int, claim: HeldClaim) -> Activation:
         wire = {**gang.job.wire(), **gang.parts[part].own}
@@ -180,12 +182,16 @@ class Gangs:
         job, part = gang.job, claim.part
         lead = self._lead(gang)
         del gang.claims[part]
-        gang.reports.append((part, report))
         if isinstance(report.get("costs"), dict):
             gang.costs[part] = report["costs"]
+        if gang.parallel:
+            report = nodes.kept(report, claim.slot, placement.outside.wall())
+            if report.get("started_event"):
+                gang.begun.setdefault(part, claim.slot)
+        gang.reports.append((part, report))
         claim.job, claim.start, claim.gang = None, None, None
         placement.drop(claim)
-        if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
+        if gang.root is None and gang.ends_job(part, report):
             gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(CallRefused("another part of this job could not be started", retry=True))
@@ -193,7 +199,7 @@ class Gangs:
         self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
             job.run = self._lead(gang)
-            await placement.ledger.commit(JobChange(job, None, {ENDED: [list(one) for one in gang.reports]}))
+            await self.events.write(gang)
             return
         await self._over(gang, lead.slot)
 
@@ -203,9 +209,12 @@ class Gangs:
         await self.sets.settled(gang)
         self._running.pop(job, None)
         job.run = None
-        names = [process.name for process in processes_of(job.ad())]
         reports = [report for _, report in gang.reports]
-        report = merged(reports, names, gang.root, str(job.get("OnProcessFailure") or "end"))
+        if gang.parallel:
+            report = nodes.merged(gang.reports, gang.root, gang.on_failure)
+        else:
+            names = [process.name for process in processes_of(job.ad())]
+            report = merged(reports, names, gang.root, gang.on_failure)
         if gang.costs:
             report["costs"] = costs_of(gang.costs.values())
         if gang.saved or any(one.get("checkpointed") for one in reports):
@@ -213,12 +222,24 @@ class Gangs:
         if (job.note("_wish") or {}).get("checkpoint"):
             report["kept"] = await placement.images.keep(job)
         after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)
-        steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
-        placement.charge_home(job, steps)
-        steps[0].changes |= {ENDED: None, HOSTS: None}
-        await placement.ledger.commit(*steps)
+        async with gang.writing:
+            told = self.events.steps(gang) if gang.parallel else []
+            for step in told:
+                placement.ledger.note(step)
+            steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
+            placement.charge_home(job, steps)
+            steps[0].changes |= {ENDED: None, HOSTS: None}
+            gang.finished = True
+            await placement.ledger.commit(*told, *steps)
         placement.is_over(job)
         placement.changed(job.cluster.owner, any(step.status == IDLE for step in steps))
+
+    async def begun(self, claim: HeldClaim) -> None:
+        """The program of a node runs."""
+        gang = claim.gang
+        if gang is not None and claim.part not in gang.begun:
+            gang.begun[claim.part] = claim.slot
+            await self.events.begun(gang)
 
     async def gone(self, claim: HeldClaim, why: str) -> None:
         """A part is not running any more, without having ended."""
@@ -266,13 +287,12 @@ class Gangs:
         """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
         does: what the others brought is forgotten."""
         note, placement = job.note("_run"), self._placement
-        ad = job.ad()
-        gang = RunningGang(job, int(note["run"]), str(note["gang"]), parts_of(ad), is_parallel(ad))
+        gang = RunningGang.of(job, int(note["run"]), str(note["gang"]))
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
-        failing = str(job.get("OnProcessFailure") or "end")
-        broken = (index for index, (_, report) in enumerate(gang.reports) if breaks(report, failing))
-        gang.root = next(broken, None)
+        gang.told_ended = len(gang.reports)
+        gang.find_root()
+        gang.hosts = _hosts(len(gang.parts), {int(entry["part"]): str(entry["startd"]) for entry in note["parts"]})
         over, now = gang.over, asyncio.get_running_loop().time()
         for entry in note["parts"]:
             if entry["part"] in over:
@@ -307,3 +327,13 @@ def _noted(claim: HeldClaim) -> dict[str, Any]:
         "owner": claim.owner,
         "lease": claim.lease,
     }
+
+
+def _hosts(number: int, startds: Mapping[int, str]) -> str:
+    """The addresses of so many nodes, by number, with blanks between them; `-` for one that has ended."""
+    return " ".join(_host(startds[node]) if node in startds else "-" for node in range(number))
+
+
+def _host(address: str) -> str:
+    kind, host, _ = parse_address(address)
+    return host if kind in ("tcp", "mem") else "127.0.0.1"

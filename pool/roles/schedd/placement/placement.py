@@ -385,6 +385,9 @@ class Placement:
         job = claim.job
         claim.going = True
         changes = usage_changes(data)
+        if kind == "started" and claim.gang is not None and claim.gang.parallel:
+            await self.gangs.begun(claim)
+            return
         if kind == "started":
             if job.get(BEGAN) is not None:
                 return  # told again by a startd that was restarted

@@ -1,0 +1,89 @@
+"""What happens to the parts of a running gang, written together: a thousand nodes begin, and end, in one moment.
+
+What is known when a write begins goes into it; what comes while it is under way waits for the next. So there are never
+more than two writes for a gang, however many parts it has, and each caller's part is durable when its call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pool.jobs.events import NODE_ENDED, EventKind
+from pool.policy.gangs import BY_ITSELF
+from pool.policy.queue import Wire
+from pool.roles.schedd.core.gang import RunningGang
+from pool.roles.schedd.core.job_ends import BEGAN
+from pool.roles.schedd.core.ledger import JobChange
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement.placement import Placement
+
+#: The job's own note of parts that have ended: [part, report] each.
+ENDED = "_parts"
+#: Seconds for which the beginnings of nodes are gathered for one event.
+MOMENT = 0.1
+
+
+class PartEvents:
+    """Writes what has happened to the parts of gangs."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+
+    async def begun(self, gang: RunningGang) -> None:
+        """A node has begun: durable when this returns. The others begin in the same moment, and are written with it."""
+        if len(gang.begun) + len(gang.reports) < len(gang.parts):
+            await asyncio.sleep(MOMENT)
+        await self.write(gang)
+
+    async def write(self, gang: RunningGang) -> None:
+        """What is known of the gang's parts now is durable when this returns."""
+        if gang.pending is None:
+            gang.pending = self._placement.spawn(self._write(gang), "parts", alone=True)
+        await asyncio.shield(gang.pending)
+
+    async def _write(self, gang: RunningGang) -> None:
+        async with gang.writing:
+            gang.pending = None
+            known = gang.told_begun == len(gang.begun) and gang.told_ended == len(gang.reports)
+            if not gang.finished and not known:
+                await self._placement.ledger.commit(*self.steps(gang))
+
+    def steps(self, gang: RunningGang) -> list[JobChange]:
+        """The events of what has happened since the last steps, with the ends that the job keeps."""
+        job, found = gang.job, list[JobChange]()
+        ended = {ENDED: [list(one) for one in gang.reports] or None}
+        fresh, gang.told_ended = gang.reports[gang.told_ended :], len(gang.reports)
+        if gang.parallel:
+            found += self._begun(gang)
+            rows = [_row(*one) for one in fresh if _is_told(gang, one[1])]
+            if rows:
+                return [*found, JobChange(job, None, ended, EventKind.NODE_TERMINATED, {"nodes": rows})]
+        return [*found, JobChange(job, None, ended)]
+
+    def _begun(self, gang: RunningGang) -> list[JobChange]:
+        job, found = gang.job, list[JobChange]()
+        fresh = list(gang.begun.items())[gang.told_begun :]
+        gang.told_begun = len(gang.begun)
+        if fresh:
+            rows = [[node, slot] for node, slot in sorted(fresh)]
+            found.append(JobChange(job, None, {}, EventKind.NODE_EXECUTE, {"nodes": rows}))
+        all_begun = len(gang.begun) + sum(bool(one.get("taken_over")) for _, one in gang.reports) == len(gang.parts)
+        if fresh and all_begun and job.get(BEGAN) is None:
+            changes = {BEGAN: int(self._placement.outside.wall())}
+            found.append(JobChange(job, None, changes, EventKind.EXECUTE, {"slot": gang.begun[min(gang.begun)]}))
+        return found
+
+
+def _is_told(gang: RunningGang, report: Wire) -> bool:
+    """Whether an event says that a node has ended: by itself, or killed because the job has."""
+    if report.get("taken_over"):
+        return False
+    if report.get("cause") in BY_ITSELF:
+        return True
+    return gang.root is not None and gang.reports[gang.root][1].get("cause") in BY_ITSELF
+
+
+def _row(node: int, report: Wire) -> list[Any]:
+    return [node, *(report.get(name) for name in NODE_ENDED[1:])]
