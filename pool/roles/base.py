@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pool import __version__
 from pool.config import Settings
@@ -86,6 +86,12 @@ def quota_of(settings: Settings) -> int:
 def bandwidth_of(settings: Settings) -> float:
     """Bytes a second that checkpoints may send from this node; 0 for no bound."""
     return settings.number("CHECKPOINT_BANDWIDTH") * 1e6
+
+
+class Spawn(Protocol):
+    """`Role.spawn`, as the parts of a role get it."""
+
+    def __call__(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]: ...
 
 
 class Role(Service):

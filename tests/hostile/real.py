@@ -146,7 +146,7 @@ class RealPool:
         for name, slot in startd.slots.items():
             if slot.claim is not None and slot.claim.owner == ALICE[0]:
                 found[f"slot {name}"] = (slot.claim.id, slot.claim.node)
-        found["drained"] = startd.draining.on
+        found["drained"] = startd.draining.state.on
         return found
 
     def broken(self) -> list[str]:

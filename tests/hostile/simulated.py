@@ -137,7 +137,7 @@ class SimulatedPool:
             for name, slot in m1.slots.items()
             if slot.claim is not None and slot.claim.owner == "alice"
         }
-        found["drained"] = m1.draining.on
+        found["drained"] = m1.draining.state.on
         for (kind, name), entry in self.pool.role("head", "collector")._registry.entries.items():
             if entry.holder.partition("#")[0] in ("head", "m1") and kind != "Submitter":
                 found[f"ad {kind} {name}"] = {key: entry.ad.get(key) for key in ("Machine", "Name", "MyType", "Arch")}

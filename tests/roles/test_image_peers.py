@@ -12,7 +12,6 @@ import pytest
 from pool.images import ImageStore, Manifest, SendingShare
 from pool.outside import OutsideWorld
 from pool.roles.startd.images.image_peers import KEPT, ImagePeers
-from pool.roles.startd.role import Startd
 from pool.testing.loop import VirtualLoop
 from pool.wire import Stream
 from pool.wire.errors import CallRefused
@@ -40,18 +39,22 @@ class Asked:
 
 
 class Machine:
-    """As much of a startd as peers need."""
-
-    outside = OutsideWorld()
+    """The background tasks of the peers."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Any, name: str, *, alone: bool = False) -> None:
-        self.tasks.add(asyncio.ensure_future(work))
+    def spawn(self, work: Any, name: str, *, alone: bool = False) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        return task
 
     async def settle(self) -> None:
         await asyncio.gather(*self.tasks)
+
+
+def peers_of(machine: Machine, store: ImageStore) -> ImagePeers:
+    return ImagePeers(lambda schedd: store, SendingShare().take, OutsideWorld().secret, machine.spawn)
 
 
 def kept(store: ImageStore, directory: Path, job: str, seed: int) -> Manifest:
@@ -68,7 +71,7 @@ async def give(peers: ImagePeers, job: str, ticket: str, digests: list[bytes]) -
 
 async def offered(tmp_path: Path, machine: Machine) -> tuple[ImagePeers, ImageStore, Manifest, str]:
     store = ImageStore(tmp_path / "store")
-    peers = ImagePeers(cast(Startd, machine))
+    peers = peers_of(machine, store)
     ticket = peers.ticket(JOB)
     image = kept(store, tmp_path / "image", "1.0", 1)
     peers.hold(JOB, store, image)
@@ -155,8 +158,7 @@ class Sent(Asked):
 async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     machine = Machine()
     store = ImageStore(tmp_path / "store")
-    peers = ImagePeers(cast(Startd, machine))
-    machine.images, machine.share = lambda schedd: store, SendingShare()  # type: ignore[attr-defined]
+    peers = peers_of(machine, store)
     ticket = peers.leaves(JOB)
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):
         with pytest.raises(CallRefused, match="no such checkpoint"):

@@ -9,6 +9,8 @@ from typing import Any
 import uvloop
 
 from pool.roles.startd.slots.ads import AT_ONCE, SlotAds
+from pool.roles.startd.slots.records import Slot
+from pool.roles.startd.slots.table import SlotTable
 
 
 class Told:
@@ -19,7 +21,10 @@ class Told:
         self.rounds = 0
         self.at: list[int] = []
 
-    def publish(self, kind: str, name: str, ad: dict[str, Any], private: Any) -> None:
+    def withdraw(self, kind: str, name: str) -> None:
+        self.names.remove(name)
+
+    def publish(self, kind: str, name: str, ad: dict[str, Any], private: Any = None) -> None:
         self.names.append(name)
         self.at.append(self.rounds)
 
@@ -28,16 +33,14 @@ def test_all_are_told_in_portions_and_changes_meanwhile_too() -> None:
     async def work() -> None:
         told = Told()
         names = [f"slot{number}" for number in range(3 * AT_ONCE)]
-        slots = {name: SimpleNamespace(name=name, grantable=False) for name in names}
-        owner = SimpleNamespace(slot_changed=lambda: None)
-        given = SimpleNamespace(node="x")
-        startd: Any = SimpleNamespace(slots=slots, owner=owner, given=given, advertiser=told)
-        ads = SlotAds(startd)
-        ads.wire_of = lambda slot: {"Name": slot.name}  # type: ignore[method-assign]
+        table = SlotTable(lambda: 0.0)
+        for name in names:
+            table.add(Slot(name, "static", {}, "", 0.0))
+        facts: Any = SimpleNamespace(wire={})
+        ads = SlotAds(table, facts, facts, dict, told, node="x", address="")
         ads.tell_all()
         assert len(told.names) == AT_ONCE
-        changed: Any = slots["slot0"]
-        ads.touch(changed)  # while the others wait to be told
+        ads.touch(table.slots["slot0"])  # while the others wait to be told
         async with asyncio.timeout(30):
             while len(told.names) < 3 * AT_ONCE + 1:
                 told.rounds += 1

@@ -12,7 +12,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy import slots
 from pool.policy.slots import SlotCondition
-from pool.roles.startd.running.shadow_link import ShadowLink
+from pool.roles.startd.running.shadow_link import ClaimLink
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimNode, SimPool
@@ -522,13 +522,13 @@ def test_a_job_whose_files_are_still_on_their_way_leaves_as_one_that_was_evicted
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is no failed start: five of those would hold it."""
-    fetch = ShadowLink.fetch
+    fetch = ClaimLink.fetch
 
-    async def slowly(link: ShadowLink, start: Activation, executable_wanted: bool) -> Any:
+    async def slowly(link: ClaimLink, start: Activation, executable_wanted: bool) -> Any:
         await asyncio.sleep(30.0)
         return await fetch(link, start, executable_wanted)
 
-    monkeypatch.setattr(ShadowLink, "fetch", slowly)
+    monkeypatch.setattr(ClaimLink, "fetch", slowly)
 
     async def story(it: Story) -> None:
         await it.pool.submit("head", ad={"ShouldTransferFiles": "YES", "TransferExecutable": False})

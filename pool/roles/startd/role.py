@@ -11,62 +11,53 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pool.classad import ClassAd, requirements_accept
+from pool.config import Settings
 from pool.errors import PoolError
 from pool.images import ImageStore, SendingShare
-from pool.jobs import activation_fields
-from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.policy import carve
-from pool.policy.autoclusters import looked_at
 from pool.policy.checkpoints import Saves
-from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.claim_errors import NoSuchClaim
+from pool.roles.startd.checkpoints.job_checkpoints import CheckpointContext
+from pool.roles.startd.claims.claim_ends import ClaimEnds
 from pool.roles.startd.claims.claiming import ClaimGrants
 from pool.roles.startd.claims.leases import ClaimLeases
 from pool.roles.startd.claims.preempting import Preempting
 from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.images.image_peers import ImagePeers
-from pool.roles.startd.images.image_prefetch import Prepared
+from pool.roles.startd.images.image_prefetch import Prepared, forget_prepared
 from pool.roles.startd.images.image_stores import ImageStores
-from pool.roles.startd.owner.draining import Draining
+from pool.roles.startd.owner.draining import Draining, DrainState
+from pool.roles.startd.owner.facts import MachineFacts
+from pool.roles.startd.owner.judge import OwnerJudge
+from pool.roles.startd.owner.offers import SlotOffers
+from pool.roles.startd.owner.policy import PolicyInForce
 from pool.roles.startd.owner.watch import OwnerWatch
-from pool.roles.startd.recovery import find, on_top_of_others
-from pool.roles.startd.running.job_account import claimed_ad
-from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.recovery import Recovery, on_top_of_others
+from pool.roles.startd.running.activations import Activations
+from pool.roles.startd.running.job_account import JobAccounts
+from pool.roles.startd.running.place import Places
+from pool.roles.startd.running.running_job import JobContext, RunningJob
+from pool.roles.startd.running.starters import Starters
 from pool.roles.startd.running.streams import ExpectedStreams
-from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.ads import SlotAds
-from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused, Wire
-from pool.starter import scratch
+from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
+from pool.roles.startd.slots.table import SlotTable
+from pool.starter import scratch, urls
 from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, Takes, optional
-
-#: Attributes that are never the same in two starts; hardly anybody chooses by them.
-ALWAYS_DIFFERENT = frozenset(
-    {
-        "ClusterId",
-        "ProcId",
-        "NumJobStarts",
-        "JobCurrentStartDate",
-        "JobStartDate",
-        "EnteredCurrentStatus",
-        "RemoteHost",
-        "LastRemoteHost",
-    }
-)
-
 
 TAKEN_BACK = Reason(Evict.VACATED, "its owner took the machine back")
 NODE_STOPPED = Reason(Evict.VACATED, "the node was stopped")
@@ -88,8 +79,6 @@ class Startd(Role):
         self.sensors: Sensors = given.sensors()
         await self.sensors.start()
         self.keepers: Keepers = given.keepers()
-        self.slots: dict[str, Slot] = {}
-        self.claims: dict[str, Slot] = {}
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.executables = self.execute.parent / "cached-executables"
         kept = int(self.settings.number("IMAGE_CACHE")) << 20
@@ -97,49 +86,118 @@ class Startd(Role):
         self.stores = ImageStores(self.execute.parent / "images", quota_of(self.settings))
         with contextlib.suppress(FileNotFoundError):
             os.chmod(self.executables, 0o700)  # jobs get copies; it was open to everybody once
-        self.advertiser = Advertiser(
-            given.links,
-            given.collector,
-            self.outside,
-            self.settings.number("UPDATE_INTERVAL"),
-            self.settings.number("AD_LIFETIME"),
-            self.log,
-            given.instance,
-        )
-        self.ads = SlotAds(self)
-        self.advertiser.refresh = self._refresh
-        self.leases = ClaimLeases(self)
-        self.claiming = ClaimGrants(self)
-        self.preempting = Preempting(self)
-        self.urgent = Urgent(self)
-        self.peers = ImagePeers(self)
-        self.streams = ExpectedStreams()
         self.share = SendingShare(bandwidth_of(self.settings))
-        self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
-        self.owner = OwnerWatch(self)
-        self.machine: Wire = self.owner.facts()
+        self._build()
+        self.machine.read()
         self._lay_out()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
-            find(self, keeper)
+            self.recovery.take_up(keeper)
         self.image_cache.begin()
         given.leases.clear()
-        self.machine = self.owner.facts()  # what the keepers can is known now
+        self.machine.read()  # the abilities of the keepers are known now
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
             scratch.discard(left)
         self.spawn(self._drop_stale_images(), "images", alone=True)
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
-        self.owner.evaluate()
+        self.offers.settle_all()
         self.ads.tell_all()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
         self.spawn(self.leases.run(), "leases")
 
+    def _build(self) -> None:
+        """Make the role's parts, each from those that it needs."""
+        given, outside, log = self.given, self.outside, self.log
+        node, address, wall, secret = given.node, given.address, outside.wall, outside.secret
+        spawn, settings = self.spawn, lambda: self.settings
+        plugins = urls.methods_of(self.settings.text("TRANSFER_PLUGINS").replace(",", " ").split())
+        self.advertiser = Advertiser(
+            given.links,
+            given.collector,
+            outside,
+            self.settings.number("UPDATE_INTERVAL"),
+            self.settings.number("AD_LIFETIME"),
+            log,
+            given.instance,
+            refresh=self._refresh,
+        )
+        # slots, and the owner's wishes
+        self.table = table = SlotTable(wall)
+        self.slots, self.claims = table.slots, table.claims
+        drain = DrainState(given.state)
+        self.policy = PolicyInForce(self.settings, wall, log)
+        self.machine = machine = MachineFacts(self.sensors, self.keepers, settings, wall, plugins)
+        self.ads = ads = SlotAds(table, machine, self.policy, drain.wire, self.advertiser, node=node, address=address)
+        self.judge = judge = OwnerJudge(self.policy, machine, ads, wall)
+        self.offers = offers = SlotOffers(table, ads, judge, drain, secret)
+        # the ends of claims, and everything that ends them
+        self.ends = ends = ClaimEnds(table, ads, offers, self.execute, spawn, lambda: self._over)
+        self.owner = owner = OwnerWatch(
+            table, ads, machine, self.sensors, judge, offers, ends.revoke, settings, outside, log
+        )
+        self.draining = Draining(drain, table, ads, offers, ends.evict, log)
+        self.leases = ClaimLeases(table, ads, ends, spawn, log)
+        # running jobs
+        self.peers = ImagePeers(self.images, self.share.take, secret, spawn)
+        self.streams = ExpectedStreams()
+        accounts = JobAccounts(settings, node, is_personal=given.user is not None)
+        places = Places(
+            settings=settings,
+            machine=lambda: machine.wire,
+            state=given.state,
+            execute=self.execute,
+            executables=self.executables,
+            images=self.images,
+            image_cache=self.image_cache,
+            plugins=plugins,
+        )
+        starters = Starters(
+            *(self.keepers, places, accounts, self.streams, self.peers, given.links, secret, spawn),
+            node=node,
+            address=address,
+        )
+        checkpoints = CheckpointContext(
+            settings=settings,
+            wall=wall,
+            share=self.share,
+            peers=self.peers,
+            wants_checkpoint=judge.wants_checkpoint,
+            advertise=ads.touch,
+            spawn=spawn,
+            log=log,
+        )
+        context = JobContext(
+            node=node,
+            address=address,
+            wall=wall,
+            turn=given.turns.moment,
+            starters=starters,
+            peers=self.peers,
+            checkpoints=checkpoints,
+            drop=ends.drop,
+            spawn=spawn,
+            log=log,
+            log_failure=self.log_failure,
+        )
+        self.activations = Activations(table, ads, machine, context)
+        # new claims
+        self.claiming = claiming = ClaimGrants(
+            table, ads, machine, offers, self.leases, accounts.claimed_ad, settings, outside, node, log
+        )
+        self.urgent = urgent = Urgent(
+            table, ads, judge, offers, claiming, drain, owner.act, ends.vacant, wall, spawn, log
+        )
+        self.preempting = Preempting(
+            table, ads, machine, judge, offers, claiming, urgent, self.leases, owner.act, ends.revoke, log
+        )
+        self.recovery = Recovery(table, self.activations, urgent, drain, given.leases, outside, spawn, log)
+
     def _refresh(self) -> None:
-        """Say of all slots what is so now."""
-        self.owner.freshen()
+        """Advertise all slots as they are now."""
+        self.machine.freshen()
         self.ads.tell_all()
 
     async def stop(self, *, handover: bool) -> None:
@@ -173,13 +231,15 @@ class Startd(Role):
         here = {slot.claim.running.key for slot in self.claims.values() if slot.claim and slot.claim.running}
         await asyncio.to_thread(self.stores.drop_all_but, here)
 
-    def reload(self, settings: Any) -> None:
+    def reload(self, settings: Settings) -> None:
         super().reload(settings)
         self.share.rate = bandwidth_of(settings)
-        self.owner.reload()
+        self.policy.reload(settings)
+        self.machine.reload()
+        self.table.reload()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
-        self.owner.evaluate()
+        self.offers.settle_all()
         self.ads.tell_all()
 
     # -- negotiator --------------------------------------------------------------------------------------
@@ -194,8 +254,8 @@ class Startd(Role):
     @method(Right.READ, takes={"slots": TEXTS})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What the owner's policy makes of slots: {slots: names} -> {slots: {name: findings}, time}"""
-        found = {str(name): self.slot_of(str(name)) for name in params["slots"]}
-        views = {name: to_wire(self.owner.view(slot)) for name, slot in found.items() if slot is not None}
+        found = {str(name): self.table.of(str(name)) for name in params["slots"]}
+        views = {name: to_wire(self.judge.view(slot)) for name, slot in found.items() if slot is not None}
         return {"slots": views, "time": self.outside.wall()}
 
     # -- schedd ------------------------------------------------------------------------------------------
@@ -224,71 +284,16 @@ class Startd(Role):
         await self.given.turns.moment(call.identity.name, "start jobs")
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
-        if running is not None and running.ended and self._read_order(claim, params)[0].mark != running.start.mark:
+        if (
+            running is not None
+            and running.ended
+            and self.activations.read_order(claim, params)[0].mark != running.start.mark
+        ):
             # Its schedd has the end of that job, and this start came before it was tidied away here.
             await running.gone.wait()
             slot, claim = self._claimed(call, params)
-        self.begin(slot, claim, params)
+        self.activations.begin(slot, claim, params)
         return {}
-
-    def begin(self, slot: Slot, claim: SlotClaim, order: dict[str, Any]) -> None:
-        """Start a job on a claim.
-
-        Args:
-            order: the start and the job's ad, or with a `base` only what differs from the order before.
-
-        Raises:
-            SlotRefused: another job runs there, or job and slot do not match any more.
-        """
-        start, ad = self._read_order(claim, order)
-        running: RunningJob | None = claim.running
-        if running is not None:
-            if running.start.mark == start.mark:
-                return
-            raise SlotRefused(f"slot {slot.name} is busy with job {running.name}", retry=True)
-        if claim.retiring or slot.condition != CLAIMED_IDLE:
-            raise SlotRefused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
-        before, claim.ad_wire = claim.ad_wire, ad
-        if not self._still_accepts(slot, claim, order["own"]):
-            claim.ad_wire = before
-            raise SlotRefused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
-        claim.last = start
-        dedicated.starts(claim, start)
-        claim.running = RunningJob(self, slot, claim, start)
-        claim.retiring = claim.once
-        self.owner.happen(slot, SlotEvent.ACTIVATE)
-        self.ads.flip(slot)
-        self.spawn(claim.running.look_after(claim.running.run()), f"job {start.name}", alone=True)
-
-    @staticmethod
-    def _read_order(claim: SlotClaim, order: dict[str, Any]) -> tuple[Activation, Wire]:
-        base = order.get("base")
-        before = claim.last if base is not None else None
-        if base is not None and (before is None or before.mark != tuple(base)):
-            raise SlotRefused("the order builds on one that is not known here", retry=True)
-        if order.get("shared") is not None:
-            claim.shared = order["shared"]
-        if not isinstance(claim.shared, dict) or not isinstance(order.get("own"), dict):
-            raise activation_fields.WrongStart("the order to start a job has no ad")
-        try:
-            start = Activation.from_wire(activation_fields.check(order.get("start")), before)
-        except (TypeError, ValueError, KeyError) as error:
-            raise activation_fields.WrongStart(f"the start of a job makes no sense: {error}") from error
-        return start, dedicated.job_ad(claim, {**claim.shared, **order["own"]})
-
-    def _still_accepts(self, slot: Slot, claim: SlotClaim, own: Wire) -> bool:
-        """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""
-        self.owner.freshen()
-        rest = {name: value for name, value in own.items() if name not in ALWAYS_DIFFERENT}
-        machine, shared, before = claim.verified
-        if machine is self.machine and shared is claim.shared and before == rest:
-            return True
-        ad = self.ads.wire_of(slot)
-        if not requirements_accept(ClassAd.from_wire(ad), claim.ad, self.outside.wall()):
-            return False
-        if looked_at(("requirements",), ad, claim.ad_wire).isdisjoint(map(str.lower, ALWAYS_DIFFERENT)):
-            claim.verified = (self.machine, claim.shared, rest)
-        return True
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None})
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -358,7 +363,7 @@ class Startd(Role):
         claim.reconnected = asyncio.Event()
         running: RunningJob | None = claim.running
         self.spawn(self.leases.renew(call.connection, [slot]), "renew", alone=True)
-        ad = claimed_ad(self, slot)
+        ad = self.claiming.claimed_ad(slot)
         if running is None:
             claim.last = None
             return {"state": "idle", "ad": ad}
@@ -373,7 +378,7 @@ class Startd(Role):
         """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
-        start, ad = self._read_order(claim, params)
+        start, ad = self.activations.read_order(claim, params)
         if running is not None and running.forgot:
             claim.ad_wire, claim.last = ad, start
             # Of another job than the one here the schedd knows the end already: nothing of it has to go home.
@@ -412,17 +417,12 @@ class Startd(Role):
         slot, claim = self._claimed(call, params)
         if claim.running is not None:
             raise SlotRefused(f"slot {slot.name} is busy", retry=True)
-        self.forget_prepared(claim)
+        forget_prepared(claim, self.spawn)
         address, ticket = (str(params["nearer"].get(name)) for name in ("address", "ticket"))
-        claim.prepared = Prepared(self, claim.node, params["job"], address, ticket)
+        images = functools.partial(self.images, claim.node)
+        claim.prepared = Prepared(params["job"], images, self.given.links, address, ticket, self.log)
         self.spawn(claim.prepared.run(), "prepare", alone=True)
         return {}
-
-    def forget_prepared(self, claim: SlotClaim) -> None:
-        """What was prepared on a claim is not for the job that comes, or none comes."""
-        prepared, claim.prepared = claim.prepared, None
-        if prepared is not None:
-            self.spawn(prepared.drop(), "forget what was prepared", alone=True)
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -463,9 +463,9 @@ class Startd(Role):
         for slot in list(self.slots.values()):
             if slot.claim is None or (wish and wish not in (slot.name, slot.parent.name if slot.parent else "")):
                 continue
-            await self.evict(slot, bool(params.get("graceful", True)), TAKEN_BACK)
+            await self.ends.evict(slot, bool(params.get("graceful", True)), TAKEN_BACK)
             done.append(slot.name)
-        if wish and not done and self.slot_of(wish) is None:
+        if wish and not done and self.table.of(wish) is None:
             raise SlotRefused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
 
@@ -482,20 +482,7 @@ class Startd(Role):
 
     async def evict(self, slot: Slot, graceful: bool, reason: Reason = TAKEN_BACK) -> None:
         """End the claim on a slot: its job is stopped (softly or at once) and reported as evicted."""
-        claim = slot.claim
-        if claim is None:
-            return
-        claim.retiring = True
-        running: RunningJob | None = claim.running
-        if running is None:
-            self.revoke(slot, reason)
-            return
-        event = SlotEvent.VACATE if graceful else SlotEvent.KILL
-        if running.ended or (slot.condition, event) not in TABLE:
-            return  # it is on its way already
-        self.owner.happen(slot, event)
-        self.ads.touch(slot, now=True)
-        await running.stop(graceful, reason)
+        await self.ends.evict(slot, graceful, reason)
 
     # -- claims ------------------------------------------------------------------------------------------
 
@@ -510,82 +497,12 @@ class Startd(Role):
         self.leases.watch(call.connection)
         return slot, slot.claim
 
-    def drop(self, slot: Slot) -> None:
-        """The claim on a slot is over, and nothing of a job is left.
-
-        In a role that is over the slot, its directory among it, is the next one's.
-        """
-        claim = slot.claim
-        if claim is None or self._over:
-            return
-        self.owner.job_ended(slot)
-        if slot.condition == CLAIMED_IDLE:
-            self.owner.happen(slot, SlotEvent.RELEASE)
-        self.claims.pop(claim.id, None)
-        slot.claim = None
-        self.forget_prepared(claim)
-        scratch.discard(self.execute / slot.name)
-        claim.reconnected.set()
-        if slot.kind == "urgent":
-            self.urgent.over(slot)
-            return
-        if slot.guest is not None:
-            self.ads.touch(slot, now=True)  # taken for as long as the urgent job is there
-            return
-        self.vacant(slot)
-
-    def vacant(self, slot: Slot) -> None:
-        """Nobody is in a slot any more."""
-        if slot.waiting is not None:
-            self.owner.settle(slot)
-            if self.preempting.take_over(slot):
-                return
-        if slot.kind == "dynamic" and slot.parent is not None:
-            parent = slot.parent
-            del self.slots[slot.name]
-            self.ads.withdraw(slot)
-            parent.rejoin(slot)
-            if parent.grants:
-                self.owner.settle(parent)  # whoever was matched with it shall find it as it was
-                self.ads.touch(parent, now=True)
-            else:
-                self.back_to_owner(parent)
-        else:
-            self.back_to_owner(slot)
-
-    def back_to_owner(self, slot: Slot) -> None:
-        """A slot that nobody holds is its owner's, or offered."""
-        slot.grants.clear()
-        self.claiming.new_key(slot)
-        self.owner.settle(slot)
-        self.ads.touch(slot, now=True)
-
-    def revoke(self, slot: Slot, reason: Reason) -> None:
-        """End a claim that no job is on, and tell its schedd."""
-        if slot.claim is not None:
-            self.spawn(self.tell_revoked(slot.claim, reason), "revoke", alone=True)
-            self.drop(slot)
-
-    @staticmethod
-    async def tell_revoked(claim: SlotClaim, reason: Reason) -> None:
-        """Have the schedd know, where it can be reached, that a claim has ended."""
-        if claim.link is None or claim.link.closed.done():
-            return
-        try:
-            await claim.link.call("schedd.revoked", {"claim": claim.id, "reason": reason.to_wire()}, timeout=10.0)
-        except (PoolError, OSError, TimeoutError):
-            return  # it learns it when it uses the claim
-
-    # -- slots and ads -----------------------------------------------------------------------------------
-
-    def slot_of(self, name: str) -> Slot | None:
-        """The slot of a name, with or without the node's behind it."""
-        return self.slots.get(name.split("@")[0])
+    # -- slots -------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
         wall = self.outside.wall()
-        layout = carve.layout(self.settings.text("SLOTS"), self.machine)
-        gpus = carve.devices(self.machine, (resources.get("GPUs", 0) for _, _, resources in layout))
+        layout = carve.layout(self.settings.text("SLOTS"), self.machine.wire)
+        gpus = carve.devices(self.machine.wire, (resources.get("GPUs", 0) for _, _, resources in layout))
         for (name, kind, resources), own in zip(layout, gpus, strict=True):
             key = self.outside.secret(16)
-            self.slots[name] = Slot(name, kind, resources, key, wall, since_activity=wall, gpus=own)
+            self.table.add(Slot(name, kind, resources, key, wall, since_activity=wall, gpus=own))

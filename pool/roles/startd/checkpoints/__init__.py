@@ -1,4 +1,4 @@
 """Checkpoints of one running job: when one is made, a part's share in that of a parallel job, and what they cost.
 
-Needs no other room of the startd.
+Needs the room `slots`.
 """

@@ -9,26 +9,29 @@ after its start, so that this is known before work is lost, and again until it c
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
+from pool.config import Settings
 from pool.errors import PoolError
-from pool.images import Manifest
+from pool.images import Manifest, SendingShare
 from pool.images.priority import run_normal
 from pool.images.transfer import Pace
-from pool.jobs.activation import FileMode
-from pool.jobs.reasons import Evict
+from pool.jobs.activation import Activation, FileMode
+from pool.jobs.reasons import Evict, Reason
 from pool.policy.checkpoints import LAST_PAUSES, CheckpointWish, Rhythm, Saves, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Event, StartAction
+from pool.roles.base import Spawn
 from pool.roles.startd.checkpoints.costs import Costs
+from pool.roles.startd.checkpoints.part_turn import PartTurn, refusal
+from pool.roles.startd.slots.records import JobKey, Slot, SlotClaim
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.place import StartRefused
 from pool.starter.spec import EndReport
+from pool.starter.starter import Starter
 from pool.wire import ConnectionLost, DeadlineExceeded
-
-if TYPE_CHECKING:
-    from pool.roles.startd.running.running_job import RunningJob
 
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Evictions for the machine's owner, who is there: the checkpoint gives way to what that does (D4).
@@ -37,16 +40,106 @@ GIVES_WAY = (Evict.OWNER_RETURNED, Evict.VACATED)
 AGAIN = 6
 
 
+class CheckpointedJob(Protocol):
+    """The running job, as its checkpoints see it.
+
+    Attributes:
+        key: see `JobKey`.
+        starter: None before it has one.
+        ended: no process of it is left. abandoned: nobody wants to hear of it any more.
+        forgot: it was found, and the schedd has not said yet what it was started with.
+        why: the reason for which it has to leave, if it has to.
+        began: wall time of its start. stood_still: seconds for which it was suspended so far.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> JobKey: ...
+    @property
+    def start(self) -> Activation: ...
+    @property
+    def claim(self) -> SlotClaim: ...
+    @property
+    def slot(self) -> Slot: ...
+    @property
+    def starter(self) -> Starter | None: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def abandoned(self) -> bool: ...
+    @property
+    def forgot(self) -> bool: ...
+    @property
+    def why(self) -> Reason | None: ...
+    @property
+    def began(self) -> float: ...
+    @property
+    def stood_still(self) -> float: ...
+
+    async def happen(self, event: Event) -> None: ...
+
+    def note(self) -> dict[str, Any]:
+        """What the keeper keeps of the claim, to be found again by."""
+
+    def tell_leaving(self) -> None:
+        """Tell the schedd that the last checkpoint is made now."""
+
+
+class ScheddReports(Protocol):
+    """The way of reports to the job's schedd (`pool.roles.startd.running.reports`)."""
+
+    async def tell_now(self, kind: str, data: dict[str, Any]) -> None: ...
+
+    async def another_chance(self, reconnected: asyncio.Event) -> bool: ...
+
+
+class ImageRoom(Protocol):
+    """The images that this machine offers to others (`pool.roles.startd.images.image_peers`)."""
+
+    def make_room(self) -> None: ...
+
+    def forget(self, job: JobKey) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointContext:
+    """The node's part in checkpoints.
+
+    Attributes:
+        settings: those in force. share: the node's share of the network for checkpoints.
+        wants_checkpoint: whether the owner lets the job in a slot be saved before it leaves.
+        advertise: the slot's ad has changed.
+    """
+
+    settings: Callable[[], Settings]
+    wall: Callable[[], float]
+    share: SendingShare
+    peers: ImageRoom
+    wants_checkpoint: Callable[[Slot], bool]
+    advertise: Callable[[Slot], None]
+    spawn: Spawn
+    log: logging.Logger
+
+
 class JobCheckpoints:
     """The checkpoints of one running job.
+
+    Args:
+        turn: the job's turn in the last checkpoint of all parts, where it is a part of one on several machines.
 
     Attributes:
         saved: whether the present end is that of a job whose checkpoint is at home.
         error: in words why the job's own checkpoint could not be kept.
     """
 
-    def __init__(self, running: RunningJob) -> None:
+    def __init__(
+        self, running: CheckpointedJob, reports: ScheddReports, turn: PartTurn, context: CheckpointContext
+    ) -> None:
         self._running = running
+        self._reports = reports
+        self._turn = turn
+        self._context = context
         self.saved = False
         self.error: str | None = None
         self._one = asyncio.Lock()
@@ -141,7 +234,7 @@ class JobCheckpoints:
                 self._plan_examination()
             elif action is StartAction.DUMP_LAST:
                 self._running.tell_leaving()
-                self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint", alone=True)
+                self._leaving = self._context.spawn(self._save_and_leave(), "last checkpoint", alone=True)
 
     def _has_saved_itself(self, end: EndReport) -> bool:
         """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
@@ -157,14 +250,14 @@ class JobCheckpoints:
         if running.start.mode is not FileMode.TRANSFER:
             self._costs.is_home(checkpoint, 0, 0.0)
             # It lies where its owner's files do; there is nothing to carry.
-            await running.tell_now("checkpointed", {})
+            await self._reports.tell_now("checkpointed", {})
             return None
         while not running.abandoned:
             reconnected = running.claim.reconnected
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    sent = await starter.save(running.startd.outside.wall())
+                    sent = await starter.save(self._context.wall())
                     starter.sent += sent
                     self._costs.is_home(checkpoint, sent)
                     return None
@@ -173,7 +266,7 @@ class JobCheckpoints:
                 except PoolError as error:
                     if not error.retry:
                         return str(error)
-            if not await running.another_chance(reconnected):
+            if not await self._reports.another_chance(reconnected):
                 return "the submit side could not be reached until the claim's lease had ended"
         return None
 
@@ -201,7 +294,7 @@ class JobCheckpoints:
 
     def plan(self) -> None:
         """Set the time of the next periodic checkpoint."""
-        settings = self._running.startd.settings
+        settings = self._context.settings()
         if self._running.why is not None:
             return  # the alarm is the end of its patience
         self._cancel_alarm()
@@ -214,20 +307,20 @@ class JobCheckpoints:
 
     def _plan_examination(self) -> None:
         if self._examination is None and self.can:
-            self._look_in(self._running.startd.settings.number("CHECKPOINT_EXAMINE"))
+            self._look_in(self._context.settings().number("CHECKPOINT_EXAMINE"))
 
     def _look_in(self, seconds: float) -> None:
-        startd = self._running.startd
+        spawn = self._context.spawn
         if self._examination is not None:
             self._examination.cancel()
         if not self._running.ended:
             self._examination = asyncio.get_running_loop().call_later(
-                seconds, lambda: startd.spawn(self._examine(), "examine", alone=True)
+                seconds, lambda: spawn(self._examine(), "examine", alone=True)
             )
 
     def _look_again(self) -> None:
         """Later, and less and less often where looking tells nothing of what its checkpoint is refused for."""
-        settings = self._running.startd.settings
+        settings = self._context.settings()
         soon = settings.number("CHECKPOINT_EXAMINE") * AGAIN
         self._look_in(min(soon * 2.0 ** min(self._missed, 20), max(soon, settings.number("CHECKPOINT_MOST"))))
 
@@ -237,7 +330,7 @@ class JobCheckpoints:
             self._timer = None
 
     def _due(self) -> None:
-        self._running.startd.spawn(self._alarm(), "checkpoint", alone=True)
+        self._context.spawn(self._alarm(), "checkpoint", alone=True)
 
     async def _alarm(self) -> None:
         running = self._running
@@ -255,7 +348,7 @@ class JobCheckpoints:
                 await self._beside()
             except PoolError as error:
                 self._missed += bool(self._refused)
-                running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
+                self._context.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
             else:
                 self._missed = 0
 
@@ -296,7 +389,7 @@ class JobCheckpoints:
         self._failed = 0
         await running.happen(Event.CKPT_DONE)
         self._costs.is_home(checkpoint, sent, report.standstill)
-        await running.tell_now("saved", self._costs.to_wire() or {})
+        await self._reports.tell_now("saved", self._costs.to_wire() or {})
         return report
 
     async def _leave_nothing(self, manifest: Manifest) -> None:
@@ -304,7 +397,7 @@ class JobCheckpoints:
         running = self._running
         assert running.starter is not None
         if not self.saved:
-            running.startd.peers.forget(running.key)
+            self._context.peers.forget(running.key)
         await running.starter.drop(manifest)
 
     async def _ask_to_save(self) -> CheckpointReport:
@@ -336,7 +429,7 @@ class JobCheckpoints:
             report, manifest = await self._dump(stop=False, stood=stood)
             sent = await self._carry(manifest, number)
         self._costs.is_home(checkpoint, sent, report.standstill)
-        await self._running.tell_now("saved", self._costs.to_wire() or {})
+        await self._reports.tell_now("saved", self._costs.to_wire() or {})
 
     async def _dump(
         self, *, stop: bool, stood: Callable[[], None] = lambda: None, number: str | None = None
@@ -344,8 +437,8 @@ class JobCheckpoints:
         running = self._running
         starter = running.starter
         assert starter is not None
-        running.startd.peers.make_room()
-        wall = running.startd.outside.wall()
+        self._context.peers.make_room()
+        wall = self._context.wall()
         report, manifest = await starter.dump(wall, stop=stop, pace=self._pace, stood=stood, number=number)
         await self._found(report.refused)
         if manifest is None:
@@ -365,7 +458,7 @@ class JobCheckpoints:
                 try:
                     sent = await starter.carry(manifest, self._pace(manifest.size), number)
                     starter.sent += sent
-                    self.last = running.startd.outside.wall()
+                    self.last = self._context.wall()
                     return sent
                 except TROUBLE:
                     pass
@@ -374,7 +467,7 @@ class JobCheckpoints:
                         raise
                     once_more = False  # home's checkpoint server has gone, and home knows that now
                     continue
-            if not await running.another_chance(reconnected):
+            if not await self._reports.another_chance(reconnected):
                 raise PoolError("the submit side could not be reached", retry=True)
 
     async def finish(self) -> None:
@@ -391,11 +484,11 @@ class JobCheckpoints:
             await self._carry(manifest)
             self.saved = True
         except (PoolError, OSError) as error:
-            running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+            self._context.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
 
     def _pace(self, size: int) -> Pace:
         """The node's share of the network for this checkpoint; more of it when the job has to leave soon."""
-        share, loop = self._running.startd.share, asyncio.get_running_loop()
+        share, loop = self._context.share, asyncio.get_running_loop()
 
         async def take(piece: int) -> None:
             left = self._leaves_by - loop.time() if self._leaves_by is not None else None
@@ -413,7 +506,7 @@ class JobCheckpoints:
         try:
             await self._found(await keeper.examine())
         except PoolError as error:
-            running.startd.log.info("a job could not be examined", extra={"job": running.name, "why": str(error)})
+            self._context.log.info("a job could not be examined", extra={"job": running.name, "why": str(error)})
         if self._missed and not self._refused:
             self._due()
 
@@ -424,8 +517,8 @@ class JobCheckpoints:
         told = refused == (self._refused or ()) and known
         self._refused = refused
         if not told:
-            await self._running.tell_now("unresumable", {"why": list(refused)})
-            self._running.startd.ads.touch(self._running.slot)
+            await self._reports.tell_now("unresumable", {"why": list(refused)})
+            self._context.advertise(self._running.slot)
         if refused:
             self._look_again()
 
@@ -433,16 +526,15 @@ class JobCheckpoints:
 
     async def leave(self, graceful: bool, saves: Saves) -> None:
         """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
-        running = self._running
-        startd = running.startd
-        ran = startd.outside.wall() - (self.last or running.began)
-        worth = startd.settings.number("CHECKPOINT_WORTH") if saves is Saves.WORTH else 0.0
+        running, context = self._running, self._context
+        ran = context.wall() - (self.last or running.began)
+        worth = context.settings().number("CHECKPOINT_WORTH") if saves is Saves.WORTH else 0.0
         self._cancel_alarm()
         if not graceful:
             await running.happen(Event.DIE)
             return
         self._hurry()
-        allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
+        allowed = saves is not Saves.NEVER and context.wants_checkpoint(running.slot)
         if before_leaving(self._wish, allowed, self.can, ran, worth):
             await running.happen(Event.CKPT_AND_VACATE)
         else:
@@ -458,15 +550,14 @@ class JobCheckpoints:
     def _hurry(self) -> None:
         """Set the time by which the job has to be gone."""
         # The owner's KILL comes first, where it is as shipped.
-        startd = self._running.startd
-        most = startd.settings.number("MAX_VACATE") + 2 * startd.settings.number("EVALUATE_INTERVAL")
+        settings = self._context.settings()
+        most = settings.number("MAX_VACATE") + 2 * settings.number("EVALUATE_INTERVAL")
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(most, self._patience_is_over)
         self._leaves_by = loop.time() + most / 2  # the rest is for what comes before and after it is sent
 
     def _patience_is_over(self) -> None:
-        running = self._running
-        running.startd.spawn(running.happen(Event.ALARM), "end of patience", alone=True)
+        self._context.spawn(self._running.happen(Event.ALARM), "end of patience", alone=True)
 
     async def _dump_last(self, number: str | None) -> tuple[CheckpointReport, Manifest]:
         """What the job has done since the last checkpoint hangs on this one: where it comes to nothing for what passes
@@ -476,16 +567,31 @@ class JobCheckpoints:
         assert keeper is not None
         for pause in LAST_PAUSES:
             try:
-                return await self._dump(stop=True, stood=running.sets.has_stood, number=number)
+                return await self._dump(stop=True, stood=self._turn.has_stood, number=number)
             except PoolError as error:
                 late = self._leaves_by is not None and loop.time() + pause >= self._leaves_by
                 if not error.retry or running.start.gang or late:
                     raise
-                running.startd.log.info("last checkpoint again", extra={"job": running.name, "why": str(error)})
+                self._context.log.info("last checkpoint again", extra={"job": running.name, "why": str(error)})
                 await asyncio.wait([keeper.ended], timeout=pause)
                 if keeper.ended.done():
                     raise
-        return await self._dump(stop=True, stood=running.sets.has_stood, number=number)
+        return await self._dump(stop=True, stood=self._turn.has_stood, number=number)
+
+    async def _wait_for_turn(self, starter: Starter) -> str:
+        """The number of the last set of all parts' images, when this part is to stand still for it.
+
+        Raises:
+            PoolError: there is none, or the part has ended.
+        """
+        running = self._running
+        assert starter.keeper is not None
+        assert running.why is not None
+        last = {"why": running.why.text, "reason": str(running.why.kind)}
+        number = await self._turn.wait(starter.keeper.ended, lambda: self._reports.tell_now("leaving", {"last": last}))
+        if number is None:
+            raise refusal(running.name, "it has ended")
+        return number
 
     async def _save_and_leave(self) -> None:
         running = self._running
@@ -494,14 +600,14 @@ class JobCheckpoints:
         hurry, number = running.why is not None and running.why.kind not in GIVES_WAY, None
         try:
             if running.start.gang:
-                number = await running.sets.turn()
+                number = await self._wait_for_turn(starter)
             checkpoint = self._costs.begin()
             async with self._one:
                 with run_normal(when=hurry):
                     report, manifest = await self._dump_last(number)
         except (PoolError, OSError) as error:
-            running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
-            running.sets.has_failed(str(error))
+            self._context.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+            self._turn.has_failed(refusal(running.name, str(error)))
             await starter.happen(Event.CKPT_FAILED)
             return
         await starter.happen(Event.CKPT_DONE)
@@ -510,7 +616,7 @@ class JobCheckpoints:
             self.saved = True
             self._costs.is_home(checkpoint, sent, report.standstill)
         except (PoolError, OSError) as error:
-            running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+            self._context.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
         await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
 
 

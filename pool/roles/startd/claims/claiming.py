@@ -7,19 +7,22 @@ if machine and job accept each other now; a partitionable slot is carved. Slots 
 from __future__ import annotations
 
 import asyncio
-import hmac
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from pool.classad import ClassAd, requirements_accept
+from pool.config import Settings
+from pool.outside import OutsideWorld
 from pool.policy import carve
 from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
-from pool.roles.startd.running.job_account import claimed_ad
+from pool.roles.startd.owner.facts import MachineFacts
+from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
+from pool.roles.startd.slots.ads import SlotAds
+from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire, same
+from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
@@ -27,20 +30,55 @@ MATCH_LIFE = 30.0
 AT_A_CLAIM = 0.1
 
 
-class ClaimGrants:
-    """The grants of one startd, and the claims that are made with them."""
+class LeaseStarts(Protocol):
+    """The leases of claims (`pool.roles.startd.claims.leases`)."""
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    def watch(self, link: Any) -> None: ...
+
+    def made(self, claim: SlotClaim) -> None: ...
+
+
+class ClaimGrants:
+    """The grants of one startd, and the claims that are made with them.
+
+    Args:
+        claimed_ad: the ad of a claimed slot as its schedd gets it, from the one that the collector has.
+        settings: those in force.
+        node: this node's name.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        ads: SlotAds,
+        machine: MachineFacts,
+        offers: SlotOffers,
+        leases: LeaseStarts,
+        claimed_ad: Callable[[Slot, Wire], Wire],
+        settings: Callable[[], Settings],
+        outside: OutsideWorld,
+        node: str,
+        log: logging.Logger,
+    ) -> None:
+        self._table = table
+        self._ads = ads
+        self._machine = machine
+        self._offers = offers
+        self._leases = leases
+        self._claimed_ad = claimed_ad
+        self._settings = settings
+        self._outside = outside
+        self._node = node
+        self._log = log
 
     # -- grants ------------------------------------------------------------------------------------------
 
     def matched(self, grants: list[Wire]) -> list[int]:
         """Take in the negotiator's matches; returns the positions of those that are good."""
-        startd, loop = self._startd, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         accepted: list[int] = []
         for place, given in enumerate(grants):
-            slot = startd.slot_of(str(given["slot"]))
+            slot = self._table.of(str(given["slot"]))
             if slot is None or not same(slot.key, given.get("claim")):
                 continue
             preempts = _preempts(given)
@@ -54,27 +92,20 @@ class ClaimGrants:
             expires = loop.time() + MATCH_LIFE
             slot.grants.append(MatchGrant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
             if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
-                startd.owner.happen(slot, SlotEvent.MATCH)
+                self._table.move(slot, SlotEvent.MATCH)
             loop.call_later(MATCH_LIFE, self._lapse, slot)
-            startd.ads.touch(slot)
+            self._ads.touch(slot)
             accepted.append(place)
         return accepted
 
     def _lapse(self, slot: Slot) -> None:
-        if self._startd.slots.get(slot.name) is not slot:
+        if not self._table.has(slot):
             return
         now = asyncio.get_running_loop().time()
         before = len(slot.grants)
         slot.grants = [grant for grant in slot.grants if grant.expires > now and grant.count > 0]
         if before and not slot.grants:
-            self.new_key(slot)
-
-    def new_key(self, slot: Slot) -> None:
-        """Whoever had a match with this slot has none any more."""
-        slot.key = self._startd.outside.secret(16)
-        if slot.condition == MATCHED:
-            self._startd.owner.happen(slot, SlotEvent.LAPSE)
-        self._startd.ads.touch(slot, now=True)
+            self._offers.new_key(slot)
 
     def grant_of(self, call: Call, params: Wire) -> tuple[Slot, MatchGrant]:
         """The slot that a claim is made on and the grant that allows it.
@@ -82,15 +113,15 @@ class ClaimGrants:
         Raises:
             SlotRefused: there is none, or not with this secret, or not for this caller.
         """
-        slot = self._startd.slot_of(str(params["slot"]))
+        slot = self._table.of(str(params["slot"]))
         if slot is None or not same(slot.key, params.get("claim")):
             raise SlotRefused(f"slot {params['slot']}: this match is not valid any more", retry=True)
         node, submitter = call.identity.node, params.get("submitter")
         for grant in slot.grants:
             if grant.submitter == submitter and grant.node == node and grant.count > 0:
-                dedicated.check_manages(self._startd.ads.wire_of(slot), grant.submitter, node)
+                dedicated.check_manages(self._ads.wire_of(slot), grant.submitter, node)
                 return slot, grant
-        self._startd.log.warning("a claim without a grant", extra={"slot": slot.name, "from": node})
+        self._log.warning("a claim without a grant", extra={"slot": slot.name, "from": node})
         raise SlotRefused(f"slot {slot.name} was not matched to {submitter} of {node}")
 
     # -- claims ------------------------------------------------------------------------------------------
@@ -102,7 +133,7 @@ class ClaimGrants:
             raise SlotRefused(f"slot {slot.name} is taken", retry=True)
         params = dedicated.request_of(params, grant.submitter)
         job = ClassAd.from_wire(params["ad"])
-        self._startd.owner.freshen(AT_A_CLAIM)  # as it is now, and not when it was looked at last
+        self._machine.freshen(AT_A_CLAIM)  # as it is now, and not when it was looked at last
         made: list[Slot] = []
         refused: str | None = None
         for _ in range(min(int(params.get("count") or 1), grant.count)):
@@ -116,19 +147,22 @@ class ClaimGrants:
         if refused or not grant.count:
             slot.grants.remove(grant)
         if slot.kind == "partitionable" and not slot.grants:
-            self.new_key(slot)
+            self._offers.new_key(slot)
         elif not made:
-            self._startd.back_to_owner(slot)
+            self._offers.back_to_owner(slot)
         for one in made:
-            self._startd.ads.touch(one)
+            self._ads.touch(one)
         return self.answer(made, refused)
+
+    def claimed_ad(self, slot: Slot) -> Wire:
+        """The ad of a claimed slot as its schedd gets it."""
+        return self._claimed_ad(slot, self._ads.wire_of(slot))
 
     def answer(self, made: list[Slot], refused: str | None = None) -> Wire:
         """What a claimant is told."""
-        startd = self._startd
         return {
             "claims": [
-                {"claim": one.claim.id, "slot": f"{one.name}@{startd.given.node}", "ad": claimed_ad(startd, one)}
+                {"claim": one.claim.id, "slot": f"{one.name}@{self._node}", "ad": self.claimed_ad(one)}
                 for one in made
                 if one.claim is not None
             ],
@@ -137,8 +171,8 @@ class ClaimGrants:
 
     def why_not(self, slot: Slot, job: ClassAd) -> str | None:
         """Why machine and job do not accept each other now, None if they do."""
-        ad = ClassAd.from_wire(self._startd.ads.wire_of(slot))
-        now = self._startd.outside.wall()
+        ad = ClassAd.from_wire(self._ads.wire_of(slot))
+        now = self._outside.wall()
         if not requirements_accept(ad, job, now):
             return f"slot {slot.name} does not accept the job"
         if not requirements_accept(job, ad, now):
@@ -158,37 +192,36 @@ class ClaimGrants:
         return self._carved(slot, job) if slot.kind == "partitionable" else slot
 
     def _carved(self, slot: Slot, job: ClassAd) -> Slot | str:
-        startd = self._startd
-        carved = carve.carve(slot.resources, carve.demand(ClassAd.from_wire(startd.ads.wire_of(slot)), job))
+        carved = carve.carve(slot.resources, carve.demand(ClassAd.from_wire(self._ads.wire_of(slot)), job))
         if isinstance(carved, carve.CarveRefusal):
             return carved.text
-        number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in startd.slots)
-        count, wall = int(carved[0].get("GPUs", 0)), startd.outside.wall()
-        gpus = carve.suitable(startd.machine, slot.gpus, count, job, wall)
+        number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in self._table.slots)
+        count, wall = int(carved[0].get("GPUs", 0)), self._outside.wall()
+        gpus = carve.suitable(self._machine.wire, slot.gpus, count, job, wall)
         dynamic = slot.split(f"{slot.name}_{number}", *carved, wall, gpus)
-        startd.slots[dynamic.name] = dynamic
+        self._table.add(dynamic)
         return dynamic
 
     def make(self, slot: Slot, call: Call, submitter: str, params: Wire) -> None:
         """Put a slot into a schedd's hands."""
-        startd, now = self._startd, asyncio.get_running_loop().time()
+        outside, now = self._outside, asyncio.get_running_loop().time()
         slot.claim = SlotClaim(
-            id=f"{slot.name}@{startd.given.node}#{startd.outside.secret(16)}",
+            id=f"{slot.name}@{self._node}#{outside.secret(16)}",
             owner=dedicated.owner_of(submitter, params["ad"]),
             submitter=submitter,
             node=call.identity.node,
-            lease=min(max(float(params["lease"]), 1.0), startd.settings.number("CLAIM_LEASE_MAX")),
+            lease=min(max(float(params["lease"]), 1.0), self._settings().number("CLAIM_LEASE_MAX")),
             asked=now,
             born=now,
-            since=startd.outside.wall(),
+            since=outside.wall(),
             link=call.connection,
             ad_wire=params["ad"],
         )
-        startd.claims[slot.claim.id] = slot
-        startd.leases.watch(call.connection)
-        startd.leases.made(slot.claim)
-        slot.key = startd.outside.secret(16)
-        startd.owner.happen(slot, SlotEvent.CLAIM)
+        self._table.claims[slot.claim.id] = slot
+        self._leases.watch(call.connection)
+        self._leases.made(slot.claim)
+        slot.key = outside.secret(16)
+        self._table.move(slot, SlotEvent.CLAIM)
 
 
 def _preempts(grant: Wire) -> str:
@@ -200,8 +233,3 @@ def _preempts(grant: Wire) -> str:
     if not said:
         return ""
     return next((ground for ground in (grant.get("why"), said) if ground in ("urgent", "rank", "priority")), "unsaid")
-
-
-def same(secret: str, shown: Any) -> bool:
-    """Whether a secret is the one that was shown, in a time that says nothing of it."""
-    return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())

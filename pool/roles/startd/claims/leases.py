@@ -6,18 +6,19 @@ This side asks for each renewal and counts from when it asked, so that its lease
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
+from pool.roles.base import Spawn
 from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
+from pool.roles.startd.slots.table import SlotTable
 
 #: A lease is renewed this many times within its length.
 RENEWALS = 3
@@ -28,11 +29,23 @@ KILLED_IN = 0.5
 LEASE_OVER = Reason(Evict.LEASE_ENDED, "the claim's lease has ended")
 
 
+class ClaimEnder(Protocol):
+    """Ends claims (`pool.roles.startd.claims.claim_ends`)."""
+
+    def drop(self, slot: Slot) -> None: ...
+
+    async def tell_revoked(self, claim: SlotClaim, reason: Reason) -> None: ...
+
+
 class ClaimLeases:
     """The leases of one startd's claims."""
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    def __init__(self, table: SlotTable, ads: SlotAds, ends: ClaimEnder, spawn: Spawn, log: logging.Logger) -> None:
+        self._table = table
+        self._ads = ads
+        self._ends = ends
+        self._spawn = spawn
+        self._log = log
         self._links: set[Any] = set()
         self._due = 0.0
         self._sooner = asyncio.Event()
@@ -49,9 +62,9 @@ class ClaimLeases:
 
     def _forsaken(self, link: Any) -> None:
         """Idle claims whose schedd has not come back: it may never have learned that it has them."""
-        for slot in list(self._startd.claims.values()):
+        for slot in list(self._table.claims.values()):
             if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
-                self._startd.drop(slot)
+                self._ends.drop(slot)
 
     def made(self, claim: SlotClaim) -> None:
         """A claim was made; its lease may be shorter than all before it."""
@@ -60,21 +73,21 @@ class ClaimLeases:
 
     async def run(self) -> None:
         """Have leases renewed, and end those that are over, until cancelled."""
-        startd, loop = self._startd, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         while True:
             await self._next(loop)
             by_link: dict[Any, list[Slot]] = defaultdict(list)
             now = loop.time()
-            for slot in list(startd.claims.values()):
+            for slot in list(self._table.claims.values()):
                 claim = slot.claim
                 if claim is None or claim.over:
                     continue
                 if now >= claim.until:
-                    startd.spawn(self._lease_over(slot, claim), "lease", alone=True)
+                    self._spawn(self._lease_over(slot, claim), "lease", alone=True)
                 elif claim.link is not None and not claim.link.closed.done():
                     by_link[claim.link].append(slot)
             for link, slots in by_link.items():
-                startd.spawn(self.renew(link, slots), "renew", alone=True)
+                self._spawn(self.renew(link, slots), "renew", alone=True)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included, or one ends.
@@ -83,8 +96,8 @@ class ClaimLeases:
         """
         began = loop.time()
         while True:
-            shortest = min((slot.claim.lease for slot in self._startd.claims.values() if slot.claim), default=math.inf)
-            ends = [slot.claim.until for slot in self._startd.claims.values() if slot.claim and not slot.claim.over]
+            shortest = min((slot.claim.lease for slot in self._table.claims.values() if slot.claim), default=math.inf)
+            ends = [slot.claim.until for slot in self._table.claims.values() if slot.claim and not slot.claim.over]
             self._due = min([began + max(shortest / RENEWALS, 0.2), *(max(end, began + 0.05) for end in ends)])
             self._sooner.clear()
             try:
@@ -125,8 +138,8 @@ class ClaimLeases:
         if slot.claim is not claim or claim.over:
             return
         said = {"slot": slot.name, "of": claim.node}
-        self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
-        self._startd.spawn(self._startd.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
+        self._log.warning("a lease has ended: the schedd was not heard of", extra=said)
+        self._spawn(self._ends.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
         running: RunningJob | None = claim.running
         keeper = running.starter.keeper if running is not None and running.starter is not None else None
         await self.give_up(slot)
@@ -138,7 +151,6 @@ class ClaimLeases:
 
     async def give_up(self, slot: Slot) -> None:
         """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
-        startd = self._startd
         claim = slot.claim
         if claim is None or claim.over:
             return
@@ -147,10 +159,10 @@ class ClaimLeases:
             if running is not None:
                 await running.abandon()
             if slot.claim is claim:
-                startd.drop(slot)
+                self._ends.drop(slot)
             return
         claim.over = claim.retiring = True
         if slot.occupied:
-            startd.owner.happen(slot, SlotEvent.RELEASE)
-        startd.ads.touch(slot, now=True)
+            self._table.move(slot, SlotEvent.RELEASE)
+        self._ads.touch(slot, now=True)
         await running.abandon()

@@ -19,21 +19,26 @@ slot, the present one is mostly only stopped (`pool.roles.startd.claims.urgent`)
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
-from pool.policy.owner import judge_replaced
+from pool.policy.owner import OwnerVerdict
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
-from pool.roles.startd.claims.claiming import AT_A_CLAIM
+from pool.roles.startd.claims.claiming import AT_A_CLAIM, ClaimGrants
+from pool.roles.startd.claims.urgent import Urgent
+from pool.roles.startd.owner.facts import MachineFacts
+from pool.roles.startd.owner.judge import OwnerJudge
+from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots import dedicated
+from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
+from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +48,7 @@ class Waiting:
     Attributes:
         reason: what the job that makes room for it is told.
         answer: what the schedd gets; done when the slot is its own, or cannot be.
+        claim_it: claims the slot for it once it is free; see `take_over`.
         got: the claim it was given.
     """
 
@@ -52,42 +58,80 @@ class Waiting:
     params: Wire
     reason: Reason
     answer: asyncio.Future[Wire]
+    claim_it: Callable[[Waiting, Slot], bool]
     got: SlotClaim | None = None
+
+    def take_over(self, slot: Slot) -> bool:
+        """The slot has lost its claim: claim it; False if it cannot be claimed, and the schedd is refused."""
+        return self.claim_it(self, slot)
+
+
+class GivesUp(Protocol):
+    """The leases of claims (`pool.roles.startd.claims.leases`)."""
+
+    async def give_up(self, slot: Slot) -> None: ...
 
 
 class Preempting:
-    """Who waits for which slot of one startd."""
+    """The schedds that wait for slots of one startd.
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    Args:
+        act: moves a slot as the policy asks, and does what follows to its job.
+        revoke: ends a claim that no job is on.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        ads: SlotAds,
+        machine: MachineFacts,
+        judge: OwnerJudge,
+        offers: SlotOffers,
+        claiming: ClaimGrants,
+        urgent: Urgent,
+        leases: GivesUp,
+        act: Callable[[Slot, OwnerVerdict], Awaitable[None]],
+        revoke: Callable[[Slot, Reason], None],
+        log: logging.Logger,
+    ) -> None:
+        self._table = table
+        self._ads = ads
+        self._machine = machine
+        self._judge = judge
+        self._offers = offers
+        self._claiming = claiming
+        self._urgent = urgent
+        self._leases = leases
+        self._act = act
+        self._revoke = revoke
+        self._log = log
 
     async def claim(self, call: Call, params: Wire) -> Wire:
         """`startd.preempt`: as `startd.claim`, answered when the slot is free."""
-        startd = self._startd
-        slot, grant = startd.claiming.grant_of(call, params)
+        slot, grant = self._claiming.grant_of(call, params)
         slot.grants.remove(grant)
         params = dedicated.request_of(params, grant.submitter)
-        startd.owner.freshen(AT_A_CLAIM)
+        self._machine.freshen(AT_A_CLAIM)
         job = ClassAd.from_wire(params["ad"])
         claim = slot.claim
         assert claim is not None
         try:
             reason = self._reason(slot, claim, grant, job)
-            if grant.preempts == "urgent" and (made := startd.urgent.take(slot, job, call, grant.submitter, params)):
+            if grant.preempts == "urgent" and (made := self._urgent.take(slot, job, call, grant.submitter, params)):
                 return made
         except SlotRefused:
-            startd.claiming.new_key(slot)
+            self._offers.new_key(slot)
             raise
         answer: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
-        waiting = slot.waiting = Waiting(grant, job, call, params, reason, answer)
-        startd.log.info("a better job", extra={"slot": slot.name, "for": grant.submitter, "what": reason.text})
+        waiting = slot.waiting = Waiting(grant, job, call, params, reason, answer, self._take_over)
+        self._log.info("a better job", extra={"slot": slot.name, "for": grant.submitter, "what": reason.text})
         try:
-            await self._make_room(slot, claim)
-            startd.ads.touch(slot, now=True)
+            await self._make_room(slot, claim, reason)
+            self._ads.touch(slot, now=True)
             return await answer
         except asyncio.CancelledError:
             if waiting.got is not None and slot.claim is waiting.got:
-                await startd.leases.give_up(slot)  # nobody will learn that it was given
+                await self._leases.give_up(slot)  # nobody will learn that it was given
             raise
         finally:
             if slot.waiting is waiting:
@@ -99,16 +143,15 @@ class Preempting:
         Raises:
             SlotRefused: it does not.
         """
-        startd = self._startd
         if claim.retiring or not slot.preemptible:
             raise SlotRefused(f"slot {slot.name} is {slot.condition} and cannot be preempted", retry=True)
-        refused = startd.claiming.why_not(slot, job)
+        refused = self._claiming.why_not(slot, job)
         if refused is not None:
             raise SlotRefused(refused, retry=True)
-        ad = startd.ads.wire_of(slot)
+        ad = self._ads.wire_of(slot)
         if grant.preempts == "urgent":
-            return startd.urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
-        now, then = ad["CurrentRank"], startd.owner.preference(slot, ad, job)
+            return self._urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
+        now, then = ad["CurrentRank"], self._judge.preference(slot, ad, job)
         if then > now:
             return Reason(
                 Evict.BETTER_JOB,
@@ -120,45 +163,39 @@ class Preempting:
             )
         return Reason(Evict.USER_PRIORITY, f"preempted by the user priority of {grant.submitter}")
 
-    async def _make_room(self, slot: Slot, claim: SlotClaim) -> None:
-        startd, waiting = self._startd, slot.waiting
-        assert waiting is not None
+    async def _make_room(self, slot: Slot, claim: SlotClaim, reason: Reason) -> None:
         running: RunningJob | None = claim.running
         if running is None:
-            startd.revoke(slot, waiting.reason)
+            self._revoke(slot, reason)
             return
         claim.retiring = True
         if running.ended:
             return  # by itself; the slot is free when its end is told
-        ad = ClassAd.from_wire(startd.ads.wire_of(slot))
-        verdict = judge_replaced(startd.owner.policy, ad, claim.ad, startd.outside.wall())
-        await startd.owner.act(slot, verdict)
+        await self._act(slot, self._judge.verdict_if_replaced(slot, claim))
 
-    def take_over(self, slot: Slot) -> bool:
-        """A slot has lost its claim: whether it is claimed again, by the schedd that waited for it."""
-        waiting, slot.waiting = slot.waiting, None
-        if waiting is None or waiting.answer.done():
+    def _take_over(self, waiting: Waiting, slot: Slot) -> bool:
+        """A slot has lost its claim: whether the schedd that waited for it claims it."""
+        if waiting.answer.done():
             return False
-        startd = self._startd
-        refused = startd.claiming.why_not(slot, waiting.job)
+        refused = self._claiming.why_not(slot, waiting.job)
         if slot.condition != UNCLAIMED:
             refused = f"slot {slot.name} is {slot.condition}: its owner wants it"
         if refused is not None:
             waiting.answer.set_exception(SlotRefused(refused, retry=True))
             return False
-        startd.claiming.make(slot, waiting.call, waiting.grant.submitter, waiting.params)
+        self._claiming.make(slot, waiting.call, waiting.grant.submitter, waiting.params)
         waiting.got = slot.claim
         if slot.claim is not None:
             slot.claim.once = waiting.grant.preempts == "urgent"
-        waiting.answer.set_result(startd.claiming.answer([slot]))
-        startd.ads.touch(slot, now=True)
+        waiting.answer.set_result(self._claiming.answer([slot]))
+        self._ads.touch(slot, now=True)
         return True
 
     def _forget(self, slot: Slot) -> None:
-        """Whoever waited for a slot waits no more."""
-        startd, claim = self._startd, slot.claim
+        """The schedd that waited for a slot waits no more."""
+        claim = slot.claim
         slot.waiting = None
         if claim is not None and slot.condition == RETIRING and not claim.running.ended:
             claim.retiring = False
-            startd.owner.happen(slot, SlotEvent.STAY)
-        startd.claiming.new_key(slot)
+            self._table.move(slot, SlotEvent.STAY)
+        self._offers.new_key(slot)

@@ -14,28 +14,62 @@ Whether it may be is asked of the owner (START_URGENT) here once more, whatever 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
-from pool.policy.owner import is_condition
+from pool.policy.owner import OwnerVerdict, is_condition
 from pool.policy.slots import BUSY, YIELDING, SlotEvent
 from pool.policy.urgent import is_urgent, must_leave
+from pool.roles.base import Spawn
+from pool.roles.startd.claims.claiming import ClaimGrants
+from pool.roles.startd.owner.draining import DrainState
+from pool.roles.startd.owner.judge import OwnerJudge
+from pool.roles.startd.owner.offers import SlotOffers
+from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
+from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
 
 #: What the name of a slot on top of another ends with.
 ON_TOP = "_urgent"
 
 
 class Urgent:
-    """The urgent claims of one startd."""
+    """The urgent claims of one startd.
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    Args:
+        act: moves a slot as the policy asks, and does what follows to its job.
+        vacant: nobody is in a slot any more.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        ads: SlotAds,
+        judge: OwnerJudge,
+        offers: SlotOffers,
+        claiming: ClaimGrants,
+        drain: DrainState,
+        act: Callable[[Slot, OwnerVerdict], Awaitable[None]],
+        vacant: Callable[[Slot], None],
+        wall: Callable[[], float],
+        spawn: Spawn,
+        log: logging.Logger,
+    ) -> None:
+        self._table = table
+        self._ads = ads
+        self._judge = judge
+        self._offers = offers
+        self._claiming = claiming
+        self._drain = drain
+        self._act = act
+        self._vacant = vacant
+        self._wall = wall
+        self._spawn = spawn
+        self._log = log
 
     def reason(self, slot: Slot, grant: MatchGrant, job: ClassAd, ad: ClassAd) -> Reason:
         """Why the job in a slot gives way to an urgent one.
@@ -43,70 +77,67 @@ class Urgent:
         Raises:
             SlotRefused: it does not.
         """
-        startd = self._startd
-        now = startd.outside.wall()
-        said = startd.owner.policy.value("START_URGENT", ad, job, now)
+        said = self._judge.says_urgent(ad, job)
         if not is_urgent(job) or not is_condition(said) or not said:
             raise SlotRefused(f"slot {slot.name} lets no urgent job of {grant.submitter} in")
-        why = must_leave(ad, job, now)
+        why = must_leave(ad, job, self._wall())
         return Reason(Evict.URGENT_JOB, f"an urgent job of {grant.submitter} takes the slot{why and f': {why}'}")
 
     def take(self, slot: Slot, job: ClassAd, call: Call, submitter: str, params: Wire) -> Wire | None:
         """Stop the job in a slot and claim a slot on top of it; None where the job has to leave instead."""
-        startd, claim = self._startd, slot.claim
-        ad = ClassAd.from_wire(startd.ads.wire_of(slot))
+        claim = slot.claim
+        ad = ClassAd.from_wire(self._ads.wire_of(slot))
         if claim is None or claim.running is None or claim.running.ended or slot.condition != BUSY:
             return None
-        if must_leave(ad, job, startd.outside.wall()):
+        if must_leave(ad, job, self._wall()):
             return None
         guest = self.put(slot)
-        startd.claiming.make(guest, call, submitter, params)
+        self._claiming.make(guest, call, submitter, params)
         self.stop(slot, claim, f"an urgent job of {submitter} takes the slot for a while")
-        startd.claiming.new_key(slot)
-        startd.ads.touch(guest, now=True)
-        startd.log.info("an urgent job", extra={"slot": slot.name, "for": submitter, "stops": claim.running.name})
-        return startd.claiming.answer([guest])
+        self._offers.new_key(slot)
+        self._ads.touch(guest, now=True)
+        self._log.info("an urgent job", extra={"slot": slot.name, "for": submitter, "stops": claim.running.name})
+        return self._claiming.answer([guest])
 
     def put(self, slot: Slot) -> Slot:
         """A slot on top of another."""
-        guest = slot.topped(f"{slot.name}{ON_TOP}", self._startd.outside.wall())
-        self._startd.slots[guest.name] = guest
+        guest = slot.topped(f"{slot.name}{ON_TOP}", self._wall(), self._over)
+        self._table.add(guest)
         return guest
 
     def stop(self, slot: Slot, claim: SlotClaim, why: str) -> None:
         """Have the job below stand still; no other follows it meanwhile."""
-        startd, running = self._startd, claim.running
-        startd.owner.happen(slot, SlotEvent.YIELD)
+        running = claim.running
+        self._table.move(slot, SlotEvent.YIELD)
         claim.retiring = True
-        startd.ads.touch(slot, now=True)
-        startd.spawn(running.suspend(why), f"yield {running.name}", alone=True)
+        self._ads.touch(slot, now=True)
+        self._spawn(running.suspend(why), f"yield {running.name}", alone=True)
 
-    def over(self, guest: Slot) -> None:
+    def _over(self, guest: Slot) -> None:
         """The urgent claim is over, and nothing of its job is left."""
-        startd, slot = self._startd, guest.parent
+        slot = guest.parent
         assert slot is not None
         slot.guest = None
-        startd.slots.pop(guest.name, None)
-        startd.ads.withdraw(guest)
+        self._table.slots.pop(guest.name, None)
+        self._ads.withdraw(guest)
         claim = slot.claim
         if claim is None:
-            startd.vacant(slot)
+            self._vacant(slot)
             return
         if slot.condition != YIELDING:
             return  # it leaves already
-        startd.owner.happen(slot, SlotEvent.HAND_BACK)
-        claim.retiring = startd.draining.on
-        startd.log.info("handed back", extra={"slot": slot.name, "job": claim.running.name})
-        startd.spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}", alone=True)
+        self._table.move(slot, SlotEvent.HAND_BACK)
+        claim.retiring = self._drain.on
+        self._log.info("handed back", extra={"slot": slot.name, "job": claim.running.name})
+        self._spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}", alone=True)
 
     async def _go_on(self, slot: Slot, running: Any) -> None:
         """Let the job below go on, unless the owner is there: then it stays as it is, for his sake."""
-        owner = self._startd.owner
-        verdict = owner.verdict(slot)
+        verdict = self._judge.verdict(slot)
         if verdict.event is SlotEvent.SUSPEND:
-            owner.happen(slot, SlotEvent.SUSPEND)
+            self._table.move(slot, SlotEvent.SUSPEND)
         else:
             await running.resume()
             if verdict.event is not None:
-                await owner.act(slot, verdict)
-        self._startd.ads.touch(slot, now=True)
+                await self._act(slot, verdict)
+        self._ads.touch(slot, now=True)

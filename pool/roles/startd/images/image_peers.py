@@ -9,23 +9,19 @@ and is sent all of it while it is put together. Nothing here is durable or has t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
-from pool.images.transfer import TOGETHER
-from pool.roles.startd.claims.claiming import same
+from pool.images.transfer import TOGETHER, Pace
+from pool.roles.base import Spawn
+from pool.roles.startd.slots.records import JobKey, same
 from pool.wire import Stream
 from pool.wire.errors import CallRefused
 
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
-
 #: Seconds for which an image is kept after it went home.
 KEPT = 600.0
-#: A job as a machine knows it: the node of its schedd, and its id there; each schedd counts from 1.
-JobKey = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -79,17 +75,28 @@ class Coming:
 
 
 class ImagePeers:
-    """The images that one machine offers, one of each job at most."""
+    """The images that one machine offers, one of each job at most.
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    Args:
+        images: the store of a schedd's node; blocks on the disk when it is first opened.
+        pace: awaited with the bytes about to be sent.
+        secret: draws that many random bytes as text.
+    """
+
+    def __init__(
+        self, images: Callable[[str], ImageStore], pace: Pace, secret: Callable[[int], str], spawn: Spawn
+    ) -> None:
+        self._images = images
+        self._pace = pace
+        self._secret = secret
+        self._spawn = spawn
         self._tickets: dict[JobKey, str] = {}
         self._offers: dict[JobKey, Offer] = {}
         self._coming: dict[JobKey, Coming] = {}
 
     def ticket(self, job: JobKey) -> str:
         """The secret for the image of a job that goes home next."""
-        return self._tickets.setdefault(job, self._startd.outside.secret(16))
+        return self._tickets.setdefault(job, self._secret(16))
 
     def leaves(self, job: JobKey) -> str:
         """The last checkpoint of a job is about to be made; the ticket for it."""
@@ -123,7 +130,7 @@ class ImagePeers:
         offer = self._offers.pop(job, None)
         if offer is not None:
             offer.timer.cancel()
-            self._startd.spawn(asyncio.to_thread(offer.draft.close), "forget an image", alone=True)
+            self._spawn(asyncio.to_thread(offer.draft.close), "forget an image", alone=True)
 
     def make_room(self) -> None:
         """A checkpoint is about to be made: what is only offered does not stand in its way."""
@@ -141,8 +148,8 @@ class ImagePeers:
         job = next((key for key in self._coming if key[1] == name and same(self._tickets.get(key, ""), shown)), None)
         if job is None:
             raise CallRefused("no such checkpoint is made on this machine")
-        coming, images = self._coming[job], await asyncio.to_thread(self._startd.images, job[0])
-        await send_pieces(images, coming.batches(), stream, self._startd.share.take)
+        coming, images = self._coming[job], await asyncio.to_thread(self._images, job[0])
+        await send_pieces(images, coming.batches(), stream, self._pace)
         self.forget(job)  # all of it lies there now
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:

@@ -10,15 +10,16 @@ home's manifest says so. No job is started by this.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pool.errors import PoolError
-from pool.images import Assembly, lay_pieces
+from pool.images import Assembly, ImageStore, lay_pieces
 from pool.images.priority import run_normal
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
+from pool.roles.base import Spawn
+from pool.roles.links import Links
+from pool.roles.startd.slots.records import SlotClaim
 
 #: Seconds without anything after which the machine before is given up, once its job is at home.
 PATIENCE = 5.0
@@ -28,15 +29,24 @@ class Prepared:
     """The checkpoint of one job that comes next.
 
     Args:
-        schedd: the node whose job it is.
+        images: opens the store of the job's schedd; blocks on the disk.
         address, ticket: of the machine that makes it.
     """
 
-    def __init__(self, startd: Startd, schedd: str, job: str, address: str, ticket: str) -> None:
+    def __init__(
+        self,
+        job: str,
+        images: Callable[[], ImageStore],
+        links: Links,
+        address: str,
+        ticket: str,
+        log: logging.Logger,
+    ) -> None:
         self.job = job
-        self._schedd = schedd
         self.assembly: Assembly | None = None
-        self._startd = startd
+        self._images = images
+        self._links = links
+        self._log = log
         self._address, self._ticket = address, ticket
         self._came = asyncio.Event()
         self._over = asyncio.Event()
@@ -46,15 +56,15 @@ class Prepared:
         """Take in what the other machine sends, until it ends."""
         self._task = asyncio.current_task()
         try:
-            images = await asyncio.to_thread(self._startd.images, self._schedd)
+            images = await asyncio.to_thread(self._images)
             self.assembly = Assembly(images.room())
-            link = await self._startd.given.links.to(self._address)
+            link = await self._links.to(self._address)
             async with await link.stream("startd.chunks_ahead", {"job": self.job, "ticket": self._ticket}) as stream:
                 with run_normal():
                     await lay_pieces(stream, self.assembly, self._came.set)
         except (PoolError, OSError, TimeoutError, ValueError, TypeError) as error:
             said = {"job": self.job, "why": str(error)}
-            self._startd.log.info("a checkpoint is not had ahead", extra=said)
+            self._log.info("a checkpoint is not had ahead", extra=said)
         finally:
             self._over.set()
 
@@ -84,3 +94,10 @@ class Prepared:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._over.set()
+
+
+def forget_prepared(claim: SlotClaim, spawn: Spawn) -> None:
+    """Drop the checkpoint that was fetched ahead on a claim: it is not for the job that comes, or none comes."""
+    prepared, claim.prepared = claim.prepared, None
+    if prepared is not None:
+        spawn(prepared.drop(), "forget what was prepared", alone=True)

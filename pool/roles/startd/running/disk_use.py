@@ -10,18 +10,38 @@ import asyncio
 import contextlib
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from pool.classad import ClassAd
 from pool.images.priority import run_low_priority
 from pool.jobs.activation import FileMode
-from pool.jobs.reasons import DISK_EXCEEDED
+from pool.jobs.reasons import DISK_EXCEEDED, Reason
+from pool.roles.startd.slots.records import SlotClaim
 from pool.safe_directory import Owner, SafeDirectory
-
-if TYPE_CHECKING:
-    from pool.roles.startd.running.running_job import RunningJob
+from pool.starter.starter import Starter
 
 #: Seconds between two looks at least, and how much longer than the look itself the pause is.
 EVERY, PAUSE = 5.0, 20.0
+
+
+class WatchedJob(Protocol):
+    """The running job, as far as its disk space needs it.
+
+    Attributes:
+        why: the reason for which it has to leave, if it has to.
+    """
+
+    @property
+    def claim(self) -> SlotClaim: ...
+    @property
+    def starter(self) -> Starter | None: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def why(self) -> Reason | None: ...
+
+    async def end_over(self, why: str, subcode: int) -> None:
+        """End the job, which has used more than it may."""
 
 
 def measure(scratch: Path, owner: Owner) -> int:
@@ -43,10 +63,10 @@ def measure(scratch: Path, owner: Owner) -> int:
     return total
 
 
-async def watch(running: RunningJob) -> None:
+async def watch(running: WatchedJob) -> None:
     """End a job that takes more than its slot's share; returns when it has ended, or none is to be watched."""
     starter, loop = running.starter, asyncio.get_running_loop()
-    if starter is None or starter.place.disk is None or running.start.mode is FileMode.SHARED:
+    if starter is None or starter.place.disk is None or starter.activation.mode is FileMode.SHARED:
         return
     pause = EVERY
     while not running.ended:
@@ -59,11 +79,11 @@ async def watch(running: RunningJob) -> None:
         pause = max(EVERY, PAUSE * (loop.time() - began))
         if used > starter.place.disk and not running.ended and running.why is None:
             text = f"it used {used >> 20} MiB of disk, more than the {starter.place.disk >> 20} MiB of its slot"
-            await running.end_over(text + asked_for(running, "RequestDisk", 1024), DISK_EXCEEDED)
+            await running.end_over(text + asked_for(running.claim.ad, "RequestDisk", 1024), DISK_EXCEEDED)
             return
 
 
-def asked_for(running: RunningJob, attribute: str, divisor: int) -> str:
-    """What a job requested, for the reason of its hold."""
-    wanted = running.claim.ad.value(attribute, None)
+def asked_for(job: ClassAd, attribute: str, divisor: int) -> str:
+    """A job's request in words, for the reason of its hold."""
+    wanted = job.value(attribute, None)
     return f" (it requested {wanted / divisor:g} MB)" if isinstance(wanted, (int, float)) else ""

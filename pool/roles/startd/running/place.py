@@ -3,50 +3,72 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from pool.roles.startd.slots.records import Slot, SlotClaim
+from pool.config import Settings
+from pool.images import ImageStore
+from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
+from pool.starter.image_cache import ImageCache
 from pool.starter.place import ExecutionSite
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
 
 #: Directories of the node's state that no job may look into.
 PRIVATE = ("spool", "keepers", "trust")
 
 
-def place_of(startd: Startd, slot: Slot, claim: SlotClaim) -> ExecutionSite:
-    """The place of a claim's jobs, one for all of them."""
-    if claim.place is None:
-        settings, resources = startd.settings, slot.resources
-        memory = int(resources.get("Memory", 0)) * 2**20
-        claim.place = ExecutionSite(
-            slot=slot.name,
-            execute=startd.execute,
-            executables=startd.executables,
-            cpus=max(1, int(resources.get("Cpus", 1))),
-            disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
-            memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
-            images=functools.partial(startd.images, claim.node),
-            image_cache=startd.image_cache,
-            plugins=startd.owner.plugins,
-            hidden=_hidden(startd),
-            system_calls=settings.text("JOB_SYSTEM_CALLS"),
-            network=settings.text("JOB_NETWORK"),
-            private_tmp=settings.flag("PRIVATE_TMP"),
-            processes=int(settings.number("JOB_PROCESSES")) or None,
-            gpus=slot.gpus if startd.machine.get("GPUs") else None,
-            devices=devices.files(slot.gpus),
-        )
-    place: ExecutionSite = claim.place
-    return place
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of one machine's slots.
 
+    Attributes:
+        settings: those in force.
+        machine: the machine's facts.
+        state: directory of the node's state; None keeps nothing.
+        execute: of the scratch directories. executables: of those that are kept.
+        images: the store of a schedd's node; blocks on the disk when it is first opened.
+        plugins: the transfer program of each scheme of URLs that is not the machine's own.
+    """
 
-def _hidden(startd: Startd) -> tuple[str, ...]:
-    """The node's state, and what other jobs have here: they may run as the same user."""
-    state = startd.given.state
-    private = [state / name for name in PRIVATE] if state is not None else []
-    images = startd.execute.parent / "images"
-    kept = (startd.executables, startd.image_cache.directory)
-    return tuple(str(path) for path in (*private, startd.execute, *kept, images))
+    settings: Callable[[], Settings]
+    machine: Callable[[], Wire]
+    state: Path | None
+    execute: Path
+    executables: Path
+    images: Callable[[str], ImageStore]
+    image_cache: ImageCache
+    plugins: Mapping[str, str]
+
+    def of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
+        """The place of a claim's jobs, one for all of them."""
+        if claim.place is None:
+            settings, resources = self.settings(), slot.resources
+            memory = int(resources.get("Memory", 0)) * 2**20
+            claim.place = ExecutionSite(
+                slot=slot.name,
+                execute=self.execute,
+                executables=self.executables,
+                cpus=max(1, int(resources.get("Cpus", 1))),
+                disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
+                memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
+                images=functools.partial(self.images, claim.node),
+                image_cache=self.image_cache,
+                plugins=self.plugins,
+                hidden=self._hidden(),
+                system_calls=settings.text("JOB_SYSTEM_CALLS"),
+                network=settings.text("JOB_NETWORK"),
+                private_tmp=settings.flag("PRIVATE_TMP"),
+                processes=int(settings.number("JOB_PROCESSES")) or None,
+                gpus=slot.gpus if self.machine().get("GPUs") else None,
+                devices=devices.files(slot.gpus),
+            )
+        place: ExecutionSite = claim.place
+        return place
+
+    def _hidden(self) -> tuple[str, ...]:
+        """The node's state, and what other jobs have here: they may run as the same user."""
+        private = [self.state / name for name in PRIVATE] if self.state is not None else []
+        images = self.execute.parent / "images"
+        kept = (self.executables, self.image_cache.directory)
+        return tuple(str(path) for path in (*private, self.execute, *kept, images))

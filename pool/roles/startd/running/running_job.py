@@ -7,62 +7,99 @@ scratch directory forgotten. The acknowledgement may carry the claim's next job,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, FileMode
-from pool.jobs.activation_fields import WrongStart
 from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
 from pool.pipes.protocol import StreamLost
-from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.checkpoints import Saves
 from pool.policy.inspection import InspectedPart
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Event, StartAction, StartState
-from pool.roles.startd.checkpoints.job_checkpoints import JobCheckpoints
+from pool.roles.base import Spawn
+from pool.roles.startd.checkpoints.job_checkpoints import CheckpointContext, JobCheckpoints
 from pool.roles.startd.checkpoints.parallel_checkpoint import ParallelCheckpoint
-from pool.roles.startd.images.image_peers import JobKey
+from pool.roles.startd.checkpoints.part_turn import PartTurn
 from pool.roles.startd.running import disk_use, output_tail
-from pool.roles.startd.running.job_account import account_of
-from pool.roles.startd.running.place import place_of
-from pool.roles.startd.running.shadow_link import ShadowLink
-from pool.roles.startd.running.streams import Others
+from pool.roles.startd.running.reports import TROUBLE, JobReports
+from pool.roles.startd.running.starters import Starters
+from pool.roles.startd.running.usage_reports import UsageReports
 from pool.roles.startd.slots import dedicated
-from pool.roles.startd.slots.records import Slot, SlotClaim
+from pool.roles.startd.slots.records import JobKey, Slot, SlotClaim
 from pool.shadow.shadow import NotThisRun
 from pool.starter.accounts import NoJobAccount
 from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
-from pool.starter.place import StartRefused, UnixAccount
+from pool.starter.place import StartRefused
 from pool.starter.process_specs import ends_of
-from pool.starter.spec import EndReport, JobUsage, KeeperError
+from pool.starter.spec import EndReport
 from pool.starter.starter import BY_ITSELF, Starter
-from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+from pool.wire import RemoteError
 
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
-
-TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
-#: A start is told this long after it; a job that ends sooner has its start told with its end, in one message.
-TELL_AFTER = 0.05
-#: Seconds between two reports of what a running job uses.
-USAGE_EVERY = 60.0
 #: Seconds for which a home that answers may refuse a job's outputs for what passes by itself; then the job is held.
 OUTPUT_PATIENCE = 120.0
-#: A keeper that has not answered for so many seconds is killed.
-KEEPER_PATIENCE = 60.0
 #: A job on several machines whose streams were this node's.
 STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
 
 
-class RunningJob:
-    """A job from its activation until its end is acknowledged."""
+class LeavingImages(Protocol):
+    """The images that this machine offers to others (`pool.roles.startd.images.image_peers`)."""
 
-    def __init__(self, startd: Startd, slot: Slot, claim: SlotClaim, start: Activation) -> None:
-        self.startd = startd
+    def forget(self, job: JobKey) -> None: ...
+
+    def leaves(self, job: JobKey) -> str: ...
+
+    def stays(self, job: JobKey) -> None: ...
+
+
+class LogFailure(Protocol):
+    """`Role.log_failure`."""
+
+    def __call__(self, what: str, error: BaseException, **fields: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The node's part in running jobs.
+
+    Attributes:
+        node, address: this node's.
+        turn: waits for a user's turn on the event loop: (user, what for).
+        checkpoints: its part in their checkpoints.
+        drop: the claim on a slot is over, and nothing of a job is left.
+    """
+
+    node: str
+    address: str
+    wall: Callable[[], float]
+    turn: Callable[[str, str], Awaitable[None]]
+    starters: Starters
+    peers: LeavingImages
+    checkpoints: CheckpointContext
+    drop: Callable[[Slot], None]
+    spawn: Spawn
+    log: logging.Logger
+    log_failure: LogFailure
+
+
+class RunningJob:
+    """A job from its activation until its end is acknowledged.
+
+    Args:
+        acknowledged: called at the end with the schedd's answer to the job's end, None if the lease was over first.
+    """
+
+    def __init__(
+        self, context: JobContext, slot: Slot, claim: SlotClaim, start: Activation, acknowledged: Acknowledged
+    ) -> None:
+        self._context = context
+        self._acknowledged = acknowledged
         self.slot = slot
         self.claim = claim
         self.start = start
@@ -74,28 +111,26 @@ class RunningJob:
         #: Of what it has used more than it may, in words, and the hold's subcode.
         self.exceeded: tuple[str, int] | None = None
         self._reminded = asyncio.Event()
-        self._told_start = False
         self._end_is_known = False
-        self._teller: asyncio.TimerHandle | None = None
         self.abandoned = False
         #: Set when nothing of the job is left here: its end is known at home, or nobody wants to hear of it.
         self.gone = asyncio.Event()
         #: What was wished before there was a starter.
         self._early: list[Event] = []
-        self.began = startd.outside.wall()
+        self.began = context.wall()
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
         self._suspended_at: float | None = None
         self._why_still = ""
         #: Its processes are gone, and what they wrote for other machines may be on its way yet.
         self.closing = False
-        #: When it was last seen to have used processor time, by the loop's time, and how much it had used then.
-        self.used_cpu_at: float | None = None
-        self._used_cpu = 0.0
         #: One look at its processes at a time, however many ask.
         self._inspecting = asyncio.Lock()
-        self.saving = JobCheckpoints(self)
-        self.sets = ParallelCheckpoint(self)
+        spawn, log, turn = context.spawn, context.log, PartTurn()
+        self._reports = JobReports(slot, claim, start, spawn, log)
+        self._usage = UsageReports(self, self._reports, spawn, log)
+        self.saving = JobCheckpoints(self, self._reports, turn, context.checkpoints)
+        self.sets = ParallelCheckpoint(self, self.saving, turn, spawn, log)
 
     @property
     def name(self) -> str:
@@ -112,7 +147,9 @@ class RunningJob:
         return keeper.pid if keeper is not None else None
 
     @classmethod
-    def found(cls, startd: Startd, slot: Slot, claim: SlotClaim, keeper: Keeper) -> RunningJob:
+    def found(
+        cls, context: JobContext, slot: Slot, claim: SlotClaim, keeper: Keeper, acknowledged: Acknowledged
+    ) -> RunningJob:
         """A job whose keeper outlived the node. What it was started with comes when the schedd is back."""
         note = keeper.spec.claim
         start = Activation(
@@ -126,12 +163,10 @@ class RunningJob:
             env={},
             iwd="/",
         )
-        running = cls(startd, slot, claim, start)
+        running = cls(context, slot, claim, start, acknowledged)
         running.forgot = running.was_found = True
         running.began = float(note.get("began") or running.began)
-        account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
-        place, home = place_of(startd, slot, claim), ShadowLink(startd, claim)
-        running.starter = Starter.found(keeper, start, account, place, startd.keepers, home)
+        running.starter = context.starters.found(keeper, start, slot, claim)
         return running
 
     def remember(self, start: Activation | None) -> None:
@@ -158,7 +193,7 @@ class RunningJob:
         try:
             await work
         except Exception as error:
-            self.startd.log_failure("a job could not be looked after", error, job=self.name)
+            self._context.log_failure("a job could not be looked after", error, job=self.name)
             await self._fail(error)
 
     async def _fail(self, error: Exception) -> None:
@@ -174,7 +209,7 @@ class RunningJob:
                 report: dict[str, Any] = {"cause": "lost", "reason": str(Evict.MACHINE_LOST), "why": why}
                 if keeper is None:
                     report = {"cause": "start", "where": "machine", "error": why, "retry": True}
-                await self._acknowledged(report)
+                await self._reports.acknowledged(report)
             if starter is not None:
                 await starter.done()
         finally:
@@ -183,9 +218,9 @@ class RunningJob:
     async def run(self) -> None:
         """Start the job, wait for its end, report it."""
         loop = asyncio.get_running_loop()
-        await self.startd.given.turns.moment(self.claim.owner, "start jobs")
+        await self._context.turn(self.claim.owner, "start jobs")
         try:
-            starter = self.starter = self._starter()
+            starter = self.starter = self._context.starters.make(self.start, self.slot, self.claim, self._stream_broke)
             for event in self._early:
                 await starter.happen(event)
             actions = await starter.start(lambda: self.claim.until - loop.time(), self.note())
@@ -209,10 +244,10 @@ class RunningJob:
                 report["step"] = step
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
-        self.startd.peers.forget(self.key)
+        self._context.peers.forget(self.key)
         if starter.resumed is not None:
             came = {"received": starter.resumed.received, "nearer": starter.resumed.nearer}
-            self.startd.log.info("a job goes on from a checkpoint", extra={"job": self.name, **came})
+            self._context.log.info("a job goes on from a checkpoint", extra={"job": self.name, **came})
         await self.saving.do(actions)
         await self.go_on()
 
@@ -229,23 +264,22 @@ class RunningJob:
         """Wait for the end of a started job and report it."""
         assert self.starter is not None
         assert self.starter.keeper is not None
-        loop = asyncio.get_running_loop()
-        self._teller = loop.call_later(TELL_AFTER, self._tell_start)
+        self._usage.begin()
         watching = None
         if self.starter.place.disk is not None:
-            watching = self.startd.spawn(disk_use.watch(self), "disk", alone=True)
+            watching = self._context.spawn(disk_use.watch(self), "disk", alone=True)
         try:
             end = await self.saving.until_it_ends()
         finally:
-            self._teller.cancel()
+            self._usage.end()
             if watching is not None:
                 watching.cancel()
         await self._streams_end(end)
         self.ended = True
-        self.startd.peers.stays(self.key)
+        self._context.peers.stays(self.key)
         if not self.saving.saved:
-            self.startd.peers.forget(self.key)
-        while self.forgot and await self.another_chance(self._reminded):
+            self._context.peers.forget(self.key)
+        while self.forgot and await self._reports.another_chance(self._reminded):
             pass
         if self.was_found and not self.saving.saved and end.cause not in BY_ITSELF:
             await self.saving.finish()
@@ -274,7 +308,7 @@ class RunningJob:
             await self.starter.remote_pipes.abandon()
 
     def _stream_broke(self, why: str) -> None:
-        self.startd.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop", alone=True)
+        self._context.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop", alone=True)
 
     async def _outputs_home(self, end: EndReport) -> str | None:
         """What is to be carried home after this end; in words what makes it impossible."""
@@ -306,21 +340,9 @@ class RunningJob:
                     refused = now if refused is None else refused
                     if not error.retry or now - refused >= OUTPUT_PATIENCE:
                         return str(error)
-            if not await self.another_chance(reconnected):
+            if not await self._reports.another_chance(reconnected):
                 return "the submit side could not be reached until the claim's lease had ended"
         return None
-
-    async def another_chance(self, reconnected: asyncio.Event) -> bool:
-        """Wait for the schedd to be back, or a while; False once the lease is over."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self.claim.until or self.slot.claim is not self.claim:
-            return False
-        try:
-            async with asyncio.timeout(min(max(self.claim.until - loop.time(), 0.1), 5.0)):
-                await reconnected.wait()
-        except TimeoutError:
-            pass
-        return True
 
     async def stop(self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH, signal: int | None = None) -> None:
         """Have the job end, softly or at once, asked by a signal of its own; its end is reported as an eviction."""
@@ -355,7 +377,7 @@ class RunningJob:
     def _leave(self) -> None:
         """An abandoned job is dead."""
         if self.slot.claim is self.claim:
-            self.startd.drop(self.slot)
+            self._context.drop(self.slot)
         self.gone.set()
 
     @property
@@ -369,14 +391,14 @@ class RunningJob:
         self._why_still = why
         self._suspended_at = asyncio.get_running_loop().time()
         await self.happen(Event.SUSPEND)
-        self._tell("suspended", {"why": why})
+        self._reports.tell("suspended", {"why": why})
 
     async def resume(self) -> None:
         if self._suspended_at is not None:
             self.suspended += asyncio.get_running_loop().time() - self._suspended_at
             self._suspended_at = None
         await self.happen(Event.CONTINUE)
-        self._tell("continued", {})
+        self._reports.tell("continued", {})
 
     async def happen(self, event: Event) -> None:
         """Pass on what is wished of the job, to be answered when there is a starter."""
@@ -389,7 +411,7 @@ class RunningJob:
         """Say to a schedd that was away whether the job is suspended."""
         if not self.ended:
             still = self.slot.condition in STILL
-            self._tell("suspended" if still else "continued", {"why": self._why_still} if still else {})
+            self._reports.tell("suspended" if still else "continued", {"why": self._why_still} if still else {})
 
     def clock_was_set(self, jumped: float) -> None:
         """The wall clock has jumped by so many seconds: what lies behind lies as far behind as before."""
@@ -404,12 +426,12 @@ class RunningJob:
 
     async def inspect(self, seconds: float) -> InspectedPart:
         """What the job does now, looked at for so many seconds."""
-        slot = f"{self.slot.name}@{self.startd.given.node}"
+        slot = f"{self.slot.name}@{self._context.node}"
         if self.starter is None:
             return InspectedPart(slot, stage=str(StartState.START))
         still = None
-        if self.used_cpu_at is not None:
-            still = max(0.0, asyncio.get_running_loop().time() - self.used_cpu_at)
+        if self._usage.used_cpu_at is not None:
+            still = max(0.0, asyncio.get_running_loop().time() - self._usage.used_cpu_at)
         async with self._inspecting:
             return await inspect_start(self.starter, slot, seconds, still)
 
@@ -455,11 +477,11 @@ class RunningJob:
             report["said"] = end.error
         if self.starter is not None and (self.starter.received or self.starter.sent):
             report |= {"received": self.starter.received, "sent": self.starter.sent}
-        if not self._told_start:
+        if not self._reports.start_is_told:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
         exceeded = self.exceeded
         if end.cause == "memory":
-            asked = disk_use.asked_for(self, "RequestMemory", 1)
+            asked = disk_use.asked_for(self.claim.ad, "RequestMemory", 1)
             exceeded = (f"{end.error}{asked}", MEMORY_EXCEEDED)
         if exceeded is not None and self.why is None and end.cause in ("killed", "memory"):
             report |= {"cause": "exceeded", "said": exceeded[0], "subcode": exceeded[1]}
@@ -484,33 +506,14 @@ class RunningJob:
         return report
 
     async def _report(self, report: dict[str, Any]) -> None:
-        answer = await self._acknowledged(report)
+        answer = await self._reports.acknowledged(report)
         self._end_is_known = True
         if self.starter is not None:
             await self.starter.happen(Event.SUCCESS)
         self.claim.running = None
         dedicated.is_empty(self.claim)
         self.gone.set()
-        slot, claim, startd = self.slot, self.claim, self.startd
-        if slot.claim is not claim:
-            return
-        following = answer.get("next") if answer else None
-        startd.owner.job_ended(slot)
-        if answer is None or not answer.get("keep") or (claim.retiring and following is None):
-            startd.drop(slot)
-            return
-        if following is None:
-            startd.ads.flip(slot)
-            return
-        try:
-            startd.begin(slot, claim, following)
-        except WrongStart as error:
-            startd.log.error("the schedd's next job is refused", extra={"node": claim.node, "why": str(error)})
-            startd.drop(slot)
-        except PoolError as error:
-            start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
-            claim.running = RunningJob(startd, slot, claim, start)
-            startd.spawn(claim.running.look_after(claim.running.refuse(error)), "refuse", alone=True)
+        self._acknowledged(self, answer)
 
     async def refuse(self, error: PoolError) -> None:
         """Report that this job was not started because the slot does not take it any more."""
@@ -520,113 +523,12 @@ class RunningJob:
         else:
             await self._report({"cause": "start", "where": "machine", "error": str(error), "retry": True})
 
-    async def _acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
-        """The schedd's answer to the end, None when the lease was over first."""
-        claim = self.claim
-        params = {"claim": claim.id, "job": list(self.start.job), "run": self.start.run, "report": report}
-        while True:
-            reconnected = claim.reconnected
-            link = claim.link
-            if link is not None and not link.closed.done():
-                try:
-                    answer: dict[str, Any] = await link.call("schedd.ended", params, timeout=60.0)
-                    return answer
-                except RemoteError as error:
-                    self.startd.log.error(
-                        "the schedd does not take an end", extra={"job": self.name, "why": str(error)}
-                    )
-                    if not error.retry:
-                        return None
-                except TROUBLE:
-                    pass
-            if not await self.another_chance(reconnected):
-                return None
-
-    def _tell_start(self) -> None:
-        self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
-        if not self._told_start:
-            self._tell("started", {"started": self.began})
-
-    def _tell_usage(self) -> None:
-        self.startd.spawn(self._usage(), "usage", alone=True)
-
-    async def _usage(self) -> None:
-        if self.ended or self.starter is None or self.starter.keeper is None:
-            return
-        usage = await self._usage_of(self.starter.keeper)
-        if usage is None:
-            return
-        self._measured(usage.max_rss)
-        if self.used_cpu_at is None or usage.user_cpu + usage.system_cpu > self._used_cpu:
-            self.used_cpu_at, self._used_cpu = asyncio.get_running_loop().time(), usage.user_cpu + usage.system_cpu
-        self._tell(
-            "usage",
-            {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu},
-        )
-        if not self.ended:
-            self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
-
-    async def _usage_of(self, keeper: Keeper) -> JobUsage | None:
-        """What the job has used; None where its keeper does not answer and was killed, and its job with it.
-
-        A keeper that stands still does not end its job when the lease does, so that it cannot be left alone for long.
-        """
-        loop = asyncio.get_running_loop()
-        asked, said = loop.time(), {"job": self.name, "keeper": keeper.pid}
-        while True:
-            try:
-                return await keeper.usage()
-            except KeeperError:
-                silent = round(loop.time() - asked, 1)
-            if silent < KEEPER_PATIENCE:
-                self.startd.log.warning("a keeper does not answer", extra={**said, "seconds": silent})
-                continue
-            self.startd.log.error("a keeper that does not answer is killed with its job", extra=said)
-            self.why = self.why or Reason(Evict.MACHINE_LOST, f"its keeper had not answered for {silent:g} s")
-            keeper.end_by_force()
-            return None
-
-    def _measured(self, size: int) -> None:
-        """The owner's policy goes by what the job really has in memory, KiB (RL 4.2)."""
-        claim = self.claim
-        if size and claim.ad_wire.get("ImageSize") != size:
-            claim.ad_wire = {**claim.ad_wire, "ImageSize": size, "ResidentSetSize": size}
-
     def tell_leaving(self) -> None:
         """Its machine is wanted, and its last checkpoint is made now: where it goes on may be seen to meanwhile."""
-        if self.claim.retiring and self.startd.given.address and not self.start.gang:
-            ticket = self.startd.peers.leaves(self.key)
-            self._tell("leaving", {"nearer": {"address": self.startd.given.address, "ticket": ticket}})
-
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        self.startd.spawn(self.tell_now(kind, data), kind, alone=True)
-
-    async def tell_now(self, kind: str, data: dict[str, Any]) -> None:
-        link = self.claim.link
-        if link is None or link.closed.done():
-            return
-        try:
-            await link.call(
-                "schedd.told",
-                {"claim": self.claim.id, "run": self.start.run, "kind": kind, "data": data},
-                timeout=10.0,
-            )
-        except (*TROUBLE, RemoteError):
-            # The end will be reported in any case; this was for the onlookers.
-            return
-        self._told_start = self._told_start or kind == "started"
-
-    # -- start -------------------------------------------------------------------------------------------
-
-    def _starter(self) -> Starter:
-        startd = self.startd
-        account = account_of(startd, self.claim)
-        dedicated.check_files(self.claim, self.start, account)
-        remote_pipes = None
-        if self.start.gang:
-            remote_pipes = RemotePipes(self.start, Others(startd, self.claim), self._stream_broke)
-        place, home = place_of(startd, self.slot, self.claim), ShadowLink(startd, self.claim)
-        return Starter(self.start, account, place, startd.keepers, home, remote_pipes)
+        address = self._context.address
+        if self.claim.retiring and address and not self.start.gang:
+            ticket = self._context.peers.leaves(self.key)
+            self._reports.tell("leaving", {"nearer": {"address": address, "ticket": ticket}})
 
     def note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
@@ -648,3 +550,7 @@ class RunningJob:
             "began": self.began,
             **({"gang": True} if self.start.gang else {}),
         }
+
+
+#: Does what follows from the acknowledged end of a job.
+Acknowledged = Callable[[RunningJob, dict[str, Any] | None], None]

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation
 from pool.remoteio.frames import VERSION
-from pool.roles.startd.slots.records import SlotClaim
+from pool.roles.base import Spawn
+from pool.roles.links import Links
+from pool.roles.startd.images.image_peers import Coming
+from pool.roles.startd.images.image_prefetch import forget_prepared
+from pool.roles.startd.slots.records import JobKey, SlotClaim
 from pool.wire import ConnectionLost
 
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
+
+class ImageTickets(Protocol):
+    """The images that this machine offers to others (`pool.roles.startd.images.image_peers`)."""
+
+    def ticket(self, job: JobKey) -> str: ...
+
+    def hold(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None: ...
+
+    def coming(self, job: JobKey) -> Coming | None: ...
 
 
-class ShadowLink:
-    """That of one claim (`pool.starter.starter` says what each is for)."""
+class ClaimLink:
+    """A starter's way to its shadow, over one claim (`pool.starter.starter` says what each call is for).
 
-    def __init__(self, startd: Startd, claim: SlotClaim) -> None:
-        self._startd = startd
+    Args:
+        address: this node's.
+    """
+
+    def __init__(self, claim: SlotClaim, address: str, links: Links, peers: ImageTickets, spawn: Spawn) -> None:
         self._claim = claim
+        self._address = address
+        self._links = links
+        self._peers = peers
+        self._spawn = spawn
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
         return await self._claim.link.stream(
@@ -44,25 +62,24 @@ class ShadowLink:
         return link is not None and not link.closed.done()
 
     async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
-        startd = self._startd
         params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
         if number is not None:
             return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
-        offer = {"address": startd.given.address, "ticket": startd.peers.ticket((self._claim.node, activation.name))}
+        offer = {"address": self._address, "ticket": self._peers.ticket((self._claim.node, activation.name))}
         return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
         if not activation.gang:
-            self._startd.peers.hold((self._claim.node, activation.name), images, manifest)
+            self._peers.hold((self._claim.node, activation.name), images, manifest)
 
     async def nearer(self, activation: Activation) -> Any:
         assert activation.checkpoint_from is not None
         address, ticket = activation.checkpoint_from
-        link = await self._startd.given.links.to(address)
+        link = await self._links.to(address)
         return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
 
     def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
-        coming = self._startd.peers.coming((self._claim.node, activation.name))
+        coming = self._peers.coming((self._claim.node, activation.name))
         if coming is None:
             return None
         loop = asyncio.get_running_loop()
@@ -75,7 +92,7 @@ class ShadowLink:
     async def prepared(self, activation: Activation) -> Assembly | None:
         prepared, claim = self._claim.prepared, self._claim
         if prepared is None or prepared.job != activation.name:
-            self._startd.forget_prepared(claim)
+            forget_prepared(claim, self._spawn)
             return None
         claim.prepared = None
         assembly: Assembly | None = await prepared.take()

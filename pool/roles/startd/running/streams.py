@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.jobs.activation import Activation
 from pool.pipes.bulk import LentConnections, SwitchingReceiver, SwitchingSender, open_bulk_stream
 from pool.pipes.protocol import GONE, PipeStream
 from pool.pipes.receiver import Receiver
 from pool.pipes.remote_pipes import Cards
+from pool.roles.links import Links
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
 
 #: So many ended streams are remembered, for writers that come late.
 MOST_OVER = 10_000
@@ -100,11 +99,27 @@ def _unknown() -> SlotRefused:
 
 
 class Others:
-    """The other parts of one start, as its starter reaches them."""
+    """The other parts of one start, as its starter reaches them.
 
-    def __init__(self, startd: Startd, claim: SlotClaim) -> None:
-        self._startd = startd
+    Args:
+        streams: those that are expected on this machine.
+        card: address and name of this node, for the other parts.
+        secret: draws that many random bytes as text.
+    """
+
+    def __init__(
+        self,
+        claim: SlotClaim,
+        streams: ExpectedStreams,
+        card: dict[str, str],
+        links: Links,
+        secret: Callable[[int], str],
+    ) -> None:
         self._claim = claim
+        self._streams = streams
+        self._card = card
+        self._links = links
+        self._secret = secret
 
     @property
     def patience(self) -> float:
@@ -116,24 +131,23 @@ class Others:
         link = self._claim.link
         if link is None or link.closed.done():
             raise ConnectionLost("the submit side is not connected")
-        card = {"address": self._startd.given.address, "node": self._startd.given.node}
-        params = {"claim": self._claim.id, "run": start.run, "card": card}
+        params = {"claim": self._claim.id, "run": start.run, "card": self._card}
         answer = await link.call("schedd.meet", params, timeout=None)
         return [dict(card) if card is not None else None for card in answer["cards"]]
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
         """A stream to the part that brought this card."""
-        links, address = self._startd.given.links, str(card["address"])
+        links, address = self._links, str(card["address"])
         params = {"gang": start.gang, "run": start.run, "stream": stream}
         async with asyncio.timeout(self.patience):
             link = await links.to(address)
-        branch = partial(open_bulk_stream, link, partial(links.apart, address), params, self._startd.outside.secret)
+        branch = partial(open_bulk_stream, link, partial(links.apart, address), params, self._secret)
         return SwitchingSender(await link.stream("startd.join", params), branch)
 
     def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:
         """Have what comes for this stream given to the receiver."""
-        self._startd.streams.expect(start, stream, receiver)
+        self._streams.expect(start, stream, receiver)
 
     def forget(self, start: Activation) -> None:
         """Nothing is expected for this start any more."""
-        self._startd.streams.forget(start)
+        self._streams.forget(start)

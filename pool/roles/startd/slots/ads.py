@@ -9,15 +9,14 @@ and the next one begins is told once in a while: with short jobs it happens a th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from pool.classad import ClassAd
 from pool.policy.registry import difference
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire, slot_wire
-
-if TYPE_CHECKING:
-    from pool.roles.startd.role import Startd
+from pool.roles.startd.slots.table import SlotTable
 
 #: Changes of slots that nobody waits for are told to the collector after this many seconds, together.
 GATHER = 0.05
@@ -27,11 +26,65 @@ AT_ONCE = 200
 FLIPS = 1.0
 
 
-class SlotAds:
-    """The ads of one startd's slots."""
+class CurrentFacts(Protocol):
+    """The machine's facts.
 
-    def __init__(self, startd: Startd) -> None:
-        self._startd = startd
+    Attributes:
+        wire: as they were read last; another object after each reading.
+    """
+
+    @property
+    def wire(self) -> Wire: ...
+
+
+class Preferences(Protocol):
+    """The owner's expressions.
+
+    Attributes:
+        wire: what every slot's ad says of them.
+    """
+
+    @property
+    def wire(self) -> Wire: ...
+
+    def preference(self, slot: Slot, ad: Wire, job: ClassAd) -> tuple[float, bool]:
+        """How much the machine likes a job, and whether the slot's faults are others than before."""
+
+
+class AdPublisher(Protocol):
+    """Sends ads to the collector (`pool.roles.advertise`)."""
+
+    def publish(self, kind: str, name: str, ad: Wire, private: Wire | None = None) -> None: ...
+
+    def withdraw(self, kind: str, name: str) -> None: ...
+
+
+class SlotAds:
+    """The ads of one machine's slots.
+
+    Args:
+        drained: what they say of a machine that is out of use.
+        node, address: this node's.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        machine: CurrentFacts,
+        policy: Preferences,
+        drained: Callable[[], Wire],
+        publisher: AdPublisher,
+        *,
+        node: str,
+        address: str,
+    ) -> None:
+        self._table = table
+        self._machine = machine
+        self._policy = policy
+        self._drained = drained
+        self._publisher = publisher
+        self._node = node
+        self._address = address
         self._due: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -40,9 +93,8 @@ class SlotAds:
 
     def wire_of(self, slot: Slot) -> Wire:
         """A slot's present ad; not to be changed."""
-        startd = self._startd
-        wire = slot_wire(slot, startd.machine, startd.given.node, startd.given.address, startd.owner.policy_wire)
-        wire |= startd.draining.said()
+        wire = slot_wire(slot, self._machine.wire, self._node, self._address, self._policy.wire)
+        wire |= self._drained()
         if slot.claim is not None:
             wire |= self._held(slot, slot.claim, wire)
         return wire
@@ -63,9 +115,9 @@ class SlotAds:
 
     def touch(self, slot: Slot, *, now: bool = False) -> None:
         """A slot has changed: tell the collector, at once or gathered with other changes."""
-        if self._startd.slots.get(slot.name) is not slot:
+        if not self._table.has(slot):
             return
-        self._startd.owner.slot_changed()
+        self._table.news.set()
         if now:
             self._due.pop(slot.name, None)
             self._tell(slot)
@@ -74,22 +126,22 @@ class SlotAds:
 
     def flip(self, slot: Slot) -> None:
         """A job on a claim that is kept has begun or ended."""
-        if self._startd.slots.get(slot.name) is slot:
-            self._startd.owner.slot_changed()
+        if self._table.has(slot):
+            self._table.news.set()
             told = self._told.get(slot.name, -FLIPS)
             self._tell_at(slot, max(asyncio.get_running_loop().time() + GATHER, told + FLIPS))
 
     def tell_all(self) -> None:
         """Something that all slots' ads say has changed. The first are told at once, the others as soon as may be."""
         now = asyncio.get_running_loop().time()
-        self._due = dict.fromkeys(self._startd.slots, now)
+        self._due = dict.fromkeys(self._table.slots, now)
         self._gathered()
 
     def withdraw(self, slot: Slot) -> None:
         """There is no such slot any more."""
         self._due.pop(slot.name, None)
         self._told.pop(slot.name, None)
-        self._startd.advertiser.withdraw("Machine", self._name(slot))
+        self._publisher.withdraw("Machine", self._name(slot))
 
     def _tell_at(self, slot: Slot, due: float) -> None:
         if due < self._due.get(slot.name, due + 1.0):
@@ -98,7 +150,7 @@ class SlotAds:
                 self._wait_until(due)
 
     def _name(self, slot: Slot) -> str:
-        return f"{slot.name}@{self._startd.given.node}"
+        return f"{slot.name}@{self._node}"
 
     def _wait_until(self, due: float) -> None:
         if self._timer is not None:
@@ -111,7 +163,7 @@ class SlotAds:
         due_now = [name for name, due in self._due.items() if due <= now + GATHER]
         for name in due_now[:AT_ONCE]:
             del self._due[name]
-            slot = self._startd.slots.get(name)
+            slot = self._table.slots.get(name)
             if slot is not None:
                 self._tell(slot)
         if len(due_now) > AT_ONCE:
@@ -122,7 +174,7 @@ class SlotAds:
     def _tell(self, slot: Slot) -> None:
         self._told[slot.name] = asyncio.get_running_loop().time()
         private = {"ClaimId": slot.key} if slot.grantable else None
-        self._startd.advertiser.publish("Machine", self._name(slot), self.wire_of(slot), private)
+        self._publisher.publish("Machine", self._name(slot), self.wire_of(slot), private)
 
     def _held(self, slot: Slot, claim: SlotClaim, wire: Wire) -> Wire:
         """What the job in a claimed slot adds to its ad."""
@@ -140,9 +192,10 @@ class SlotAds:
 
     def _rank(self, slot: Slot, claim: SlotClaim, wire: Wire) -> float:
         """How much the machine likes the claim's job; worked out once for each job and each look at the machine."""
-        startd = self._startd
         job, machine, found = claim.ranked
-        if job is not claim.ad_wire or machine is not startd.machine:
-            found = startd.owner.preference(slot, wire, dedicated.ranked_ad(claim))
-            claim.ranked = (claim.ad_wire, startd.machine, found)
+        if job is not claim.ad_wire or machine is not self._machine.wire:
+            found, changed = self._policy.preference(slot, wire, dedicated.ranked_ad(claim))
+            claim.ranked = (claim.ad_wire, self._machine.wire, found)
+            if changed:
+                self.touch(slot)
         return found

@@ -8,12 +8,15 @@ unclaimed and is carved: each claim on it makes a dynamic slot with the resource
 from __future__ import annotations
 
 import asyncio
+import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
+from pool.jobs.reasons import Reason
 from pool.policy import carve, urgent
 from pool.policy.managed import is_dedicated
 from pool.policy.owner import Fault
@@ -21,6 +24,8 @@ from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotActio
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
+#: A job as a machine knows it: the node of its schedd, and its id there; each schedd counts from 1.
+JobKey = tuple[str, str]
 
 
 class SlotRefused(PoolError):
@@ -40,6 +45,22 @@ class MatchGrant:
     count: int
     expires: float
     preempts: str = ""
+
+
+class WaitingClaimant(Protocol):
+    """A schedd that waits for a slot while it is taken.
+
+    Attributes:
+        reason: for which the present job has to make room.
+    """
+
+    @property
+    def grant(self) -> MatchGrant: ...
+    @property
+    def reason(self) -> Reason: ...
+
+    def take_over(self, slot: Slot) -> bool:
+        """The slot has lost its claim: claim it; False if it cannot be claimed, and the schedd is refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +140,8 @@ class Slot:
         condition: state and activity; changed by `happen` alone.
         gpus: the names of its GPUs; for a partitionable slot of those left.
         guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.claims.urgent`).
-        waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
+        guest_is_over: of a slot on top of another: called with it when its claim is over.
+        waiting: the schedd that waits for it while it is taken.
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         read: its ad as it was last evaluated in, and what that was made of.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
@@ -138,8 +160,9 @@ class Slot:
     children: int = 0
     condor_load: float = 0.0
     troubles: dict[str, Fault] = field(default_factory=dict)
-    waiting: Any = None
+    waiting: WaitingClaimant | None = None
     guest: Slot | None = None
+    guest_is_over: Callable[[Slot], None] | None = None
     gpus: tuple[str, ...] = ()
     read: tuple[Wire, ClassAd] | None = None
 
@@ -173,9 +196,14 @@ class Slot:
         self.children += 1
         return made
 
-    def topped(self, name: str, now: float) -> Slot:
-        """A slot on top of this one, with the same share of the machine."""
+    def topped(self, name: str, now: float, is_over: Callable[[Slot], None]) -> Slot:
+        """A slot on top of this one, with the same share of the machine.
+
+        Args:
+            is_over: called with it when its claim is over.
+        """
         made = Slot(name, "urgent", dict(self.resources), "", now, UNCLAIMED, now, self, gpus=self.gpus)
+        made.guest_is_over = is_over
         self.guest = made
         return made
 
@@ -200,6 +228,11 @@ class Slot:
         if after != self.condition:
             self.condition, self.since_activity = after, now
         return action
+
+
+def same(secret: str, shown: Any) -> bool:
+    """Whether a secret is the one that was shown, in a time that says nothing of it."""
+    return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())
 
 
 def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) -> Wire:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pool.jobs.events import EventKind
-from pool.roles.startd.role import Startd
+from pool.roles.startd.running.activations import Activations
 from pool.starter.starter import Starter
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -57,16 +57,16 @@ def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: 
 
 
 def test_a_refused_start_gives_its_claim_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Startd._still_accepts
+    before = Activations._still_accepts
     refused: list[Any] = []
 
-    def accepts(self: Startd, *given: Any) -> bool:
+    def accepts(self: Activations, *given: Any) -> bool:
         if not refused:
             refused.append(True)
             return False
         return before(self, *given)
 
-    monkeypatch.setattr(Startd, "_still_accepts", accepts)
+    monkeypatch.setattr(Activations, "_still_accepts", accepts)
 
     async def work() -> None:
         async with SimPool(3, settings={**QUICK, "CLAIM_LEASE": "600"}, directory=tmp_path) as pool:

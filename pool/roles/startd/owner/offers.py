@@ -1,0 +1,67 @@
+"""Slots without a claim: whether they are the owner's, offered to the pool, or drained; and their matches' secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pool.policy.slots import MATCHED, TABLE, SlotAction, SlotEvent
+from pool.roles.startd.owner.draining import DrainState
+from pool.roles.startd.owner.judge import OwnerJudge
+from pool.roles.startd.slots.ads import SlotAds
+from pool.roles.startd.slots.records import Slot
+from pool.roles.startd.slots.table import SlotTable
+
+
+class SlotOffers:
+    """The free slots of one machine.
+
+    Args:
+        secret: draws that many random bytes as text.
+    """
+
+    def __init__(
+        self, table: SlotTable, ads: SlotAds, judge: OwnerJudge, drain: DrainState, secret: Callable[[int], str]
+    ) -> None:
+        self._table = table
+        self._ads = ads
+        self._judge = judge
+        self._drain = drain
+        self._secret = secret
+
+    def settle(self, slot: Slot) -> None:
+        """Make a slot without a claim the owner's or unclaimed, as START has it; drained if the machine is."""
+        if slot.claim is not None or slot.guest is not None:
+            return
+        if self._drain.on:
+            if (slot.condition, SlotEvent.DRAIN) in TABLE:
+                self.moved(slot, self._table.move(slot, SlotEvent.DRAIN))
+            return
+        event = self._judge.verdict(slot).event
+        if event is not None:
+            self.moved(slot, self._table.move(slot, event))
+
+    def settle_all(self) -> None:
+        """Settle all slots without a claim, at once."""
+        for slot in list(self._table.slots.values()):
+            self.settle(slot)
+
+    def moved(self, slot: Slot, action: SlotAction) -> None:
+        """Do what follows from a move of a slot without a claim."""
+        if action in (SlotAction.WITHDRAW, SlotAction.OFFER):
+            slot.grants.clear()
+            slot.key = self._secret(16)
+        self._ads.touch(slot, now=True)
+
+    def new_key(self, slot: Slot) -> None:
+        """End all matches that were made with this slot."""
+        slot.key = self._secret(16)
+        if slot.condition == MATCHED:
+            self._table.move(slot, SlotEvent.LAPSE)
+        self._ads.touch(slot, now=True)
+
+    def back_to_owner(self, slot: Slot) -> None:
+        """Nobody holds the slot any more: it is the owner's, or offered."""
+        slot.grants.clear()
+        self.new_key(slot)
+        self.settle(slot)
+        self._ads.touch(slot, now=True)

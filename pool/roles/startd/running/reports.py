@@ -1,0 +1,83 @@
+"""The way of one job's reports to its schedd, over the connection of its claim, which may be lost and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from pool.jobs.activation import Activation
+from pool.roles.base import Spawn
+from pool.roles.startd.slots.records import Slot, SlotClaim
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+
+#: The schedd cannot be reached, or does not answer.
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+
+
+class JobReports:
+    """The reports of one start of a job.
+
+    Attributes:
+        start_is_told: the schedd knows that the program runs.
+    """
+
+    def __init__(self, slot: Slot, claim: SlotClaim, start: Activation, spawn: Spawn, log: logging.Logger) -> None:
+        self._slot = slot
+        self._claim = claim
+        self._start = start
+        self._spawn = spawn
+        self._log = log
+        self.start_is_told = False
+
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Report in the background; see `tell_now`."""
+        self._spawn(self.tell_now(kind, data), kind, alone=True)
+
+    async def tell_now(self, kind: str, data: dict[str, Any]) -> None:
+        """Report something of the running job, if the schedd can be reached: its end will be reported in any case."""
+        link = self._claim.link
+        if link is None or link.closed.done():
+            return
+        try:
+            await link.call(
+                "schedd.told",
+                {"claim": self._claim.id, "run": self._start.run, "kind": kind, "data": data},
+                timeout=10.0,
+            )
+        except (*TROUBLE, RemoteError):
+            return
+        self.start_is_told = self.start_is_told or kind == "started"
+
+    async def acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
+        """The schedd's answer to the end, None when the lease was over first."""
+        claim = self._claim
+        params = {"claim": claim.id, "job": list(self._start.job), "run": self._start.run, "report": report}
+        while True:
+            reconnected = claim.reconnected
+            link = claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    answer: dict[str, Any] = await link.call("schedd.ended", params, timeout=60.0)
+                    return answer
+                except RemoteError as error:
+                    said = {"job": self._start.name, "why": str(error)}
+                    self._log.error("the schedd does not take an end", extra=said)
+                    if not error.retry:
+                        return None
+                except TROUBLE:
+                    pass
+            if not await self.another_chance(reconnected):
+                return None
+
+    async def another_chance(self, reconnected: asyncio.Event) -> bool:
+        """Wait for the schedd to be back, or a while; False once the lease is over."""
+        loop, claim = asyncio.get_running_loop(), self._claim
+        if loop.time() >= claim.until or self._slot.claim is not claim:
+            return False
+        try:
+            async with asyncio.timeout(min(max(claim.until - loop.time(), 0.1), 5.0)):
+                await reconnected.wait()
+        except TimeoutError:
+            pass
+        return True

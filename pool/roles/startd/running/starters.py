@@ -1,0 +1,80 @@
+"""Makes the starter of a job: its account, its place on the machine, its ways to the shadow and to other parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pool.jobs.activation import Activation
+from pool.pipes.remote_pipes import RemotePipes
+from pool.roles.base import Spawn
+from pool.roles.links import Links
+from pool.roles.startd.running.job_account import JobAccounts
+from pool.roles.startd.running.place import Places
+from pool.roles.startd.running.shadow_link import ClaimLink, ImageTickets
+from pool.roles.startd.running.streams import ExpectedStreams, Others
+from pool.roles.startd.slots import dedicated
+from pool.roles.startd.slots.records import Slot, SlotClaim
+from pool.starter.keeper import Keeper, Keepers
+from pool.starter.place import UnixAccount
+from pool.starter.starter import Starter
+
+
+class Starters:
+    """Makes the starters of one machine's jobs.
+
+    Args:
+        node, address: this node's.
+        secret: draws that many random bytes as text.
+    """
+
+    def __init__(
+        self,
+        keepers: Keepers,
+        places: Places,
+        accounts: JobAccounts,
+        streams: ExpectedStreams,
+        peers: ImageTickets,
+        links: Links,
+        secret: Callable[[int], str],
+        spawn: Spawn,
+        *,
+        node: str,
+        address: str,
+    ) -> None:
+        self._keepers = keepers
+        self._places = places
+        self._accounts = accounts
+        self._streams = streams
+        self._peers = peers
+        self._links = links
+        self._secret = secret
+        self._spawn = spawn
+        self._node = node
+        self._address = address
+
+    def make(self, start: Activation, slot: Slot, claim: SlotClaim, stream_broke: Callable[[str], None]) -> Starter:
+        """The starter of a job that begins.
+
+        Args:
+            stream_broke: called with the reason when a stream to another part is lost.
+
+        Raises:
+            NoAccount: this machine runs no jobs of that owner.
+        """
+        account, remote_pipes = self._accounts.of(claim), None
+        dedicated.check_files(claim, start, account)
+        if start.gang:
+            card = {"address": self._address, "node": self._node}
+            others = Others(claim, self._streams, card, self._links, self._secret)
+            remote_pipes = RemotePipes(start, others, stream_broke)
+        place = self._places.of(slot, claim)
+        return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)
+
+    def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:
+        """The starter of a job whose keeper outlived the node."""
+        account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
+        place = self._places.of(slot, claim)
+        return Starter.found(keeper, start, account, place, self._keepers, self._link(claim))
+
+    def _link(self, claim: SlotClaim) -> ClaimLink:
+        return ClaimLink(claim, self._address, self._links, self._peers, self._spawn)
