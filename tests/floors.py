@@ -7,6 +7,7 @@ This is the one table. `tests/test_style.py` checks it against every import and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -54,24 +55,55 @@ FLOORS = (
     ),
 )
 
-#: The floor of each room, counted from below.
-FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor.rooms}
+#: Packages whose rooms have floors of their own, by their folder.
+INNER_FLOORS = {
+    "pool/roles/startd": (
+        Floor(("slots",), "the slots and claims of one machine: their records, states and ads"),
+        Floor(("images",), "checkpoint images that pass through the machine, to its peers and from them"),
+        Floor(("owner", "checkpoints"), "the owner's policy, facts and draining; the checkpoints of one running job"),
+        Floor(("running",), "one running job, from its start order to its acknowledged end"),
+        Floor(("claims",), "matches, claims, leases, preemption, urgent claims, and how each claim ends"),
+        Floor(("recovery",), "jobs that outlived an earlier run of the node"),
+        Floor(("role",), "the role: makes its parts, and its methods call them; no other file knows it"),
+    ),
+}
 
 
-def table(is_package: dict[str, bool]) -> str:
-    """The table of `docs/architecture.md`, the highest floor first.
+def floors_of(floors: tuple[Floor, ...]) -> dict[str, int]:
+    """The floor of each room, counted from below."""
+    return {room: number for number, floor in enumerate(floors) for room in floor.rooms}
+
+
+FLOOR_OF = floors_of(FLOORS)
+
+
+def rooms_in(folder: Path) -> dict[str, bool]:
+    """The rooms of a folder, and whether each is a folder itself."""
+    rooms = {path.name: True for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    return rooms | {path.stem: False for path in folder.glob("*.py") if path.stem != "__init__"}
+
+
+def table(folder: str, floors: tuple[Floor, ...], is_package: dict[str, bool]) -> str:
+    """One table of `docs/architecture.md`, the highest floor first.
 
     Args:
+        folder: of the rooms.
         is_package: each room, and whether it is a folder.
     """
     rows = ["| floor | rooms | what lives there |", "|---|---|---|"]
-    for number, floor in reversed(list(enumerate(FLOORS))):
-        rooms = ", ".join(f"`pool/{room}`" if is_package[room] else f"`pool/{room}.py`" for room in floor.rooms)
+    for number, floor in reversed(list(enumerate(floors))):
+        rooms = ", ".join(f"`{folder}/{room}`" if is_package[room] else f"`{folder}/{room}.py`" for room in floor.rooms)
         rows.append(f"| {number} | {rooms} | {floor.holds} |")
     return "\n".join(rows) + "\n"
+
+
+def tables(repository: Path) -> list[str]:
+    """All tables of `docs/architecture.md`."""
+    all_floors = {"pool": FLOORS, **INNER_FLOORS}
+    return [table(folder, floors, rooms_in(repository / folder)) for folder, floors in all_floors.items()]
 
 
 if __name__ == "__main__":
     from tests.conftest import REPOSITORY
 
-    print(table({room: (REPOSITORY / "pool" / room).is_dir() for room in FLOOR_OF}), end="")
+    print("\n".join(tables(REPOSITORY)), end="")

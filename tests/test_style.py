@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.floors import FLOOR_OF, FLOORS, table
+from tests.floors import FLOOR_OF, FLOORS, INNER_FLOORS, floors_of, rooms_in, tables
 
 SOURCES = sorted((REPOSITORY / "pool").rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
@@ -82,6 +82,65 @@ def climbing(tree: ast.Module, module: str, *, is_package: bool = False) -> list
             found.append(f"{module} is on no floor")
         elif FLOOR_OF[other] >= FLOOR_OF[own]:
             found.append(f"line {line}: {own} imports {name}, which is not below it")
+    return found
+
+
+def climbing_inside(tree: ast.Module, module: str, folder: str, floor_of: dict[str, int]) -> list[str]:
+    """Imports within one package that do not go down its own floors; its `__init__` may show what it likes."""
+    package = folder.replace("/", ".")
+    if not module.startswith(f"{package}."):
+        return []
+    own = module.removeprefix(f"{package}.").partition(".")[0]
+    found = []
+    for line, name in imported(tree, module.rpartition(".")[0]):
+        names = [name]
+        if name == package:  # `from package import room`
+            names = [f"{package}.{alias}" for alias in _names_at(tree, line)]
+        for each in names:
+            other = each.removeprefix(f"{package}.").partition(".")[0] if each.startswith(f"{package}.") else own
+            if other == own:
+                continue
+            if other not in floor_of or own not in floor_of:
+                found.append(f"line {line}: {each} or {own} is on no floor of {folder}")
+            elif floor_of[other] >= floor_of[own]:
+                found.append(f"line {line}: {own} imports {each}, which is not below it")
+    return found
+
+
+def _names_at(tree: ast.Module, line: int) -> list[str]:
+    froms = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.lineno == line)
+    return [alias.name for node in froms for alias in node.names]
+
+
+def knots(tree: ast.Module) -> list[str]:
+    """Attributes that a method which makes a role's parts sets on a part afterwards: `self.part.other = ...`."""
+    found = []
+    for method in ast.walk(tree):
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if method.name not in ("__init__", "start", "_build"):
+            continue
+        for target in ast.walk(method):
+            if not isinstance(target, ast.Attribute) or not isinstance(target.ctx, ast.Store):
+                continue
+            if isinstance(target.value, ast.Attribute):
+                found.append(f"line {target.lineno}: {method.name} sets {ast.unparse(target)}")
+    return found
+
+
+def mentions(tree: ast.Module, name: str) -> list[str]:
+    """Where a name stands in a file: imported, used, or within an annotation's text."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == name:
+            found.append(f"line {node.lineno}: {name}")
+        elif isinstance(node, ast.ImportFrom) and any(name in (alias.name, alias.asname) for alias in node.names):
+            found.append(f"line {node.lineno}: imports {name}")
+        elif isinstance(node, ast.Attribute) and node.attr == name:
+            found.append(f"line {node.lineno}: {name}")
+        elif isinstance(node, ast.AnnAssign | ast.arg) and isinstance(node.annotation, ast.Constant):
+            text = str(node.annotation.value)
+            found += [f"line {node.lineno}: {name}"] if re.search(rf"\b{name}\b", text) else []
     return found
 
 
@@ -201,11 +260,30 @@ def test_imports_go_down_the_floors() -> None:
 
 
 def test_the_floors_are_the_rooms_that_there_are() -> None:
-    rooms = {path.name: path.is_dir() for path in (REPOSITORY / "pool").iterdir() if path.is_dir()}
-    rooms |= {path.stem: False for path in (REPOSITORY / "pool").glob("*.py")}
-    there = {room: folder for room, folder in rooms.items() if room not in ("__init__", "__pycache__")}
-    assert sorted(room for floor in FLOORS for room in floor.rooms) == sorted(there)
-    assert table(there) in (REPOSITORY / "docs" / "architecture.md").read_text(), "python -m tests.floors prints it"
+    for folder, floors in {"pool": FLOORS, **INNER_FLOORS}.items():
+        there = rooms_in(REPOSITORY / folder)
+        assert sorted(room for floor in floors for room in floor.rooms) == sorted(there), folder
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    assert [each for each in tables(REPOSITORY) if each not in text] == [], "python -m tests.floors prints them"
+
+
+@pytest.mark.parametrize("folder", INNER_FLOORS)
+def test_imports_go_down_the_floors_inside(folder: str) -> None:
+    floor_of = floors_of(INNER_FLOORS[folder])
+    inside = [path for path in SOURCES if path.is_relative_to(REPOSITORY / folder)]
+    assert len(inside) > len(floor_of)
+    assert faults(inside, lambda path: climbing_inside(parsed(path), module_name(path), folder, floor_of)) == []
+
+
+@pytest.mark.parametrize(("folder", "role"), [("startd", "Startd"), ("negotiator", "Negotiator")])
+def test_no_part_of_a_role_knows_the_role(folder: str, role: str) -> None:
+    """Each part gets the data, callbacks and protocols that it needs, when it is made."""
+    inside = [path for path in SOURCES if path.is_relative_to(REPOSITORY / "pool" / "roles" / folder)]
+    top = REPOSITORY / "pool" / "roles" / folder
+    parts = [path for path in inside if path not in (top / "__init__.py", top / "role.py")]
+    assert len(parts) > 5
+    assert faults(parts, lambda path: mentions(parsed(path), role)) == []
+    assert faults(inside, lambda path: knots(parsed(path))) == []
 
 
 def test_nothing_else_reads_clocks_or_chance() -> None:
@@ -319,3 +397,48 @@ def test_the_rule_of_silent_tests_catches(text: str, caught: bool) -> None:
 )
 def test_the_rule_of_class_names_catches(first: str, second: str, shared: bool) -> None:
     assert bool(shared_class_names([("a.py", ast.parse(first)), ("b.py", ast.parse(second))])) == shared
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "caught"),
+    [
+        ("pool.roles.startd.slots.ads", "from pool.roles.startd.owner.watch import OwnerWatch", True),
+        ("pool.roles.startd.slots.ads", "def f():\n    from pool.roles.startd import claims", True),
+        ("pool.roles.startd.slots.ads", "if TYPE_CHECKING:\n    from pool.roles.startd.role import Startd", True),
+        ("pool.roles.startd.slots.ads", "from pool.roles.startd.nowhere import x", True),
+        ("pool.roles.startd.slots.ads", "from pool.roles.startd.slots import records", False),
+        ("pool.roles.startd.role", "from pool.roles.startd.slots.ads import SlotAds", False),
+        ("pool.roles.startd", "from pool.roles.startd.role import Startd", False),
+    ],
+)
+def test_the_rule_of_inner_floors_catches(module: str, text: str, caught: bool) -> None:
+    folder = "pool/roles/startd"
+    found = climbing_inside(ast.parse(text), module, folder, floors_of(INNER_FLOORS[folder]))
+    assert bool(found) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("class P:\n def __init__(self, startd: Startd): ...", True),
+        ("class P:\n def __init__(self, startd: 'Startd | None'): ...", True),
+        ("from pool.roles.startd.role import Startd as S", True),
+        ("from pool.roles.startd import role\nrole.Startd", True),
+        ("class P:\n def __init__(self, startd: SlotTable): ...", False),
+    ],
+)
+def test_the_rule_of_parts_catches(text: str, caught: bool) -> None:
+    assert bool(mentions(ast.parse(text), "Startd")) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("class R:\n async def start(self):\n  self.ads.owner = self.owner", True),
+        ("class R:\n def _build(self):\n  self.ads.owner: int = 1", True),
+        ("class R:\n async def start(self):\n  self.ads = SlotAds(self.owner)", False),
+        ("class R:\n def reload(self):\n  self.share.rate = 1.0", False),
+    ],
+)
+def test_the_rule_of_knots_catches(text: str, caught: bool) -> None:
+    assert bool(knots(ast.parse(text))) is caught

@@ -52,6 +52,8 @@ class PoolView:
         accounting: Accounting,
         wake: Callable[[float], None],
         seen: Callable[[ClassAd | None, ClassAd | None], None] = lambda before, after: None,
+        *,
+        by_priority: bool = False,
     ) -> None:
         self._accounting = accounting
         self._wake = wake
@@ -64,7 +66,7 @@ class PoolView:
         self._lapse: asyncio.TimerHandle | None = None
         self._kept_back: deque[Change] | None = None
         self._weights: dict[str, float] = {}
-        self.by_priority = False
+        self.by_priority = by_priority
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -225,5 +227,3 @@ def idle(ad: ClassAd) -> int:
     """How many jobs a submitter's ad speaks of that look for a machine: idle ones, and running ones for a better."""
     counts = (ad.value(name, 0) for name in ("IdleJobs", "MovingJobs"))
     return sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool))
-
-

@@ -20,6 +20,7 @@ from pool.policy.managed import marked
 from pool.policy.negotiation import ResourceRequest
 from pool.policy.priorities import GroupQuota
 from pool.policy.queue import MOST_RUNS
+from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import idle
 from pool.roles.negotiator.usage import named
@@ -33,8 +34,6 @@ PATIENCE = 10.0
 MOMENT = 1.0
 #: Seconds for which a schedd that did not answer is not asked again.
 LEFT_OUT = 30.0
-#: Seconds after which an answer is asked for again; less than a schedd waits for a negotiator.
-REFRESH = 270.0
 #: Jobs asked for in one cycle from one submitter.
 MOST_REQUESTS = 1_000_000
 
@@ -62,14 +61,16 @@ class RequestCollection:
         refresh: seconds after which an answer is asked for again, though nothing may have changed.
     """
 
-    def __init__(self, links: Links, log: logging.Logger, spawn: Callable[..., Any], late: Callable[[], None]) -> None:
+    def __init__(
+        self, links: Links, log: logging.Logger, spawn: Spawn, late: Callable[[], None], refresh: float
+    ) -> None:
         self._links = links
         self._log = log
         self._spawn = spawn
         self._late = late
         self._asked: dict[str, _Asked] = {}
         self._plain: dict[str, str] = {}
-        self.refresh = REFRESH
+        self.refresh = refresh
 
     async def wishes(
         self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[GroupQuota, ...]

@@ -48,10 +48,8 @@ class Negotiator(Role):
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
         self._lengths = Lengths()
         self._later: asyncio.TimerHandle | None = None
-        self.pool_view = PoolView(self.accounting, self._wake_in, self._seen)
-        self.pool_view.by_priority = self._by_priority()
-        self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set)
-        self._collection.refresh = self._refresh()
+        self.pool_view = PoolView(self.accounting, self._wake_in, self._seen, by_priority=self._by_priority())
+        self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set, self._refresh())
         self._delivery = MatchDelivery(given.links, self.pool_view, self.log)
         self._advertiser = Advertiser(
             given.links,

@@ -45,7 +45,7 @@ from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import Recovery, on_top_of_others
 from pool.roles.startd.running.activations import Activations
 from pool.roles.startd.running.job_account import JobAccounts
-from pool.roles.startd.running.place import Places
+from pool.roles.startd.running.place import SlotPlaces
 from pool.roles.startd.running.running_job import JobContext, RunningJob
 from pool.roles.startd.running.starters import Starters
 from pool.roles.startd.running.streams import ExpectedStreams
@@ -144,7 +144,7 @@ class Startd(Role):
         self.peers = ImagePeers(self.images, self.share.take, secret, spawn)
         self.streams = ExpectedStreams()
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
-        places = Places(
+        places = SlotPlaces(
             settings=settings,
             machine=lambda: machine.wire,
             state=given.state,

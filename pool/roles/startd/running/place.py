@@ -19,7 +19,7 @@ PRIVATE = ("spool", "keepers", "trust")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SlotPlaces:
     """The places of one machine's slots.
 
     Attributes:

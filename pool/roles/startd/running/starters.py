@@ -9,7 +9,7 @@ from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.startd.running.job_account import JobAccounts
-from pool.roles.startd.running.place import Places
+from pool.roles.startd.running.place import SlotPlaces
 from pool.roles.startd.running.shadow_link import ClaimLink, ImageTickets
 from pool.roles.startd.running.streams import ExpectedStreams, Others
 from pool.roles.startd.slots import dedicated
@@ -30,7 +30,7 @@ class Starters:
     def __init__(
         self,
         keepers: Keepers,
-        places: Places,
+        places: SlotPlaces,
         accounts: JobAccounts,
         streams: ExpectedStreams,
         peers: ImageTickets,
