@@ -1,4 +1,4 @@
-"""What a machine can do for jobs, in words, as its nursery's first message says it."""
+"""What a machine can do for jobs, in words, as its fork server's first message says it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FOR_SAVING = Able.USER | Able.PID | Able.MOUNT | Able.PROC | Able.CHECKPOINT
 
 
 def abilities_of(report: Report) -> Abilities:
-    """What a nursery's first message says, in words; what another lack explains is left out."""
+    """What a fork server's first message says, in words; what another lack explains is left out."""
     able = Able(report.code)
     why = dict(line.partition(": ")[::2] for line in report.text.splitlines())
     reasons = {

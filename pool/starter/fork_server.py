@@ -1,4 +1,4 @@
-"""The nursery as a process of this node: started, heard of, and started again when it dies.
+"""The fork server as a process of this node: started, heard of, and started again when it dies.
 
 Knows nothing of jobs: whoever holds it is told when it has gone and when another has taken its place.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pool.starter.spec import KeeperError
 
-#: Seconds: for a nursery to say hello, for a dying process to be gone.
+#: Seconds: for a fork server to say hello, for a dying process to be gone.
 HELLO_TIME, GONE_TIME = 10.0, 10.0
 
 
@@ -87,7 +87,7 @@ class ForkServer:
         except TimeoutError:
             raise KeeperError(
                 f"cannot start keepers: {self._native} does not answer",
-                hint="another node's nursery may still run (look for 'keeper nursery' among the processes), or the "
+                hint="another node's fork server may still run (look for 'keeper nursery' among the processes), or the "
                 "program is of another version (in a checkout build it with: python -m pool.checkpoint.build)",
                 retry=True,
             ) from None
@@ -163,7 +163,7 @@ def resolve(future: asyncio.Future[None]) -> None:
 
 
 def _give_way(pid: int) -> None:
-    """Have a nursery, its keepers and their jobs not take a processor from whoever is at work when they wake up.
+    """Have a fork server, its keepers and their jobs not take a processor from whoever is at work when they wake up.
 
     Not from the owner of the machine, and not from the node: it starts the next jobs meanwhile, and many short ones
     go through in less time (Linux: SCHED_BATCH; their share of the processors is what it was).

@@ -242,7 +242,7 @@ def pack_control(verb: int, number: int, cell: int, value: int = 0, sequence: in
 
 
 def pack_ping(number: int) -> bytes:
-    """A message that the nursery answers when it has done all before it."""
+    """A message that the fork server answers when it has done all before it."""
     return _HEAD.pack(MAGIC, VERSION, Verb.PING, number, 0, _HEAD.size)
 
 

@@ -1,14 +1,14 @@
 """The real keepers, from Python: one datagram to start a job, one back when it runs, one when it has ended.
 
-    node --START--> nursery --fork--> keeper --STARTED, ENDED--> node      (one socket pair for all)
+    node --START--> fork server --fork--> keeper --STARTED, ENDED--> node      (one socket pair for all)
     node --START--> waiting keeper ---------- STARTED, ENDED --> node
     node --SUSPEND, VACATE, RENEW, ...--> keeper                           (the socket of its cell)
 
-The nursery (pool.starter.fork_server) is a small process that is started again should it die; running keepers do not
+The fork server (pool.starter.fork_server) is a small process that is started again should it die; running keepers do not
 notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
 (pool.starter.cells); messages are hints. Nothing here is per job but two small objects: no thread, no child
 process, no descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.idle_keepers).
-Only a keeper whose parent is not this node's nursery, found again or left by one that died, is watched by a
+Only a keeper whose parent is not this node's fork server, found again or left by one that died, is watched by a
 descriptor of its own (pool.starter.orphans).
 """
 
@@ -54,7 +54,7 @@ from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperErr
 BATCH = 64
 #: Seconds after which a keeper that does not obey a kill is killed itself, and its job with it.
 INSIST_AFTER = 5.0
-#: Seconds in which a start is taken by the nursery, and after that until there is a keeper for it.
+#: Seconds in which a start is taken by the fork server, and after that until there is a keeper for it.
 START_TIME = 60.0
 SOCKET_ROOM = 1 << 20
 
@@ -108,14 +108,14 @@ class NativeKeepers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def nursery(self) -> int:
-        """The process id of the nursery."""
-        return self._nursery.pid
+    def fork_server_pid(self) -> int:
+        """The process id of the fork server."""
+        return self._fork_server.pid
 
     @property
     def generation(self) -> int:
-        """How many nurseries there have been."""
-        return self._nursery.generation
+        """How many fork servers there have been."""
+        return self._fork_server.generation
 
     # -- the node's side ---------------------------------------------------------------------------------
 
@@ -137,14 +137,14 @@ class NativeKeepers:
         self._outbox = Outbox(self._ours, START_TIME)
         self._loop.add_reader(self._ours.fileno(), self._readable)
         arguments = ["nursery", str(self._directory.path), *self._options]
-        self._nursery = ForkServer(
-            self._native, arguments, self._theirs.fileno(), gone=self._nursery_gone, back=self._nursery_back
+        self._fork_server = ForkServer(
+            self._native, arguments, self._theirs.fileno(), gone=self._fork_server_gone, back=self._fork_server_back
         )
         self._strays = Orphans(self._directory, self._live, self._stray_ended, self._send_again)
         self._waiting = IdleKeepers(self._retire)
         try:
-            self._nursery.start()
-            await self._nursery.ready()
+            self._fork_server.start()
+            await self._fork_server.ready()
             return await self._find()
         except BaseException:
             await self.close(kill=False)
@@ -260,8 +260,8 @@ class NativeKeepers:
         self._strays.close()
         self._waiting.close()
         for end in (self._ours, self._theirs, self._control):
-            end.close()  # of which the nursery and the waiting keepers hear
-        await self._nursery.close()
+            end.close()  # of which the fork server and the waiting keepers hear
+        await self._fork_server.close()
         self._directory.close()
 
     # -- what a keeper's handle needs --------------------------------------------------------------------
@@ -285,7 +285,7 @@ class NativeKeepers:
         except (ConnectionRefusedError, FileNotFoundError):
             if keeper.number not in self._live:
                 return  # it never began
-            if not keeper.starting.done():  # the nursery has not come to it yet
+            if not keeper.starting.done():  # the fork server has not come to it yet
                 self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
             else:
                 self._strays.watch(keeper)
@@ -387,7 +387,7 @@ class NativeKeepers:
     # -- messages ----------------------------------------------------------------------------------------
 
     def _send_start(self, keeper: NativeKeeper, message: bytes) -> None:
-        """Have the nursery start a keeper, which has to be there within a bound."""
+        """Have the fork server start a keeper, which has to be there within a bound."""
         sent, lost = functools.partial(self._start_was_sent, keeper), functools.partial(self._never_begins, keeper)
         keeper.letter = Letter(message, sent, lost)
         self._outbox.put(keeper.letter)
@@ -398,7 +398,7 @@ class NativeKeepers:
 
     def _watch_start(self, keeper: NativeKeeper) -> None:
         """See that something comes of a start that was sent."""
-        self._loop.call_later(SLOW, say_slow, self._directory, keeper, self.nursery)
+        self._loop.call_later(SLOW, say_slow, self._directory, keeper, self.fork_server_pid)
         self._loop.call_later(START_TIME, self._must_have_begun, keeper)
 
     def _must_have_begun(self, keeper: NativeKeeper) -> None:
@@ -434,7 +434,7 @@ class NativeKeepers:
         verb = report.verb
         if verb == _HELLO:
             self.abilities = abilities_of(report)
-            self._nursery.said_hello()
+            self._fork_server.said_hello()
             return
         if verb == _USED:
             answer = self._questions.get(report.sequence)
@@ -562,13 +562,13 @@ class NativeKeepers:
         if keeper.image is not None:
             keeper.image.hand(self, keeper)
 
-    # -- what outlives a nursery or a node ---------------------------------------------------------------
+    # -- what outlives a fork server or a node ---------------------------------------------------------------
 
-    def _nursery_gone(self) -> None:
+    def _fork_server_gone(self) -> None:
         """It died: another takes its place. Its keepers now answer to nobody's wait but ours."""
         self._readable()
 
-    def _nursery_back(self) -> None:
+    def _fork_server_back(self) -> None:
         self._waiting.clear()
         for keeper in list(self._live.values()):
             if keeper.starting.done() or keeper.reused:

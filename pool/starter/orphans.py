@@ -1,4 +1,4 @@
-"""Keepers that are not the nursery's children: found by a node that was restarted, or left by a nursery that died.
+"""Keepers that are not the fork server's children: found by a node that was restarted, or left by a fork server that died.
 
 Nobody tells of their death, so that each is watched by a descriptor of its process (pidfd). What became of its job
 stands in its cell.

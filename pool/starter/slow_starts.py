@@ -15,12 +15,12 @@ log = logging.getLogger("pool.starter")
 SLOW = 10.0
 
 
-def say_slow(directory: Directory, keeper: NativeKeeper, nursery: int) -> None:
+def say_slow(directory: Directory, keeper: NativeKeeper, fork_server: int) -> None:
     """Log how far the start of a keeper's job has come, if it has not come to its end by now."""
     if keeper.starting.done() or directory.fd < 0:
         return
     cell = directory.read(keeper.cell)
-    said: dict[str, Any] = {"job": keeper.id, "seconds": SLOW, "nursery": _stands(nursery)}
+    said: dict[str, Any] = {"job": keeper.id, "seconds": SLOW, "fork_server": _stands(fork_server)}
     if cell is None or cell.number != keeper.number:
         said["keeper"] = "none has taken it" if not keeper.reused else f"has not read it: {_stands(keeper.reused)}"
     else:

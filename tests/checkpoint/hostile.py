@@ -168,7 +168,7 @@ async def _search(place: Path, seconds: float, seed: int) -> None:
     async with opened(place, build(place / "keeper", sanitize=True)) as keepers:
         wanted = job(scratch)
         meta = await image_of(keepers, wanted, scratch, image)
-        nursery, end = keepers.nursery, time.monotonic() + seconds
+        fork_server, end = keepers.fork_server_pid, time.monotonic() + seconds
         slowest = 0.0
         for number, one in enumerate(variants(meta, seed)):
             if time.monotonic() > end:
@@ -181,9 +181,9 @@ async def _search(place: Path, seconds: float, seed: int) -> None:
             slowest = max(slowest, time.monotonic() - began)
             for report in _reports(place):
                 _found(place, number, one, report)
-            if keepers.nursery != nursery:
-                nursery = keepers.nursery
-                _found(place, number, one, "the nursery has ended")
+            if keepers.fork_server_pid != fork_server:
+                fork_server = keepers.fork_server_pid
+                _found(place, number, one, "the fork server has ended")
     print(f"{counts[True]} restored, {counts[False]} refused, the slowest in {slowest:.1f} s; {place}")
 
 

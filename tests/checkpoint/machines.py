@@ -1,6 +1,6 @@
 """Machines for a program to move between, and the way of a program through twenty of them.
 
-Each is a nursery in namespaces of its own: another host name, another mount of the libraries (their files have other
+Each is a fork server in namespaces of its own: another host name, another mount of the libraries (their files have other
 device numbers, as on another disk; where it is asked for they are other files, too), the job's directory under another
 path, copied there. Every start makes process, mount and IPC namespaces on top of that. All are of one kernel and one
 processor: what differs between those is not tried here.
@@ -38,7 +38,7 @@ TOLD_IN = 5.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
 MEMORY = Path("/dev/shm")
 
-#: The nursery of a machine. `--user` where the tests have no power to mount; the powers it takes to mount end with it.
+#: The fork server of a machine. `--user` where the tests have no power to mount; the powers it takes to mount end with it.
 NURSERY = """#!/bin/sh
 unshare --mount --uts true 2>/dev/null && as= || as="--user --map-current-user --keep-caps"
 exec unshare --mount --uts $as sh -c '

@@ -53,11 +53,11 @@ async def test_images_that_nobody_should_trust(sanitized: NativeKeepers, tmp_pat
         pytest.skip("needs the ability checkpoint")
     wanted, image = job(scratch), tmp_path / "image"
     meta = await image_of(sanitized, wanted, scratch, image)
-    nursery = sanitized.nursery
+    fork_server = sanitized.fork_server_pid
     assert await tried(sanitized, wanted, image, Meta(meta).packed())
     came = [await tried(sanitized, wanted, image, one) for one in itertools.islice(variants(meta, 11), 50)]
     assert set(came) == {True, False}
-    assert sanitized.nursery == nursery
+    assert sanitized.fork_server_pid == fork_server
 
 
 async def test_an_image_gives_no_rights(

@@ -71,9 +71,9 @@ async def test_lives_of_jobs(tmp_path: Path, program: Path, without: int) -> Non
         assert (await soon(keeper.usage())).processes >= 1
         assert (await soon(keeper.ended)).cause == "lease"
         keeper = await keepers.start(spec(scratch, "/bin/sleep", "60"))
-        first = keepers.nursery
+        first = keepers.fork_server_pid
         hard_kill(first)
-        await until(lambda: keepers.nursery != first)
+        await until(lambda: keepers.fork_server_pid != first)
         await keeper.vacate()
         assert (await soon(keeper.ended)).cause == "vacated"
         running = await keepers.start(spec(scratch, "/bin/sleep", "60"))
@@ -87,7 +87,7 @@ async def test_lives_of_jobs(tmp_path: Path, program: Path, without: int) -> Non
         await again.close(kill=True)
 
 
-def nursery(program: Path, directory: Path) -> tuple[int, socket.socket]:
+def start_fork_server(program: Path, directory: Path) -> tuple[int, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
     pid = os.posix_spawn(
@@ -117,7 +117,7 @@ def test_messages_that_nobody_should_send(program: Path, tmp_path: Path, several
     chance = random.Random(7)
     more: dict[str, Any] = {"members": MEMBERS, "pipes": PIPES} if several else {}
     good = pack_start(spec(tmp_path, "/bin/true", "argument", hidden=("/no/such",), groups=(1, 2), **more), 1, 0)
-    pid, ours = nursery(program, tmp_path)
+    pid, ours = start_fork_server(program, tmp_path)
     for number in range(300):
         message = bytearray(good[: chance.randrange(len(good) + 1)] if chance.random() < 0.3 else good)
         for _ in range(chance.randrange(6)):

@@ -70,7 +70,7 @@ async def test_a_keeper_that_dies_while_it_puts_back(
     before = {process.pid for process in family(os.getpid())}
     task = asyncio.ensure_future(keepers.start(wanted, image=tmp_path / "image"))
     await asyncio.sleep(delay)
-    new = [process for process in family(os.getpid()) if process.pid not in before and process.pid != keepers.nursery]
+    new = [process for process in family(os.getpid()) if process.pid not in before and process.pid != keepers.fork_server_pid]
     for process in new[:1]:
         hard_kill(process.pid)
     try:
@@ -82,7 +82,7 @@ async def test_a_keeper_that_dies_while_it_puts_back(
             await keeper.kill()
         await soon(keeper.ended)
         await keeper.forget()
-    await until(lambda: not alive([process for process in new if process.pid != keepers.nursery]))
+    await until(lambda: not alive([process for process in new if process.pid != keepers.fork_server_pid]))
     await goes_on(keepers, wanted, tmp_path / "image", scratch)
 
 

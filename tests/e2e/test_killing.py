@@ -23,7 +23,7 @@ echo $1 >> began
 sleep 0.$2
 echo $1 >> ended
 """
-VICTIMS = ("head", "run", "nursery", "keeper", "job")
+VICTIMS = ("head", "run", "fork server", "keeper", "job")
 LEASE = "3"
 
 
@@ -46,20 +46,20 @@ class Killer:
             self.run = self._nodes.start("run", "startd", SLOTS="4", CLAIM_LEASE=LEASE).ready()
         else:
             # One that was there a moment ago may be over: the next will do.
-            there = {"nursery": self._nurseries, "keeper": self._keepers, "job": jobs}[victim]
+            there = {"fork server": self._fork_servers, "keeper": self._keepers, "job": jobs}[victim]
             found = await until(there, f"a {victim} to kill")
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._chance.choice(found).kill()
         self.killed[victim] += 1
 
-    def _nurseries(self) -> list[psutil.Process]:
+    def _fork_servers(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             return [one for one in psutil.Process(self.run.process.pid).children() if "keeper" in one.name()]
         return []
 
     def _keepers(self) -> list[psutil.Process]:
-        nurseries = {one.pid for one in self._nurseries()}
-        return [one for one in family() if _is(one, lambda p: "keeper" in p.name()) and one.pid not in nurseries]
+        fork_servers = {one.pid for one in self._fork_servers()}
+        return [one for one in family() if _is(one, lambda p: "keeper" in p.name()) and one.pid not in fork_servers]
 
 
 def jobs() -> list[psutil.Process]:

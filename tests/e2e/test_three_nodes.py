@@ -272,7 +272,7 @@ sleep 0.1
     for name in ("near", "far"):
         state = pool3.state(name)
         await until(partial(is_empty, state / "execute"), f"{state}/execute to be empty")
-        # The nursery keeps a socket or the like of its own, no job's directory stays.
+        # The fork server keeps a socket or the like of its own, no job's directory stays.
         assert not [entry for entry in (state / "keepers").iterdir() if entry.is_dir() and entry.name[:1].isdigit()]
     assert (directory / "out").exists()
 

@@ -1,4 +1,4 @@
-"""What dies, what does not, and what is found again: nodes, nurseries, keepers and jobs killed."""
+"""What dies, what does not, and what is found again: nodes, fork servers, keepers and jobs killed."""
 
 # A test has the loop to itself: it may block.
 # ruff: noqa: ASYNC220
@@ -57,11 +57,11 @@ async def test_a_storm_of_forks_is_killed_whole(keepers: NativeKeepers, scratch:
     await until(lambda: not alive(processes))
 
 
-async def test_a_nursery_that_dies_is_replaced(keepers: NativeKeepers, scratch: Path) -> None:
+async def test_a_fork_server_that_dies_is_replaced(keepers: NativeKeepers, scratch: Path) -> None:
     keeper = await keepers.start(spec(scratch, "/bin/sleep", "60"))
-    first = keepers.nursery
+    first = keepers.fork_server_pid
     hard_kill(first)
-    await until(lambda: keepers.nursery != first)
+    await until(lambda: keepers.fork_server_pid != first)
     assert (await to_end(keepers, shell(scratch, "exit 4", id="2.0.0"))).code == 4
     assert not keeper.ended.done()
     await keeper.suspend()
@@ -72,17 +72,17 @@ async def test_a_nursery_that_dies_is_replaced(keepers: NativeKeepers, scratch: 
     assert end.cause == "killed"
 
 
-async def test_a_start_lost_with_the_nursery_is_made_again_once(keepers: NativeKeepers, scratch: Path) -> None:
-    os.kill(keepers.nursery, signal.SIGSTOP)
+async def test_a_start_lost_with_the_fork_server_is_made_again_once(keepers: NativeKeepers, scratch: Path) -> None:
+    os.kill(keepers.fork_server_pid, signal.SIGSTOP)
     starts = [asyncio.ensure_future(keepers.start(shell(scratch, "echo ran >> ran", id=f"{n}.0"))) for n in range(5)]
     await asyncio.sleep(0.02)
-    hard_kill(keepers.nursery)
+    hard_kill(keepers.fork_server_pid)
     for started in await soon(asyncio.gather(*starts)):
         await soon(started.ended)
     assert (scratch / "ran").read_text() == "ran\n" * 5
 
 
-async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(best: NativeKeepers, scratch: Path) -> None:
+async def test_a_fork_server_killed_under_load_loses_and_doubles_nothing(best: NativeKeepers, scratch: Path) -> None:
     async def one(n: int) -> None:
         keeper = await best.start(shell(scratch, f"echo {n} >> ran{n}", id=f"{n}.0"))
         assert (await keeper.ended).cause == "exit"
@@ -91,9 +91,9 @@ async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(best: Nativ
     work = asyncio.gather(*(one(n) for n in range(100)))
     for _ in range(4):
         await asyncio.sleep(0.03)
-        hard_kill(best.nursery)
-        dead = best.nursery
-        await until(lambda dead=dead: best.nursery != dead)  # type: ignore[misc]
+        hard_kill(best.fork_server_pid)
+        dead = best.fork_server_pid
+        await until(lambda dead=dead: best.fork_server_pid != dead)  # type: ignore[misc]
     await soon(work)
     assert all((scratch / f"ran{n}").read_text() == f"{n}\n" for n in range(100))
 
@@ -165,15 +165,15 @@ async def main():
     await keepers.open()
     keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sleep", "60"), env={}, cwd=sys.argv[3],
         scratch=sys.argv[3], uid=%d, gid=%d, lease_seconds=60))
-    print(keepers.nursery, keeper.pid, flush=True)
+    print(keepers.fork_server_pid, keeper.pid, flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("nursery_too", [False, True])
+@pytest.mark.parametrize("fork_server_too", [False, True])
 async def test_a_node_that_is_killed_leaves_its_jobs(
-    place: Path, program: Path, scratch: Path, repository: Path, nursery_too: bool
+    place: Path, program: Path, scratch: Path, repository: Path, fork_server_too: bool
 ) -> None:
     code = NODE % (os.getuid(), os.getgid())
     node = subprocess.Popen(
@@ -184,14 +184,14 @@ async def test_a_node_that_is_killed_leaves_its_jobs(
     )
     assert node.stdout is not None
     line = await asyncio.get_running_loop().run_in_executor(None, node.stdout.readline)
-    nursery, pid = map(int, line.split())
-    if nursery_too:
-        hard_kill(nursery)
+    fork_server, pid = map(int, line.split())
+    if fork_server_too:
+        hard_kill(fork_server)
     node.kill()
     node.wait()
     node.stdout.close()
     async with opened(place, program) as keepers:
-        await until(lambda: not alive([p for p in family(nursery) if p.pid == nursery]))
+        await until(lambda: not alive([p for p in family(fork_server) if p.pid == fork_server]))
         (keeper,) = keepers._live.values()
         assert keeper.pid == pid
         assert (await keeper.usage()).processes == 1
@@ -253,9 +253,9 @@ async def test_closing_with_kill_leaves_nothing(place: Path, program: Path, scra
     await keepers.open()
     started = [await keepers.start(spec(scratch, "/bin/sleep", "60", id=f"{n}.0")) for n in range(4)]
     processes = [process for keeper in started for process in family(keeper.pid)]
-    nursery = keepers.nursery
+    fork_server = keepers.fork_server_pid
     await keepers.close(kill=True)
-    await until(lambda: not alive(processes) and not alive(family(nursery)))
+    await until(lambda: not alive(processes) and not alive(family(fork_server)))
 
 
 async def test_a_keeper_that_does_not_answer_is_ended_by_force(

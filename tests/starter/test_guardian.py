@@ -32,7 +32,7 @@ async def main():
     keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sh", "-c", "sleep 600 & sleep 600"),
         env={"PATH": "/bin:/usr/bin"}, cwd=sys.argv[3], scratch=sys.argv[3], uid=%d, gid=%d,
         lease_seconds=600))
-    print(keepers.nursery, keeper.pid, flush=True)
+    print(keepers.fork_server_pid, keeper.pid, flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         keepers.renew(keeper, float(line))
         print("renewed", flush=True)
@@ -45,7 +45,7 @@ class Node:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.nursery = 0
+        self.fork_server_pid = 0
         self.keeper = 0
         self.job: list[psutil.Process] = []
 
@@ -80,7 +80,7 @@ async def node(place: Path, program: Path, repository: Path, *, without: int = 0
     )
     made = Node(process)
     try:
-        made.nursery, made.keeper = map(int, (await made.line()).split())
+        made.fork_server_pid, made.keeper = map(int, (await made.line()).split())
         yield made
     finally:
         made.die()
@@ -110,7 +110,7 @@ async def test_a_node_that_comes_back_ends_what_stands_still_past_its_lease(
     """Node and fork server were killed; the next ones know the lease's end by the cell alone."""
     async with node(place, program, repository, without=WITHOUT[without]) as dead:
         await dead.stop_keeper(lease=3.0)
-        hard_kill(dead.nursery)
+        hard_kill(dead.fork_server_pid)
         dead.die()
         async with opened(place, program, without=WITHOUT[without]) as after:
             (found,) = after._live.values()
@@ -126,7 +126,7 @@ async def test_a_guardian_goes_when_its_job_has_ended(place: Path, program: Path
         await until(lambda: len(alive(family(dead.keeper))) >= 4)
         job = [process for process in family(dead.keeper) if process.pid != dead.keeper]
         dead.die()
-        await until(lambda: not alive([process for process in family(dead.nursery) if process.pid == dead.nursery]))
+        await until(lambda: not alive([process for process in family(dead.fork_server_pid) if process.pid == dead.fork_server_pid]))
         assert len(guardians(program, place)) == 1
         for process in job:
             hard_kill(process.pid)
@@ -136,10 +136,10 @@ async def test_a_guardian_goes_when_its_job_has_ended(place: Path, program: Path
 async def test_a_guardian_goes_when_there_is_another_fork_server(place: Path, program: Path, repository: Path) -> None:
     async with node(place, program, repository) as dead:
         dead.die()
-        await until(lambda: not alive([process for process in family(dead.nursery) if process.pid == dead.nursery]))
+        await until(lambda: not alive([process for process in family(dead.fork_server_pid) if process.pid == dead.fork_server_pid]))
         assert len(guardians(program, place)) == 1
         async with opened(place, program) as after:
-            await until(lambda: [process.pid for process in guardians(program, place)] == [after.nursery])
+            await until(lambda: [process.pid for process in guardians(program, place)] == [after.fork_server_pid])
             (found,) = after._live.values()
             assert (await found.usage()).processes == 3
 
@@ -197,8 +197,8 @@ async def test_what_another_fork_server_started_is_guarded(best: NativeKeepers, 
     processes = family(keeper.pid)
     os.kill(keeper.pid, signal.SIGSTOP)
     best.renew(keeper, 3.0)
-    dead = best.nursery
+    dead = best.fork_server_pid
     hard_kill(dead)
-    await until(lambda: best.nursery != dead)
+    await until(lambda: best.fork_server_pid != dead)
     assert (await soon(keeper.ended)).cause == "lease"
     await until(lambda: not alive(processes))

@@ -52,7 +52,7 @@ async def test_a_start_that_is_never_told_of_ends_with_its_lease(
 ) -> None:
     monkeypatch.setattr(native, "INSIST_AFTER", 0.3)
     first = await keepers.start(spec(scratch, "/bin/sleep", "60"))
-    assert keepers._nursery.pid
+    assert keepers._fork_server.pid
     os.mkfifo(scratch / "fifo")
     wanted = spec(scratch, "/bin/true", id="2.0.0", stdin=str(scratch / "fifo"), lease_seconds=0.5)
     starting = asyncio.ensure_future(keepers.start(wanted))

@@ -128,9 +128,9 @@ async def test_a_waiting_keeper_that_is_killed_is_not_missed(best: NativeKeepers
     assert again != pid
 
 
-@pytest.mark.parametrize("nursery_too", [False, True])
+@pytest.mark.parametrize("fork_server_too", [False, True])
 async def test_a_start_lost_with_a_waiting_keeper_is_made_again_once(
-    best: NativeKeepers, scratch: Path, nursery_too: bool
+    best: NativeKeepers, scratch: Path, fork_server_too: bool
 ) -> None:
     if not best.abilities.ipc:
         pytest.skip("needs the ability ipc")
@@ -139,10 +139,10 @@ async def test_a_start_lost_with_a_waiting_keeper_is_made_again_once(
     starting = asyncio.ensure_future(best.start(shell(scratch, "echo ran >> ran; exit 3")))
     await asyncio.sleep(0.02)
     assert not starting.done()
-    if nursery_too:
-        dead = best.nursery
+    if fork_server_too:
+        dead = best.fork_server_pid
         hard_kill(dead)
-        await until(lambda: best.nursery != dead)
+        await until(lambda: best.fork_server_pid != dead)
     hard_kill(pid)
     keeper = await soon(starting)
     assert (await soon(keeper.ended)).code == 3
@@ -162,12 +162,12 @@ async def test_a_reused_keeper_that_is_killed_takes_its_job_along(best: NativeKe
     await until(lambda: not alive(processes))
 
 
-async def test_a_nursery_that_dies_ends_the_waiting(best: NativeKeepers, scratch: Path) -> None:
+async def test_a_fork_server_that_dies_ends_the_waiting(best: NativeKeepers, scratch: Path) -> None:
     pid, _ = await run(best, shell(scratch, "true"))
     running = await best.start(shell(scratch, "sleep 0.3", claim={"claim": "2"}))
-    dead = best.nursery
+    dead = best.fork_server_pid
     hard_kill(dead)
-    await until(lambda: best.nursery != dead)
+    await until(lambda: best.fork_server_pid != dead)
     await until(lambda: not alive(family(pid)))
     await soon(running.ended)
     await running.forget()
@@ -186,7 +186,7 @@ async def test_nobody_waits_for_a_node_that_is_gone(place: Path, program: Path, 
         (found,) = await second.open()
         assert (await soon(found.ended)).code == 5
         await found.forget()
-        await until(lambda: not alive(family(running.pid)))  # its parent is not the new node's nursery
+        await until(lambda: not alive(family(running.pid)))  # its parent is not the new node's fork server
         assert (await to_end(second, shell(scratch, "exit 3"))).code == 3
         await second.close(kill=True)
 

@@ -24,7 +24,7 @@ MANY = 60
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket to the nursery that is full after a few starts."""
+    """A socket to the fork server that is full after a few starts."""
     monkeypatch.setattr(native, "SOCKET_ROOM", 4096)
 
 
@@ -40,7 +40,7 @@ async def test_all_of_many_starts_run(narrow: None, place: Path, program: Path, 
 
 async def test_a_start_that_waits_can_be_given_up(narrow: None, place: Path, program: Path, scratch: Path) -> None:
     async with opened(place, program) as keepers:
-        os.kill(keepers.nursery, signal.SIGSTOP)
+        os.kill(keepers.fork_server_pid, signal.SIGSTOP)
         try:
             starts = [
                 asyncio.ensure_future(keepers.start(shell(scratch, f": > ran.{n}", id=f"{n}.0.1"))) for n in range(MANY)
@@ -51,7 +51,7 @@ async def test_a_start_that_waits_can_be_given_up(narrow: None, place: Path, pro
             with pytest.raises(asyncio.CancelledError):
                 await soon(last, 1.0)
         finally:
-            os.kill(keepers.nursery, signal.SIGCONT)
+            os.kill(keepers.fork_server_pid, signal.SIGCONT)
         started = await soon(asyncio.gather(*starts))
         await soon(asyncio.gather(*(keeper.ended for keeper in started)))
         assert len(list(scratch.glob("ran.*"))) == MANY - 1
@@ -63,29 +63,29 @@ async def test_starts_that_nobody_takes_up_fail_and_are_not_run_later(
     """Those that lie in the socket, and those that wait for it."""
     monkeypatch.setattr(native, "START_TIME", 0.3)
     async with opened(place, program) as keepers:
-        os.kill(keepers.nursery, signal.SIGSTOP)
+        os.kill(keepers.fork_server_pid, signal.SIGSTOP)
         try:
             wanted = [shell(scratch, f"sleep 5; : > ran.{n}", id=f"{n}.0.1") for n in range(MANY)]
             failed = await soon(asyncio.gather(*(keepers.start(one) for one in wanted), return_exceptions=True))
             assert all(isinstance(why, StartFailed) and why.retry for why in failed), failed
         finally:
-            os.kill(keepers.nursery, signal.SIGCONT)
+            os.kill(keepers.fork_server_pid, signal.SIGCONT)
         monkeypatch.undo()
         await until(lambda: not keepers._live)
         keeper = await soon(keepers.start(spec(scratch, "/bin/true", id="100.0.1")))
         assert (await soon(keeper.ended)).code == 0
-        await until(lambda: len(alive(family(keepers.nursery))) <= 2)  # the nursery, and a keeper that waits
+        await until(lambda: len(alive(family(keepers.fork_server_pid))) <= 2)  # the fork server, and a keeper that waits
         assert not list(scratch.glob("ran.*"))
 
 
 async def test_a_lease_counts_from_when_it_was_given(place: Path, program: Path, scratch: Path) -> None:
-    """Not from when a nursery, or a keeper, that stood still comes to read it."""
+    """Not from when a fork server, or a keeper, that stood still comes to read it."""
     async with opened(place, program) as keepers:
-        os.kill(keepers.nursery, signal.SIGSTOP)
+        os.kill(keepers.fork_server_pid, signal.SIGSTOP)
         starting = asyncio.ensure_future(keepers.start(shell(scratch, "sleep 60", lease_seconds=1.0)))
         await asyncio.get_running_loop().run_in_executor(None, _sleep, 0.9)
         loop = asyncio.get_running_loop()
-        os.kill(keepers.nursery, signal.SIGCONT)
+        os.kill(keepers.fork_server_pid, signal.SIGCONT)
         keeper, woken = await soon(starting), loop.time()
         assert (await soon(keeper.ended)).cause == "lease"
         assert loop.time() - woken < 0.9
