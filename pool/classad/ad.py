@@ -25,7 +25,7 @@ _RAW = SCALARS | {type(UNDEFINED), type(ERROR)}
 
 
 def _stored(value: Any) -> Any:
-    """What an ad keeps of a value: a scalar, UNDEFINED or ERROR as it is, anything else as an Expr."""
+    """The form in which an ad keeps a value: a scalar, UNDEFINED or ERROR as it is, anything else as an Expr."""
     if type(value) in _RAW:
         return wrap(value) if type(value) is int else value
     expression = literal(value)
@@ -122,7 +122,9 @@ class ClassAd:
         return get
 
     def held(self, name: str) -> Any:
-        """What the ad or its parents hold for a name: a scalar, UNDEFINED, ERROR, an Expr; None when absent."""
+        """The value that the ad or its parents hold for a name: a scalar, UNDEFINED, ERROR, an Expr; None when
+        absent.
+        """
         key = fold(name)
         ad: ClassAd | None = self
         while ad is not None:

@@ -1,8 +1,8 @@
 """Cases of the language against expectations: `python -m pool.classad check FILE...`.
 
-A file holds one JSON object a line: an expression with the ads around it and the value it must have, an ad with
-the texts it must print as, the references of an expression, or a job and a machine with whether they match. The
-printed table says for each kind how many cases hold, then the ids of those that do not.
+A file holds one JSON object on each line. It is an expression with the ads around it and its value, an ad with the
+texts it must print as, the references of an expression, or a job and a machine with whether they match. The printed
+table says for each kind how many cases hold, then the ids of those that do not.
 
 Values are compared in a form that JSON can hold: {"t": type, "v": value}, reals as text with a relative tolerance
 of 1e-12, lists and ads element by element.

@@ -1,4 +1,4 @@
-"""What can go wrong in the language, split by whose fault it is.
+"""The errors of the language, split by whose fault they are.
 
     PoolError
     `- ParseError            the text is not an expression or an ad; `position` is where

@@ -110,7 +110,7 @@ class Expr:
         value = self.value
         return hash(value) if type(value) in SCALARS else hash(self.text)
 
-    # A scalar in an ad compares with, and becomes, the Python value that it is. What has to be evaluated does not.
+    # A scalar in an ad compares with, and becomes, the Python value that it is. An expression does not.
 
     def __lt__(self, other: Any) -> bool:
         return bool(self._scalar() < _scalar_of(other))

@@ -1,10 +1,10 @@
 """Partial evaluation: what an ad by itself decides about an expression is worked out, what the other side of a match
 must say stays.
 
-`flatten(Requirements, job)` is an expression over TARGET's attributes only where it can be; two jobs whose flattened
-requirements are the same text want the same machines. The value is that of the original for every target, with two
-differences, which are the reference's: a clause `true` disappears from a conjunction (so `true && TARGET.x` is
-`TARGET.x`), and `TARGET.x && false` is false even where TARGET.x would be an error.
+`flatten(Requirements, job)` is an expression over TARGET's attributes only, where that is possible. Two jobs whose
+flattened requirements are the same text want the same machines. The value is that of the original for every target,
+with two differences, which are the reference's. A clause `true` disappears from a conjunction (so `true && TARGET.x` is
+`TARGET.x`). And `TARGET.x && false` is false even where TARGET.x would be an error.
 """
 
 from __future__ import annotations

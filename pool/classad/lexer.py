@@ -1,7 +1,7 @@
 """Text to tokens, in both lexings.
 
-*New* lexing reads C's escapes in strings, joins adjacent strings, and is what nested and JSON-less ads are
-written in. *Old* (long form, one `Name = expression` a line, what job and machine ads are printed in) knows one
+*New* lexing reads C's escapes in strings and joins adjacent strings; nested ads and ads outside JSON are written in it.
+*Old* is the long form, one `Name = expression` on each line, in which job and machine ads are printed. It knows one
 escape only: a backslash before a quote, and not even that when the quote ends the line.
 
 A token has a kind, a value and a position; the three come as lists. Kinds: "int", "real", "string", "name",

@@ -1,4 +1,4 @@
-"""What the operators do to values that are already there.
+"""The operators on evaluated values.
 
 Operands are promoted boolean -> integer -> real. Integers wrap at 64 bits, division truncates toward zero, a real
 result of +infinity is ERROR. ERROR in either operand gives ERROR, else UNDEFINED in either gives UNDEFINED, save
@@ -40,7 +40,7 @@ _NATIVE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def string_key(text: str) -> Any:
-    """What strings are compared by when case does not matter."""
+    """The form of a string for comparisons that ignore case."""
     return text.lower() if text.isascii() else encoded(lowered(text))
 
 

@@ -1,9 +1,9 @@
 """Trees and values to text: one line in new form, in long form, and spread over lines.
 
-`NEW` is what new-form ads and string() print, `LONG` what job and machine ads are printed and sent in, `SAFE` is
-long form in which every string and name can be read back (the plain long form cannot express a string that ends
-with a backslash in the middle of an expression), `PRETTY` is new form with lists and ads on lines of their own.
-JSON and XML are in modules of their own.
+`NEW` is the form of new ads and of string(). `LONG` is the form in which job and machine ads are printed and sent.
+`SAFE` is the long form in which every string and name can be read back: the plain long form cannot express a string
+that ends with a backslash in the middle of an expression. `PRETTY` is the new form with lists and ads on lines of their
+own. JSON and XML are in modules of their own.
 """
 
 from __future__ import annotations

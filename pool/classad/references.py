@@ -1,8 +1,8 @@
 """Which attributes an expression needs.
 
-`mentioned` is what the text itself names. `internal` and `external` follow the expression through an ad: internal
-are the ad's attributes it needs, directly or through others; external are the names that the ad does not answer
-for, those of the other side of a match with their scope (`TARGET.Memory`).
+`mentioned` lists the names in the text itself. `internal` and `external` follow the expression through an ad. Internal
+names are the ad's attributes that it needs, directly or through others. External names are those that the ad lacks;
+names of the other side of a match come with their scope (`TARGET.Memory`).
 """
 
 from __future__ import annotations

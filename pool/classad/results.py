@@ -1,4 +1,4 @@
-"""What an evaluation hands to its caller: lists as tuples, nested ads as ClassAds, everything evaluated.
+"""The values that an evaluation returns to its caller: lists as tuples, nested ads as ClassAds, everything evaluated.
 
 An ad that exists outside the evaluation (what MY and TARGET mean) is handed out as itself. One that was written
 in the expression is handed out as a new ClassAd of its attributes' values, so that it means the same without the

@@ -1,10 +1,10 @@
 """Where a name is looked up, and how much work is left.
 
-A `Scope` is an ad seen from inside one evaluation: the ad's lookup, the scope around it (for a nested ad), the
-ad on the other side of a match, and the root, which carries what the whole evaluation shares. Lookup of a bare
-name goes outward through the scopes around; then `my`, `target` and their like; then the other side's ad (the
-pool's mode of the reference: an unscoped name falls through to TARGET). What is found is evaluated where it was
-found, never where it was asked for.
+A `Scope` is an ad seen from inside one evaluation: the ad's lookup, the scope around it (for a nested ad), the ad on
+the other side of a match, and the root, which carries what the whole evaluation shares. Lookup of a bare name goes
+outward through the scopes around; then `my`, `target` and their like; then the other side's ad (the pool's mode of the
+reference: an unscoped name falls through to TARGET). A value is evaluated where it was found, never where it was asked
+for.
 
 Evil expressions: every expression that is reached through a name pays for its size and its depth, every list
 function for its elements, every string for its length. When the budget is gone `EvaluationFailed` ends the whole
@@ -151,7 +151,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-"""What `find` returns for a name that no scope knows; never a value."""
+"""The value that `find` returns for a name that no scope knows; never a value of the language."""
 
 
 def reached(scope: Scope, key: str, found: Any) -> Any:

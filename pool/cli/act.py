@@ -175,7 +175,7 @@ def checkpoint(
 ) -> int:
     """Save running jobs now, so that nothing done until now is lost. Each is at home when this returns.
 
-    What cannot be saved is named, and runs on. A job that lost its machine goes on from its last checkpoint.
+    A job that cannot be saved is named, and runs on. A job that loses its machine goes on from its last checkpoint.
 
     \b
     Examples:

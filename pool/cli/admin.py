@@ -42,7 +42,7 @@ def token(
 ) -> int:
     """Make a token with which a machine joins this pool, or a user comes in from another machine.
 
-    Whoever has the token may join, or is that user: hand it over safely.
+    The holder of the token may join, or is that user: pass it on safely.
 
     \b
     Examples:

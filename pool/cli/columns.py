@@ -151,7 +151,7 @@ def state_totals(counts: Mapping[int, int]) -> str:
     return f"{jobs}: {', '.join(words)}" if words else jobs
 
 
-#: What of a summary is about work and checkpoints.
+#: The columns of a summary about work and checkpoints.
 _WORK = ("work", "lost", "checkpoint_seconds", "checkpoint_bytes")
 
 

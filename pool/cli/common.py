@@ -1,4 +1,4 @@
-"""What every subcommand shares: its options, how it runs, how it prints.
+"""The parts that every subcommand shares: its options, how it runs, how it prints.
 
 A subcommand is a plain function with typed options; it returns the exit status (None is 0). Errors are raised
 as `PoolError` and printed as one line by `main`, never here. Nothing here imports more than the standard
@@ -78,7 +78,7 @@ def ask(
     *,
     working: str = "asking the pool",
 ) -> T:
-    """Connects, asks, disconnects; a terminal is told after a second, unless `working` is empty."""
+    """Connects, asks, disconnects; a terminal shows that after a second, unless `working` is empty."""
 
     async def whole() -> T:
         from pool.cli.progress import Working

@@ -130,7 +130,7 @@ def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, A
 
 
 def troubles(found: Iterable[WireAd]) -> list[str]:
-    """What is wrong with owners' policies, one line for each machine and trouble."""
+    """The troubles of owners' policies, one line for each machine and trouble."""
     lines = {
         f"{machine_of(row)}: {formats.text(row['PolicyTrouble'])} (its owner's policy)": None
         for row in found

@@ -232,7 +232,7 @@ def start_node(
     settings: Sequence[str],
     log_json: bool,
 ) -> int:
-    """Runs a node until it is told to stop; returns its exit status.
+    """Runs a node until it is stopped; returns its exit status.
 
     Raises:
         UsageProblem: an unknown role, or a setting that is not NAME=VALUE.
@@ -279,7 +279,7 @@ def status(arguments: list[str]) -> int:
         result = app(arguments, prog_name="poolnode", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has had enough. As a program in C would end, without a word.
+        # The reader of our output has closed it. End as a program in C would, without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except SystemExit as end:  # typer's: after completion, or when its own output found no reader any more

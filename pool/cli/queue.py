@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
 
 Ad = dict[str, Any]
-#: What is shown of some jobs, and their ProcIds.
+#: The shown attributes of some jobs, and their ProcIds.
 JobsAlike = tuple[Ad, list[int]]
 #: Jobs that are laid out, in the order of their ids, at a time: a queue of any length is listed in bounded memory.
 AT_ONCE = 20_000
@@ -198,7 +198,7 @@ def history(
 
 
 def summary(as_json: Json = False, address: Address = None) -> int:
-    """What each user got out of the pool: completed jobs, local and remote processor time, leverage.
+    """The share of each user in the pool: completed jobs, local and remote processor time, leverage.
 
     Leverage is remote processor time for each second that placing the jobs, moving their files and following
     them took on this machine, checkpoints included.
@@ -231,7 +231,7 @@ def _shown(layout: tuple[tables.Column, ...], wanted: list[str] | None) -> list[
 
 
 def _needs(shown: list[tables.Column], wanted: list[str] | None, whole: bool) -> list[str] | None:
-    """What to ask for: everything for whole ads, else what the columns read, and the state for the totals."""
+    """The attributes to ask for: all for whole ads, else those that the columns read, and the state for the totals."""
     if whole:
         return [*wanted, "ClusterId", "ProcId"] if wanted else None
     return list(dict.fromkeys([*tables.needs(shown), "ClusterId", "ProcId", "JobStatus"]))

@@ -1,7 +1,7 @@
 """`run`: a pool of this machine alone, for the time one description's jobs take.
 
-It starts a personal node in this process, submits, shows how the jobs come along, and leaves nothing behind
-but the jobs' own output. What a node does is not here; this is its shortest user.
+It starts a personal node in this process, submits, shows the progress of the jobs, and leaves nothing behind but the
+jobs' own output. The work of a node is done elsewhere; this is its shortest user.
 """
 
 from __future__ import annotations

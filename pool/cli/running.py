@@ -1,6 +1,6 @@
 """The coroutine behind `run`: a personal node, its jobs and Ctrl-C, from start to end.
 
-Apart from `run` itself so that its help needs no event loop. What a node does is not here.
+Apart from `run` itself so that its help needs no event loop. The work of a node is done elsewhere.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What `submit --check` says of checkpoints: whether a job can be saved, as far as description and file tell, and on
-which machines of the pool, where one can be reached (C7)."""
+"""The part of `submit --check` about checkpoints: whether a job can be saved, as far as description and file show, and
+on which machines of the pool, where a pool can be reached (C7).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def known_program(folded: Mapping[str, Any]) -> str:
 
 
 def earlier(program: str, why: str) -> str:
-    """What a program was refused for, in one line."""
+    """The reason why a checkpoint of a program was refused, in one line."""
     return f"{program} could not be checkpointed when it ran last: {why}"
 
 
@@ -72,7 +73,7 @@ def _arguments(folded: Mapping[str, Any]) -> list[str]:
 
 
 def _doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -> str:
-    """What earlier runs and the program's file make one expect; "" where it is nothing."""
+    """The prospects by earlier runs and the program's file; "" where there are none."""
     found: list[str] = []
     program = known_program(folded)
     if why := refusals.get(program):
@@ -138,7 +139,7 @@ def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
 
 
 def _lacks(machines: Mapping[str, ClassAd]) -> str:
-    """What machines' kernels have not that checkpoints would use, each with the machines."""
+    """The kernel features for checkpoints that machines lack, each with the machines."""
     lacking: dict[str, list[str]] = {}
     for name, ad in sorted(machines.items()):
         if isinstance(lacks := ad.value("CheckpointLacks", None), str):
@@ -157,7 +158,7 @@ def _numbers(kernel: str) -> list[int]:
 
 
 def _troubles(program: str, directory: str) -> list[str]:
-    """What speaks against a program, or against the interpreter of a script."""
+    """The reasons against a program, or against the interpreter of a script."""
     for _ in range(DEEPEST):
         path = os.path.join(directory, program)
         try:

@@ -31,7 +31,7 @@ class Selection:
         return bool(self.ids or self.owners)
 
     def parameters(self, constraint: str | None = None) -> dict[str, Any]:
-        """Parameters for `schedd.query` and its like. What is named is joined; a constraint narrows it."""
+        """Parameters for `schedd.query` and its like. Named jobs and owners are joined; a constraint narrows them."""
         if len(self.owners) + bool(self.ids) > 1 or (self.ids and constraint):
             chosen = self.as_constraint()
             return {"constraint": f"({chosen}) && ({constraint})" if constraint else chosen}

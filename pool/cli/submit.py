@@ -1,7 +1,7 @@
 """`submit`: queue the jobs of a description file, or say what was understood of it (VS 6.3.2).
 
-Checking and the dry run need no pool: they read the file with this machine's facts and stop there; where a pool
-answers at once, a check says on which of its machines the job could be checkpointed.
+Checking and the dry run need no pool: they read the file with this machine's facts and stop there. Where a pool answers
+at once, a check says on which of its machines the job could be checkpointed.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """What the pool tells of jobs before they are queued: its slots, and what their programs were refused for."""
+    """The pool's facts about jobs before they are queued: its slots, and why checkpoints of their programs were
+    refused.
+    """
 
     machines: list[ClassAd]
     refusals: dict[str, str]
@@ -221,7 +223,7 @@ def _programs(description: Description) -> list[str]:
 
 
 async def _refusals(pool: Pool, programs: list[str]) -> list[str]:
-    """What is to be said of programs that could not be checkpointed when they ran last."""
+    """The programs that could not be checkpointed when they ran last, with the reasons."""
     from pool.cli.saving import earlier
 
     if not programs:
@@ -303,7 +305,7 @@ def _as_written(text: str, draft: ClusterDraft) -> str:
 
 
 def _command_lines(draft: ClusterDraft) -> dict[str, str]:
-    """What each process of a job of several runs."""
+    """The program of each process of a job of several."""
     from pool.jobs.pipes.model import processes_of
 
     return {
@@ -311,7 +313,7 @@ def _command_lines(draft: ClusterDraft) -> dict[str, str]:
     }
 
 
-# What the summary shows: label, attribute, and what to leave out because it says nothing.
+# The rows of the summary: label, attribute, and the value that is not worth a row.
 _SUMMARY = (
     ("executable", "Cmd", ()),
     ("arguments", "Arguments", ("",)),
@@ -343,7 +345,7 @@ _SUMMARY = (
 
 
 def _facts(draft: ClusterDraft, known: PoolFacts | None = None) -> dict[str, str]:
-    """What a person reads of a cluster: the first job's values, and how many there are of what varies.
+    """A cluster as a person reads it: the first job's values, and how many values there are of each that varies.
 
     Args:
         known: what the pool tells, where it can be reached.

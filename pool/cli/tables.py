@@ -1,8 +1,8 @@
 """Plain text columns: what every listing is laid out with.
 
-A table is a list of columns and rows of text. On a terminal the last column is cut at the edge and columns
-marked `wide` are left out when the terminal is narrow; into a pipe every column goes whole, so that what a
-script reads does not depend on somebody's window. No colour, no box: `| sort`, `| awk` and mail keep working.
+A table is a list of columns and rows of text. On a terminal the last column is cut at the edge, and columns marked
+`wide` are left out when the terminal is narrow. Into a pipe every column goes whole, so that a script's input does not
+depend on a window. No colour, no box: `| sort`, `| awk` and mail keep working.
 """
 
 from __future__ import annotations

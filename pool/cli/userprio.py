@@ -57,7 +57,7 @@ def _priority(account: WireAd) -> str:
 
 #: Characters of a user's name on a narrow terminal.
 MOST_NAME = 28
-#: Priorities from here on are told by their order.
+#: Priorities from here on are shown by their order.
 BIG = 1e7
 
 USER = Column("User", _user, short=_short_user)

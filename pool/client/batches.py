@@ -11,7 +11,7 @@ from pool.policy.packed import pack
 MOST_JOBS, MOST_BYTES = 1000, 512 * 1024
 
 
-#: What goes in one call: so many jobs, and bytes as far as a few of them tell.
+#: The most that goes in one call: so many jobs, and so many bytes, as estimated from a few of them.
 ONE_CALL_JOBS, ONE_CALL_BYTES = 20_000, 4 << 20
 LOOKED_AT = 64
 

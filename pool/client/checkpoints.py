@@ -38,7 +38,7 @@ class KeptCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a deletion came to: ids of jobs, and pairs of such an id and why its checkpoint is still there."""
+    """The outcome of a deletion: ids of jobs, and pairs of such an id and why its checkpoint is still there."""
 
     done: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]

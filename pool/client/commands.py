@@ -22,7 +22,7 @@ LISTS = frozenset(
         *("public_input_files", "remote_io_trees", "email_attributes", "concurrency_limits", "getenv"),
     }
 )
-#: What stands between the values of one item; no text of a user has it.
+#: The separator between the values of one item; no text of a user has it.
 _BETWEEN = "\x1f"
 
 

@@ -121,12 +121,12 @@ def _name_of(uid: int) -> str:
 
 
 def domain_here() -> str:
-    """What this machine calls its file system and its users where no node says otherwise."""
+    """The names of this machine's file system and user domain where no node says otherwise."""
     return socket.gethostname()
 
 
 def local_facts(outside: OutsideWorld, called: str = "job.sub") -> SubmitFacts:
-    """What a description takes from the machine it is submitted on.
+    """The facts that a description takes from the machine it is submitted on.
 
     Args:
         called: what is said about the description as a whole names it so.

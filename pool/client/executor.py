@@ -39,7 +39,7 @@ T = TypeVar("T")
 #: Seconds for which further calls gather into one cluster.
 GATHER = 0.02
 _RUNS = "run_call.py"
-#: What runs a call where the job is: no more than Python is needed there.
+#: The program that runs a call at the job; it needs no more than Python there.
 _PROGRAM = '''\
 import pickle, sys, traceback
 try:
@@ -140,11 +140,11 @@ class PoolExecutor(Executor):
     def _done(self, future: Future[Any]) -> None:
         self._open.discard(future)
         if future.cancelled():
-            future.set_running_or_notify_cancel()  # `concurrent.futures.wait` is told by this alone
+            future.set_running_or_notify_cancel()  # `concurrent.futures.wait` hears of it by this alone
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; wait for those there are, unless told otherwise. Jobs whose futures are cancelled are
-        removed. Without `wait` the rest is ended by itself.
+        """Take no more calls; wait for those there are, unless `wait` is false. Jobs whose futures are cancelled are
+        removed. Without `wait` the rest ends by itself.
         """
         with self._lock:
             first, self._over = not self._over, True

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pool.jobs.events import JobEvent
 
 class _Chosen(ABC):
-    """What clusters and jobs have in common."""
+    """The methods that clusters and jobs share."""
 
     pool: Pool
 
     @property
     @abstractmethod
     def ids(self) -> list[tuple[int, ...]]:
-        """What they are named by."""
+        """The name of the jobs in a query."""
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
         """The events of these jobs from the first on, as they happen, without end."""

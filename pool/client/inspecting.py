@@ -15,7 +15,7 @@ PATIENCE = 15.0
 
 
 async def inspect_job(pool: Pool, cluster: int, proc: int, seconds: float) -> Inspection:
-    """What a running job does now.
+    """The present activity of a running job.
 
     Raises:
         PoolError: there is no such job, it does not run, it is another user's, or nobody answers.

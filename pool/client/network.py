@@ -1,8 +1,8 @@
 """The network of a user's tool: unix sockets by the kernel's word, TCP with a token or a certificate.
 
-Who reaches for another machine shows, in this order: the user's token, from `$POOLNODE_TOKEN` or from the
-file `poolnode/token` in the user's configuration directory; the certificate of the node whose state directory
-this user may read. Nothing of TLS is loaded for a unix socket, which is what nearly every command uses.
+A caller from another machine identifies itself by the first of these: the user's token, from `$POOLNODE_TOKEN` or from
+the file `poolnode/token` in the user's configuration directory; the certificate of the node whose state directory this
+user may read. No TLS module is loaded for a unix socket, which nearly every command uses.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ NAMED = 200
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What an action did: how many jobs of which owners it was done to, and which were refused and why."""
+    """The outcome of an action: how many jobs of which owners it was done to, and which were refused and why."""
 
     done: int
     refused: tuple[tuple[str, str], ...] = ()
@@ -635,13 +635,13 @@ class Pool:
         attributes: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[WireAd]:
-        """What the collector knows of one kind, in wire form."""
+        """The collector's ads of one kind, in wire form."""
         params: dict[str, Any] = {"type": kind}
         params |= question(None, None, constraint, attributes, limit)
         return await self.gather("collector.query", params, at=await self.collector())
 
     async def inspect(self, job: str | Sequence[int], seconds: float = 0.5) -> Inspection:
-        """What a running job does now (`"12.3"` or `(12, 3)`): its processes and what each of them waits for.
+        """The present activity of a running job (`"12.3"` or `(12, 3)`): its processes and what each of them waits for.
 
         Args:
             seconds: for which it is looked at, to know rates; at most 10.
@@ -690,7 +690,7 @@ class Pool:
         return str(info.get("collector") or self.address)
 
     async def info(self) -> dict[str, Any]:
-        """What the node says of itself: name, roles, address, collector."""
+        """The node's description of itself: name, roles, address, collector."""
         if self._info is None:
             self._info = dict(await self.call("node.info"))
         return self._info

@@ -15,9 +15,10 @@ class Priorities:
 
     Attributes:
         policy: `updown`, `fairshare` or `equal`.
-        accounts: whoever goes first in front; each with name, index (up-down: higher goes first), real, factor and
-            effective (fair share: lower goes first), running (slot weight held), slots, wants (whether it has jobs to
-            run), used (weighted seconds ever), since and last (wall seconds, None for never).
+        accounts: in order of service, the first to be served in front. Each has name, index (up-down: higher goes
+            first), real, factor and effective (fair share: lower goes first). Then running (slot weight held), slots,
+            wants (whether it has jobs to run), used (weighted seconds ever), since and last (wall seconds, None for
+            never).
         groups: each with name, share, alone, entitled and held (slot weight).
         weight: slot weight of the pool.
     """

@@ -1,4 +1,4 @@
-"""What this machine remembers of jobs that it has sent elsewhere: where their outputs may be written when they come.
+"""This machine's record of jobs that it has sent elsewhere: where their outputs may be written when they come.
 
 A schedd is not asked for that: it might name any file. A receipt is made at the submit, from the description.
 """
@@ -22,7 +22,7 @@ from pool.jobs.urls import is_fetched
 from pool.policy.packed import pack, unpack
 
 WireAd = dict[str, Any]
-#: What of a job's ad says which files it has and leaves.
+#: The attributes of a job's ad that name its files.
 FILE_ATTRIBUTES = (
     *("Cmd", "Iwd", "In", "Out", "Err", "UserLog", "TransferExecutable", "TransferInput", "PublicInputFiles"),
     *("CommonInputFiles", "TransferOutput", "TransferOutputRemaps", "Processes", "Pipes", "JobUniverse", "JarFiles"),

@@ -1,6 +1,6 @@
-"""What became of a job: the few facts people ask for, read from its final ad.
+"""The outcome of a job: the few facts people ask for, read from its final ad.
 
-Pure: an ad in wire form goes in, a `Result` comes out. Whoever needs more asks for the ad itself.
+Pure: an ad in wire form goes in, a `Result` comes out. Callers that need more ask for the ad itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# What a result is made of, so that a query asks for nothing else.
+# The attributes that a result is made of, so that a query asks for nothing else.
 NEEDS = (
     "ClusterId", "ProcId", "JobStatus", "ExitCode", "ExitBySignal", "ExitSignal", "RemoteWallClockTime",
     "RemoteUserCpu", "RemoteSysCpu", "LastRemoteHost", "RemoteHost", "Out", "Iwd", "HoldReason",

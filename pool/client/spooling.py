@@ -1,7 +1,7 @@
 """Submitting to a schedd on another machine: the jobs' files go along, and their outputs are fetched.
 
-What is sent follows from the description, file by file under its own name. What comes back is written where the
-description says, and nowhere else, whatever the schedd says (`pool.client.receipts`).
+The description decides which files are sent, each under its own name. Returned files are written where the description
+says, and nowhere else, whatever the schedd says (`pool.client.receipts`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ TURN = 200
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was fetched: jobs, files and bytes; which jobs were not, with the reason; and which outputs were put beside
-    files of the user's own that the description does not name, with the names they have now."""
+    """The outcome of a fetch: jobs, files and bytes; the jobs that failed, with the reason; and the outputs that were
+    written under another name, because a file of the user's that the description does not name was there, with the
+    names they have now.
+    """
 
     jobs: tuple[tuple[int, int], ...] = ()
     files: int = 0
@@ -99,8 +101,8 @@ def spooled_ad(ad: WireAd, deltas: Sequence[WireAd | None] | None) -> WireAd:
 async def send_inputs(pool: Pool, receipt: Receipt, progress: Progress | None = None) -> None:
     """Send the inputs of a cluster that was queued; its jobs may run when this returns.
 
-    A connection that is lost is made again for as long as the pool's patience lasts, and the files go on where they
-    were. What cannot be sent takes the cluster out of the queue again.
+    A lost connection is made again for as long as the pool's patience lasts, and the files go on from where they were.
+    If a file cannot be sent, the cluster leaves the queue again.
 
     Raises:
         PoolError: a file cannot be read, or the schedd takes it no more.
@@ -294,7 +296,7 @@ class _Fetching:
             self._receipts[cluster] = receipt or await self._told_of(cluster)
 
     async def _told_of(self, cluster: int) -> Receipt:
-        """What the schedd says of a cluster's files, good enough for a directory of their own."""
+        """The schedd's name for a cluster's files, made fit for a directory of their own."""
         from pool.client.receipts import FILE_ATTRIBUTES
 
         ads = await self._pool.find([(cluster,)], (*FILE_ATTRIBUTES, "ProcId"))
@@ -327,7 +329,7 @@ class _Fetching:
         raise PoolError("the schedd broke off", hint="fetch again: what has not come is still there", retry=True)
 
     def result(self) -> Fetched:
-        """What came of it."""
+        """The outcome."""
         return Fetched(tuple(self._jobs), self._count, self._size, tuple(self._refused), tuple(self._beside))
 
     def _places(self, job: tuple[int, int]) -> OutputPlaces:
@@ -388,7 +390,7 @@ class _Fetching:
 
 
 async def _no_note(name: str, value: bytes | None) -> None:
-    """What a crash cuts short here is fetched again."""
+    """A file that a crash cuts short here is fetched again."""
 
 
 def _empty_directory(path: Path) -> str:

@@ -7,8 +7,9 @@
         for result in pool.as_completed([cluster]):
             print(result.job, result.exit_code)
 
-Each connected pool has an event loop in a thread of its own. What is an async iterator there is an iterator here. Every
-method may be called from any thread. Functions that are handed in (`progress`) are called in the loop's thread.
+Each connected pool has an event loop in a thread of its own. An async iterator of `pool.client` is an iterator here.
+Every method may be called from any thread. Functions that are passed in (`progress`) are called in the loop's
+thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["SyncCluster", "SyncJob", "SyncPool"]
 
 T = TypeVar("T")
 _END = object()
-#: What is of use in the loop's own thread only.
+#: Members that are only of use in the loop's own thread.
 _LOOPS_OWN = ("link", "streaming")
 
 
@@ -42,7 +43,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; interrupting the wait cancels it.
+        """The value that the coroutine returns; interrupting the wait cancels it.
 
         Raises:
             PoolError: the pool was closed, or this is the loop's own thread.
@@ -83,7 +84,7 @@ class _Mirror:
             """For type checkers: the methods and properties that `_mirrored` gives."""
 
     def _shown(self, found: Any) -> Any:
-        """What a method has returned, in this module's classes."""
+        """A method's result, in this module's classes."""
         if isinstance(found, handles.Cluster):
             return SyncCluster(found, self._thread)
         if isinstance(found, handles.Job):

@@ -13,7 +13,7 @@ JobId = tuple[int, int]
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = 1, 2, 3, 4, 5, 6, 7
 
-# What an event says about a job's state. Events that are not here change nothing.
+# The state of a job after an event. Events that are not here change nothing.
 STATE_AFTER: dict[str, int] = {
     "EXECUTE": RUNNING,
     "EVICTED": IDLE,

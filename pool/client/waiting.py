@@ -135,8 +135,8 @@ async def _ask(pool: Pool, ids: Ids, tally: Tally | None) -> Tally:
 async def settled(pool: Pool, ids: Ids, tally: Tally) -> list[Result]:
     """The results of followed jobs.
 
-    An event may be seen before the ad that goes with it. So what the tally thinks over is asked again a few
-    times; then the ads have the last word (a job that exited may have been put back into the queue).
+    An event may be seen before the ad that goes with it. So jobs that the tally counts as over are queried again a few
+    times; then the ads have the last word (a job that exited may be in the queue again).
     """
     ads: list[dict[str, Any]] = []
     for pause in (0.02, 0.1, 0.4, 1.0, 0.0):

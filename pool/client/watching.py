@@ -1,9 +1,9 @@
 """All that a program watches in a pool, over one stream (`schedd.follow`).
 
-Each watch has a number on the stream. It is opened and closed by a message, and what happens to its jobs comes with its
-number. When the stream ends for a reason that may pass (the node is restarted, the connection is lost, the reader was
-too slow), it is opened again, and every watch goes on from the last event that it had. A watch whose reader is slow is
-closed for as long as the reader needs, so that neither side keeps much for it.
+Each watch has a number on the stream. A message opens and closes it, and events of its jobs come with its number. When
+the stream ends for a temporary reason (the node is restarted, the connection is lost, the reader was too slow), it is
+opened again, and every watch goes on from the last event that it had. A watch with a slow reader is closed for as long
+as the reader needs, so that neither side keeps much for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_WAITING = 20_000
 
 
 class StreamOpener(Protocol):
-    """What opens streams: a Pool."""
+    """The part of a Pool that opens streams."""
 
     patience: float
 

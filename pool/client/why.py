@@ -1,7 +1,7 @@
 """Why a job waits, why a machine rests: asked of those who know, and put together.
 
-Nothing is worked out here. Of a job the schedd is asked first, then the negotiator with the request that the schedd
-answered; of a machine its startd and the negotiator. Whoever cannot be asked is named among the findings.
+Nothing is worked out here. For a job the schedd is asked first, then the negotiator with the request that the schedd
+answered; for a machine, its startd and the negotiator. A node that cannot be asked is named among the findings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of one job or one slot.
+    """The explanation of one job or one slot.
 
     Attributes:
         subject: its id or name.

@@ -1,4 +1,4 @@
-"""What values settings take, and reading them: numbers that may be calculated, durations with units, flags, choices.
+"""The kinds of values that settings take, and their reading: calculated numbers, durations with units, flags, choices.
 
     NUMBER, COUNT   1.5     2 * 3     $(OTHER) + 1          arithmetic is the expression language's
     DURATION        90      10 min    1 h 30 min    20 * 60           seconds where no unit stands
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):(\d{1,5})")
 
 
 class SettingKind(StrEnum):
-    """What a setting's value is."""
+    """The kind of a setting's value."""
 
     TEXT = "text"
     NUMBER = "number"

@@ -1,7 +1,7 @@
 """Replacing macros: `$(NAME)`, `$(NAME:default)`, `$ENV(NAME)`, `$ENV(NAME:default)`.
 
-A default may hold macros itself. `$$(...)` is for the match of a job and stays as it is. What a name stands for is
-asked of the caller; a name that stands for nothing is replaced by its default, or by nothing, which is noted.
+A default may hold macros itself. `$$(...)` is for the match of a job and stays as it is. The caller gives the value of
+each name. A name without a value is replaced by its default, or by nothing; the latter is noted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 #: Characters that one value grows to at most.
 LONGEST = 100_000
 
-#: What a name stands for: its replaced text, or None.
+#: The value of a name: its replaced text, or None.
 Lookup = Callable[[str], str | None]
 
 

@@ -32,8 +32,8 @@ word.
 _CONFIGURATION = """\
 # Configuration
 
-A node without any configuration runs. What an administrator says differently stands in a pool-wide file, which all
-machines may share, and a local file next to it that goes before it (TS 8, EV 2.5):
+A node without any configuration runs. An administrator changes settings in a pool-wide file, which all machines may
+share, and in a local file next to it, which wins over the pool-wide one (TS 8, EV 2.5):
 
     # /etc/poolnode/pool.conf
     POLICY        = desktop
@@ -69,8 +69,8 @@ Names are the same in capitals and small letters. Lengths of time are in seconds
 _STATES = """\
 # States
 
-What a slot, a job and a start of a job can be, and what moves them. These are the tables that the program works by,
-drawn; what they do not show is refused.
+The states of a slot, of a job and of a start of a job, and the events that move them. The program works by these
+tables; an event that a table does not show is refused.
 
 ## Slots
 

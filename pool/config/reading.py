@@ -10,8 +10,8 @@ r"""Reading configuration text into assignments (EV 2.5, TS 8).
     include : other.conf            read another file here; its path is relative to this file's
     include ifexist : other.conf    the same, if it is there
 
-A definition that names itself, `START : $(START) && Extra`, means what it stood for before, so that a local file
-can add to the pool-wide one. What names mean, and whether there are such settings, is not known here.
+A definition that names itself, `START : $(START) && Extra`, means the value that it had before, so that a local file
+can add to the pool-wide one. This module does not know which settings exist or what they mean.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings that are shown to people without the secrets in them.
 
-No setting of the table is a secret; but administrators keep passwords and tokens in macros of their own, and use them
-in settings. What a macro whose name says so stands for is never shown, neither there nor in what is made of it.
+No setting of the table is a secret, but administrators keep passwords and tokens in macros of their own and use them in
+settings. The value of a macro with such a name is never shown, neither by itself nor inside another value.
 """
 
 from __future__ import annotations

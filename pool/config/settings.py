@@ -1,9 +1,8 @@
 """All settings of one node: what is set where, what each comes to, and what is wrong with it (A8; EV 2.5, TS 8).
 
-What comes later wins: the default, the pool-wide file, the local file, POOLNODE_NAME in the environment, --set. A
-name in the table is a setting of ours; any other is a macro of the administrator's own, for use in other
-definitions. Macros are replaced when a value is asked for, so that a local file may change one that the pool-wide
-file's expressions use.
+Later sources win: the default, the pool-wide file, the local file, POOLNODE_NAME in the environment, --set. A name in
+the table is a setting of ours; any other is a macro of the administrator's own, for use in other definitions. Macros
+are replaced when a value is read, so that a local file may change a macro that the pool-wide file's expressions use.
 
 A number or a length of time that stands in an expression as a macro is put in as a plain number, in the setting's
 unit: `$(START_IDLE)` is 600 where it was set to `10 min`.
@@ -120,7 +119,7 @@ class Settings:
         return value
 
     def raw(self, name: str) -> str:
-        """What a name was set to, with its macros; empty where it was not."""
+        """The text that a name was set to, with its macros; empty where it was not set."""
         found = self.values.get(canonical(name))
         return found.text if found is not None else ""
 
@@ -185,7 +184,7 @@ class Settings:
         return [name for name in TABLE if self.text(name) != other.text(name)]
 
     def changes_since(self, before: Settings) -> list[Change]:
-        """What is not as it was in the settings read before."""
+        """The settings that differ from those read before."""
         return [
             Change(name, before.text(name), self.text(name), self.source(name), TABLE[name].live)
             for name in self.differences(before)
@@ -259,7 +258,7 @@ class Settings:
     # -- macros ------------------------------------------------------------------------------------------
 
     def _expanded(self, name: str, asking: tuple[str, ...]) -> str | None:
-        """What a name stands for with all macros replaced; None when for nothing."""
+        """The value of a name with all macros replaced; None where it has none."""
         known = self.values.get(name)
         if known is None or (not known.text and name in TABLE and TABLE[name].needed):
             return self._default(name, asking)
@@ -368,7 +367,7 @@ class Settings:
 
 
 def _unfit(row: Setting, text: str) -> str:
-    """What was expected instead of a value; nothing when it is fit."""
+    """The kind of value that was expected; nothing when the value is fit."""
     unit = f" ({row.unit})" if row.unit and row.kind is not SettingKind.DURATION else ""
     readers = {SettingKind.NUMBER: kinds.number, SettingKind.COUNT: kinds.count, SettingKind.DURATION: kinds.duration}
     try:

@@ -1,12 +1,12 @@
-"""What the submit side sends the execute side to start a job: everything the starter needs, and nothing else.
+"""The data that the submit side sends the execute side to start a job: everything the starter needs, and nothing else.
 
 Made by the shadow from the job's ad and the slot's; pure data on both sides. The user id the job runs under is not
 among it: the execute side derives that from the authenticated owner (EV 2.9.1, second hazard).
 
-A job runs in one of three *modes*: `shared`, where the execute machine has the submit machine's file system (the
-same FileSystemDomain) and files are opened where they are, `remote`, where they are opened under their own names and
-worked on at home (B1), and `transfer`, where inputs are copied into the job's scratch directory first and outputs come
-home at the end (B4).
+A job runs in one of three *modes*. In `shared`, the execute machine has the submit machine's file system (the same
+FileSystemDomain), and files are opened where they are. In `remote`, files are opened under their own names and worked
+on at the submit side (B1). In `transfer`, inputs are first copied into the job's scratch directory, and outputs are
+sent to the submit side at the end (B4).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 
 #: In the ad of a claimed slot: its jobs run as nobody there, and can open none of their owner's files.
 AS_NOBODY = "JobRunsAsNobody"
-#: What an image is unpacked to in the job's directory, and how the names of image files end.
+#: The directory of the job that an image is unpacked to, and the suffixes of image files.
 UNPACKED_IMAGE, UNPACKED = ".image", (".tar", ".sif")
 #: The number of the java universe.
 JAVA = 10
-#: What lists a job's inputs: its own, and those that many jobs may share.
+#: The attributes that list a job's inputs: its own, and those that many jobs may share.
 _INPUTS = ("TransferInput", "PublicInputFiles", "CommonInputFiles")
 
 
@@ -152,7 +152,7 @@ class Activation:
 
     @property
     def saved_as(self) -> str:
-        """What its checkpoints are called on its machine, where several parts of a job may be."""
+        """The name of its checkpoints on its machine, which may run several parts of a job."""
         return f"{self.name}.{self.part}" if self.gang else self.name
 
     @property
@@ -201,8 +201,9 @@ class Activation:
     def may_bring(self, name: str) -> bool:
         """Whether an execute machine may put something home under this name (relative, `..` excluded already).
 
-        What was asked for, under the name it gets at home; where nothing was, files of the scratch directory's top
-        that are not hidden: a machine of somebody else's must not leave a `.profile` in its user's directory.
+        The outputs that were requested, under their names on the submit side. Where none were, the files at the scratch
+        directory's top that are not hidden: another user's machine must not leave a `.profile` in the owner's
+        directory.
         """
         first = name.partition("/")[0]
         if self.manifest and first == self.manifest:
@@ -424,7 +425,7 @@ def _inputs(job: ClassAd) -> tuple[str, ...]:
 
 
 def _java_arguments(job: ClassAd, *, transfer: bool) -> list[str]:
-    """What stands between the Java machine and its main class: its own arguments, and where classes are found."""
+    """The arguments between the Java machine and its main class: its own, and the class path."""
     given = {"Arguments": job.value("JavaVMArguments"), "Args": job.value("JavaVMArgs")}
     options = arguments_of({name: value for name, value in given.items() if value is not None})
     places = ["."]

@@ -195,7 +195,7 @@ def check_program(executable: str, image: str, image_program: str) -> None:
 
 
 def _shown(name: str, value: Any) -> str:
-    """What of a value is wrong, as short as it can be said."""
+    """The fault of a value, in as few words as possible."""
     table = {"processes": PROCESS, "pipes": PIPE}.get(name)
     for one in value if table is not None and isinstance(value, (list, tuple)) else ():
         for inner, what in one.items() if isinstance(one, Mapping) else ():

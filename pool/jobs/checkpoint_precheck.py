@@ -1,7 +1,8 @@
-"""What can be said of a program before it runs: why a checkpoint of it could not be made (C7).
+"""Reasons why a program cannot be checkpointed, as far as they are known before it runs (C7).
 
-From the bytes of its file alone, nothing is read or run here. What a program opens is seen when it runs, by the keeper;
-what it was built for and from is seen now. An interpreter's script is its interpreter's, and `interpreter_of` names it.
+They come from the bytes of its file; nothing else is read and nothing is run. The keeper sees which files a program
+opens when it runs; this module sees how it was built. A script is judged by its interpreter, which `interpreter_of`
+names.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _ON_THE_NETWORK = re.compile(
     r"(redis-server|postgres|mysqld|mariadbd|mongod|memcached|nginx|apache2|httpd|etcd|jupyter(-\w+)?|gunicorn|uvicorn"
     r"|dask(-\w+)?|ray|mpirun|mpiexec|orterun|torchrun)$"
 )
-#: What scripts import to do so. Pickled calls and tests import much else; only what is there for the network counts.
+#: The modules that scripts import to do so. Pickled calls and tests import many others; only modules for the network
+#: count.
 _IMPORTS = re.compile(
     rb"^[ \t]*(?:from|import)[ \t]+((?:mpi4py|socketserver|xmlrpc\.server|http\.server|wsgiref|flask|fastapi"
     rb"|uvicorn|tornado|aiohttp|dask\.distributed|distributed|ray|zmq|grpc|torch\.distributed))\b",

@@ -1,10 +1,10 @@
-"""What a job's runs came to: work done, work lost, what its checkpoints cost, and the leverage of it all.
+"""The costs of a job's runs: work done, work lost, what its checkpoints cost, and its leverage.
 
-*Work* is time that its program ran, suspensions not counted, in seconds. It is *done* once it is at home: as a
-checkpoint, or as the end of the program. What a machine took away before that is *lost*, and done again; so is what was
-done after the checkpoint that a start goes on from, where later ones were of no use; not what its user removed.
-*Leverage* is the papers': remote processor time over the local one that placement, checkpoints and system calls took
-(EV 2.8); taking checkpoints in is among the local time.
+*Work* is the time that its program ran, in seconds, without suspensions. Work is *done* once the submit side has it: as
+a checkpoint, or as the end of the program. Work that a machine took away before that is *lost* and is done again. So is
+work after the checkpoint that a start goes on from, where later checkpoints were of no use. Work that the job's user
+removed is not lost. *Leverage* is the papers': remote processor time over the local processor time for placement,
+checkpoints and system calls (EV 2.8). Receiving checkpoints counts as local time.
 
 Attributes, HTCondor's where it has them:
 
@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Get = Callable[[str], Any]
-#: The job's own note of the costs of its present run, as they were told last.
+#: The job's own note of the costs of its present run, as last reported.
 COSTS = "_costs"
 #: The job's own note of the work in its checkpoints: [generation, seconds] each, and of so many.
 HELD, MOST_HELD = "_held_work", 4
@@ -44,7 +44,7 @@ def told(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str,
 
     Args:
         get: the job's attributes.
-        before: the note of the costs told before, of whichever run.
+        before: the note of the costs reported before, of any run.
     """
     old = before if isinstance(before, dict) and before.get("run") == run else {}
     changes: dict[str, Any] = {}

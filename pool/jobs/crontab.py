@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.errors import PoolError
 
-#: What a crontab is made of: minute, hour, day of month, month, day of week.
+#: The fields of a crontab: minute, hour, day of month, month, day of week.
 CRONTAB = ("CronMinute", "CronHour", "CronDayOfMonth", "CronMonth", "CronDayOfWeek")
 #: The fields of a crontab's line, in the order of CRONTAB: command, least and greatest value.
 _FIELDS = (

@@ -1,4 +1,4 @@
-"""What happens to jobs, as data: one event for each thing a user may want to know about.
+"""Events of jobs, as data: one for each thing a user may want to know about.
 
 The schedd stores events, streams them to whoever watches, and renders them into the user's log
 (`pool.jobs.userlog`). An event says what happened, never what to do about it.

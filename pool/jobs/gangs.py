@@ -48,7 +48,7 @@ NUMBER, NUMBERS, HOSTS = "_CONDOR_PROCNO", "_CONDOR_NPROCS", "POOLNODE_HOSTS"
 
 @dataclass(frozen=True, slots=True)
 class GangPart:
-    """What one machine has of a job.
+    """The processes of a job that run on one machine.
 
     Attributes:
         processes: by name, in the order of the description; none for a node of a parallel job.

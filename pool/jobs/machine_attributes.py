@@ -1,4 +1,4 @@
-"""What a job's ad tells of the machines that it was on (`job_machine_attrs`)."""
+"""The attributes of a job's ad about the machines that ran it (`job_machine_attrs`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nice jobs: those that come after everybody else's (`nice_user = true`). Who comes when is the negotiator's to say."""
+"""Nice jobs: those that come after everybody else's (`nice_user = true`). The negotiator decides the order."""
 
 from __future__ import annotations
 

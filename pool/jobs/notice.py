@@ -135,7 +135,7 @@ def account(wire: Mapping[str, Any], now: float) -> dict[str, Any]:
     }
 
 
-#: What `_figures` takes, in its order.
+#: The arguments of `_figures`, in its order.
 _READ = (
     *("QDate", "RemoteUserCpu", "RemoteSysCpu", "LocalUserCpu", "LocalSysCpu", "BytesSent", "BytesRecvd"),
     *("ImageSize", "CommittedTime", "WorkLost", "NumCkpts", "CheckpointSeconds", "CheckpointBytes"),

@@ -1,7 +1,7 @@
 """Where a job's outputs belong: the shadow's answer to what an execute machine sends, a client's to what a schedd does.
 
-Pure: neither side believes a path that it is told. It is told what an output is called where the job ran, and finds
-its place from the job's own description.
+Pure. Neither side trusts a path from the other. The submit side hears the name of an output in the job's directory, and
+finds its place from the job's own description.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class OutputPlaces:
     def is_named(self, name: str, path: str) -> bool:
         """Whether the job's description names what comes home to a path: as an output, or as an input it may change.
 
-        What it does not name replaces nothing of its owner's, whoever runs the execute machine, and is not put in the
-        place of what the job itself needs.
+        An output that the description does not name replaces no file of the owner's, whoever runs the execute machine.
+        It is not written over a file that the job itself needs.
 
         Raises:
             PoolError: the path is the job's program, standard input or log.

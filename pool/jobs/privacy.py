@@ -1,4 +1,4 @@
-"""What of a job's ad is nobody's business but its owner's and the administrators': its environment, and keys in URLs.
+"""The parts of a job's ad that only its owner and administrators may see: its environment, and keys in URLs.
 
 People put passwords and tokens there. They go to the machine that runs the job and to nobody else: not to the
 negotiator or the collector, and not into what others list. Names are as the schedd spells them (`canonical`).
@@ -12,7 +12,7 @@ from typing import Any
 from pool.jobs.urls import without_secrets
 
 ENVIRONMENT = ("Environment", "Env", "ProcessEnvironments")
-#: What may name URLs with a user and a password in them: of a job, and of the processes of a job of several.
+#: The attributes that may hold URLs with a user and a password: of a job, and of the processes of a job of several.
 URLS = (
     *("TransferInput", "PublicInputFiles", "CommonInputFiles", "JarFiles", "TransferOutputRemaps", "Processes"),
     *("Args", "Arguments"),

@@ -81,7 +81,7 @@ class Refuse(StrEnum):
 
 Kind = Hold | Evict | Refuse
 
-# What to do about it, and whether it heals by itself. A kind that is missing here is a defect (and a test's).
+# The advice for each kind, and whether it passes by itself. A kind that is missing here is a defect (and a test's).
 _ADVICE: dict[Kind, tuple[str, bool]] = {
     Hold.UNSPECIFIED: ("release the job when the cause is gone", False),
     Hold.USER_REQUEST: ("release the job when it may run", False),
@@ -198,5 +198,5 @@ class Reason:
 
 
 def hold_attributes(reason: Reason) -> dict[str, Any]:
-    """What a held job's ad says about it, by HTCondor's names."""
+    """The attributes of a held job's ad about the hold, by HTCondor's names."""
     return {"HoldReason": reason.text, "HoldReasonCode": reason.code, "HoldReasonSubCode": reason.subcode}

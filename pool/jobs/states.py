@@ -78,7 +78,7 @@ _LETTERS = {
 
 
 class Happening(StrEnum):
-    """What moves a job from one state to another."""
+    """The events that move a job from one state to another."""
 
     START = "start"  # a claim was chosen for it and the intention is about to be sent
     SUSPEND = "suspend"
@@ -95,7 +95,7 @@ class Happening(StrEnum):
 
 
 class QueueAction(StrEnum):
-    """What the schedd does with the move, in the same transaction."""
+    """The schedd's part of the move, in the same transaction."""
 
     NONE = "none"
     WRITE_RUN = "write_run"  # slot, claim and lease, durable before anything is sent
@@ -111,7 +111,7 @@ class JobTransition(NamedTuple):
 
 
 class JobStateError(PoolError):
-    """A job was told something that cannot happen to it in its state."""
+    """An event that cannot happen to a job in its state."""
 
 
 def _rows() -> dict[tuple[JobStatus, Happening], JobTransition]:
@@ -145,7 +145,7 @@ TABLE = _rows()
 
 
 def move(state: JobStatus, happening: Happening) -> JobTransition:
-    """What follows.
+    """The next state and the action.
 
     Raises:
         JobStateError: the table does not list the pair.

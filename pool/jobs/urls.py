@@ -8,7 +8,7 @@ import urllib.parse
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.")
 HIDDEN = "(secret)"
-#: What stands before the machine in an address may be a name and a key, and so may its questions.
+#: The text before the machine in an address may be a name and a key, and so may the query.
 _IN_URL = re.compile(r"(\w+://)[^/?#\s@]*@")
 _IN_QUERY = re.compile(
     r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;,\s\"']*", re.IGNORECASE
@@ -34,7 +34,7 @@ def path_at_home(name: str) -> str:
 
 
 def name_of(url: str) -> str:
-    """What a fetched file is called in the job's directory: the last part of the path, without its query."""
+    """The name of a fetched file in the job's directory: the last part of the path, without its query."""
     return posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path)) or scheme_of(url)
 
 

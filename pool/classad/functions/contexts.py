@@ -1,9 +1,8 @@
 """evalInEachContext(expression, ads) and countMatches(expression, ads): an expression seen from each ad of a list.
 
-A first argument that names an attribute stands for that attribute's expression, looked up where the call is;
-otherwise the argument itself is the expression. In each ad, names that it does not have are looked up in the
-ad's surroundings and then on the other side of the match, which is how a job's RequireGPUs is tried against
-each GPU of a machine.
+A first argument that names an attribute stands for that attribute's expression, looked up where the call is; otherwise
+the argument itself is the expression. In each ad, a name that the ad lacks is looked up in the ad's surroundings and
+then on the other side of the match. So a job's RequireGPUs is tried against each GPU of a machine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FUNCTIONS = Family()
 
 
 def _expression(node: ExprNode, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope | None]:
-    """What is to be evaluated in each ad, what one evaluation costs, and the scope to find the list in; None when
+    """The expression to evaluate in each ad, the cost of one evaluation, and the scope to find the list in; None when
     no list will be found.
     """
     if not isinstance(node, Ref):
@@ -35,9 +34,9 @@ def _expression(node: ExprNode, compiled: Compiled, scope: Scope) -> tuple[Compi
 
 
 def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope | None]:
-    """What is held for a reference, unevaluated (a scalar or an Expr; None when it is found nowhere), and the
-    scope in which the search ended, where the reference goes on. During a match, when neither ad has the name,
-    that is the match itself, which knows no names at all: None.
+    """The value held for a reference, unevaluated (a scalar or an Expr; None when it is found nowhere), and the scope
+    in which the search ended, where the reference goes on. During a match, when neither ad has the name, that is the
+    match itself, which has no names: None.
     """
     key = node.name.lower()
     if node.base is not None:

@@ -56,7 +56,7 @@ class Fixtures:
         return self.read_text(path).encode()[:size]
 
     def kind(self, path: str) -> Kind:
-        """What a path leads to."""
+        """The file that a path leads to."""
         path = os.path.normpath(path)
         return "file" if path in self.texts else "directory" if path in self.folders else "missing"
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class CommandKind(StrEnum):
-    """What the text of a command must be, and what becomes of it."""
+    """The form that the text of a command must have, and how it is stored."""
 
     EXPRESSION = "an expression"
     BOOLEAN = "true or false"

@@ -1,5 +1,4 @@
-"""What is said about a job description file: errors and warnings with their place, and the nearest word
-meant.
+"""Errors and warnings about a job description file, each with its place, and the nearest word that may be meant.
 
 A `Diagnostic` is data; whoever shows it renders it. A `Reporter` gathers all of a file, so that a user mends
 the file once and not error by error (VS 6.3.2 complains of the opposite). It decides nothing about what is an

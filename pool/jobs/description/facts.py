@@ -1,4 +1,4 @@
-"""What the submit side knows and a description cannot say itself, as plain data."""
+"""Facts that the submit side knows and a description cannot say itself, as plain data."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MOST_LINKS = 40
 
 
 class DescriptionFiles(Protocol):
-    """What reading and checking a description needs; paths are absolute. Errors are OSError."""
+    """The file operations that reading and checking a description needs; paths are absolute. Errors are OSError."""
 
     def read_text(self, path: str) -> str:
         """The whole text of a file."""
@@ -28,7 +28,7 @@ class DescriptionFiles(Protocol):
         """The first bytes of a file."""
 
     def kind(self, path: str) -> Kind:
-        """What a path leads to."""
+        """The file that a path leads to."""
 
     def size(self, path: str) -> int:
         """Bytes of a file."""
@@ -43,7 +43,7 @@ class DescriptionFiles(Protocol):
         """The sorted paths that an absolute pattern matches; directories end with a slash."""
 
     def run(self, command: str, folder: str) -> str:
-        """What a command prints; only asked where the caller allowed commands."""
+        """The output of a command; only asked where the caller allowed commands."""
 
 
 class RealFiles:

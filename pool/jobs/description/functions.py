@@ -38,7 +38,7 @@ class Functions:
         environ: the submitter's environment.
         chance: source of the random functions.
         iwd: the job's initial directory, for `$Ff`; `iwd_varies` when processes have different ones.
-        report: told why a function gave nothing.
+        report: called with the reason why a function gave nothing.
     """
 
     environ: Mapping[str, str]

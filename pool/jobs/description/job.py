@@ -23,7 +23,7 @@ _SLASHES = re.compile(r"//+")
 
 @dataclass(slots=True)
 class Nature:
-    """What sort of job a cluster is; decided once, from its first process."""
+    """The sort of job that a cluster holds; decided once, from its first process."""
 
     universe: int = 5
     docker: bool = False

@@ -111,7 +111,7 @@ class Macros:
         defaults: names that always exist, in lower case (`process`, `arch`, `year`...).
         live: name in lower case to its index among the live values.
         opaque: live names whose every value is non-empty and free of `$`; only these may become holes.
-        undefined: told the name of a macro that is not defined and has no default where it is asked for.
+        undefined: called with the name of a macro that is not defined and has no default where it is used.
     """
 
     evaluate: Callable[[MacroScope, Reference], str]

@@ -2,8 +2,8 @@
 
     lines (source) -> statements -> macros, conditions, includes -> queue: items, processes (builder)
 
-Every statement that makes no sense is reported and passed over, so that one reading finds all errors. What a
-command means is not known here.
+Every statement that makes no sense is reported and skipped, so that one reading finds all errors. This module does not
+know what a command means.
 """
 
 from __future__ import annotations

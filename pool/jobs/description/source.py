@@ -1,8 +1,8 @@
 """The lines of a job description file as its author meant them: trimmed, continued, numbered.
 
-A line that ends with a backslash goes on in the next one. A comment line (its first character is `#`) never
-continues, and inside a continued line it is passed over, so that one line of a long command can be commented
-out. What the lines mean is decided in `statements`.
+A line that ends with a backslash goes on in the next one. A comment line (its first character is `#`) never continues.
+Inside a continued line it is skipped, so that one line of a long command can be commented out. `statements` decides
+what the lines mean.
 """
 
 from __future__ import annotations

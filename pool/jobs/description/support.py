@@ -1,4 +1,4 @@
-"""What this pool does with each command of the language: done, done in part, ignored with a warning, or refused.
+"""The support for each command of the language: done, done in part, ignored with a warning, or refused.
 
 The sections read a command as the reference does; this table says what becomes of it here, and `check` has the reader
 say so. No command is ignored without a word: `docs/submit.md` is made from the table, and a test finds for each command
@@ -18,7 +18,7 @@ from pool.jobs.description.job import JobDraft
 
 
 class Support(StrEnum):
-    """What becomes of a command."""
+    """The support for a command."""
 
     DONE = "done"
     PARTLY = "partly"

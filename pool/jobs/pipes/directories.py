@@ -104,7 +104,9 @@ class PipeDirectories:
         return sorted(found)
 
     def inputs(self) -> Iterator[TransferredFile]:
-        """What goes to the job beside what is the whole job's, but for programs, and streams that are appended to."""
+        """The files that go to the job beside the whole job's own, without programs and without streams that are
+        appended to.
+        """
         for process in self.processes:
             stdin = self.stdin(process)
             if stdin is not None:

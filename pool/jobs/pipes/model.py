@@ -1,7 +1,7 @@
 """A job of several processes as its ad has it: `Processes`, `Pipes`, `ProcessEnvironments`, `OnProcessFailure`.
 
-Plain data, to and from the ad's expressions. What a description file may say is in `pool.jobs.description`, what a
-keeper is told in `pool.starter.spec`. The paper's structure of it is VS 4.3.
+Plain data, to and from the ad's expressions. `pool.jobs.description` says what a description file may hold,
+`pool.starter.spec` what a keeper gets. The structure is the paper's (VS 4.3).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pool.jobs.environment import environment_of
 MOST_PROCESSES, MOST_PIPES = 64, 256
 #: A pipe's end that is a descriptor the process is born with begins so.
 DESCRIPTOR = "/dev/fd/"
-#: What becomes of the job when one of its processes fails.
+#: The fate of the job when one of its processes fails.
 ON_FAILURE = ("end", "wait", "ignore")
 #: Bytes that a pipe with a file at an end may hold on disk, unless `pipe_buffer` says otherwise.
 BUFFER = 1 << 30

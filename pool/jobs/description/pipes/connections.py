@@ -112,8 +112,8 @@ Parts = list[list[str]]
 
 
 def carry(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
-    """Ends that are files of a pipe that leads to another part: a cat(1), found at `path`, stands between the file and
-    what leads there, so that files are mapped on one machine only and a plain pipe leads to the other.
+    """Join files to a pipe that leads to another part: a cat(1), found at `path`, stands between the two. So files are
+    mapped on one machine only, and a plain pipe leads to the other.
 
     Args:
         parts: the names of the processes that run together; what is put between is added to them.

@@ -32,7 +32,7 @@ from pool.jobs.pipes.model import (
     attributes_of,
 )
 
-#: What lies there every machine has; programs of the submitter's own PATH are carried like any other.
+#: Every machine has the programs there; programs of the submitter's own PATH are carried like any other file.
 _SYSTEM = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for name in ("/bin", "/sbin"))
 #: The least of a pipe's buffer: what the kernel's own pipes hold.
 _LEAST_BUFFER = 65536

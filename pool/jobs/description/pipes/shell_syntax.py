@@ -56,7 +56,7 @@ class Stage:
 
 @dataclass(slots=True)
 class ShellLine:
-    """What one text says: the processes, and the pipes between them."""
+    """The meaning of one text: the processes, and the pipes between them."""
 
     stages: list[Stage] = field(default_factory=list)
     joints: list[Joint] = field(default_factory=list)
@@ -161,8 +161,8 @@ def _words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
 def read_shell(text: str) -> ShellLine:
     """`p1 -x 'a b' < in | tee >(p2 > x) | p3 2> log >> out`.
 
-    `>(...)` and `<(...)` are a pipeline whose stdin or stdout the process before it opens by the name that stands in
-    their place, as in bash; so `tee >(p2) | p3` gives both all of it.
+    `>(...)` and `<(...)` are pipelines, as in bash. The process before them opens the pipeline's stdin or stdout by the
+    name that stands in their place. So `tee >(p2) | p3` gives both all of the data.
 
     Raises:
         PipelineError: it is not of that form, or wants more of a shell than shell_syntax.

@@ -20,7 +20,7 @@ from pool.jobs.gangs import GangPart, attributes_of
 Commands = Mapping[str, Mapping[str, str]]
 
 _OFF, _ON = ("off", "false", "no", "0"), ("on", "true", "yes", "1")
-#: What a process may ask of its machine: the command, the attribute, and the bytes of a number without a unit.
+#: The resources that a process may ask for: the command, the attribute, and the bytes of a number without a unit.
 _AMOUNTS = (
     ("request_cpus", "RequestCpus", 1),
     ("request_memory", "RequestMemory", 2**20),
@@ -86,7 +86,7 @@ def spread(job: JobDraft) -> None:
 
 
 def _check(job: JobDraft) -> None:
-    """What only works on one machine."""
+    """The commands that only work on one machine."""
     refused = (
         ("remote_io", job.lookup("RemoteIO") is True, "leave it out: files are carried, or opened where they are"),
         ("checkpoint_exit_code", job.lookup("SuccessCheckpointExitCode") is not None, "leave it out"),
@@ -100,7 +100,7 @@ def _check(job: JobDraft) -> None:
 
 
 def _own(job: JobDraft, names: Sequence[str]) -> dict[str, Any]:
-    """What a part asks for in place of the job."""
+    """The resources that a part asks for in place of the job's."""
     own: dict[str, Any] = {}
     clauses = list(dict.fromkeys(text for name in names if (text := job.param(f"{name}.requirements"))))
     for text in clauses:

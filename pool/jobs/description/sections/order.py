@@ -1,7 +1,7 @@
 """The order in which the sections write a job, and which attributes each may write.
 
-What a section may write is declared so that the parts of a job that differ by process are known from its
-first process alone: a section that reads such an attribute differs by process too.
+Each section declares the attributes that it reads and writes. So the first process alone shows which parts of the job
+differ by process: a section that reads such an attribute differs by process, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _commands(text: str) -> frozenset[str]:
 
 
 def beginning(job: JobDraft) -> None:
-    """What every job begins with: nothing used, nothing counted."""
+    """The attributes that every job begins with: nothing used, nothing counted."""
     for name in ("RemoteWallClockTime", "RemoteUserCpu", "RemoteSysCpu"):
         job.set(name, 0.0)
     for name in ("CumulativeRemoteUserCpu", "CumulativeRemoteSysCpu"):

@@ -1,5 +1,4 @@
-"""What happens to the job and who hears of it: status, rank, periodic and exit policy, retries, signals,
-times.
+"""The job's policy and the notices about it: status, rank, periodic and exit policy, retries, signals, times.
 
 The expressions are only checked and put down; the schedd, shadow and starter evaluate them.
 """
@@ -88,7 +87,7 @@ def status(job: JobDraft) -> None:
 
 
 def notification(job: JobDraft) -> None:
-    """`notification`: at which events the owner is told (EV 2.8, VS 6.3.3)."""
+    """`notification`: the events that are mailed to the owner (EV 2.8, VS 6.3.3)."""
     text = job.param("notification", "JobNotification") or job.facts.notification
     number = NOTIFICATIONS.get(text.lower())
     if number is None:
@@ -342,7 +341,7 @@ def _moment(job: JobDraft, attribute: str, command: str, text: str) -> None:
 
 
 def automatic(job: JobDraft) -> None:
-    """What follows from other attributes: hosts, lease, priority, transfer at checkpoints."""
+    """The attributes that follow from others: hosts, lease, priority, transfer at checkpoints."""
     if job.lookup("MaxHosts") is None and job.nature.universe != 8:
         job.set("MinHosts", 1)
         job.set("MaxHosts", 1)
@@ -359,7 +358,7 @@ def automatic(job: JobDraft) -> None:
 
 
 def mistakes(job: JobDraft) -> None:
-    """What is allowed by itself but not together, or is hardly meant."""
+    """Refuse commands that are allowed alone but not together, or that are hardly meant."""
     if job.text_of("NotifyUser").lower() in ("false", "never"):
         job.warn(
             "notify_user",

@@ -1,4 +1,4 @@
-"""What the job needs of a machine: `request_*`, and the demands on GPUs."""
+"""The resources that the job needs of a machine: `request_*`, and the demands on GPUs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _sized(job: JobDraft, command: str, attribute: str, unit: int, default: str)
 
 
 def _retry(job: JobDraft, command: str, attribute: str, unit: int, more: str) -> None:
-    """What a job asks for when it was evicted because it had too little."""
+    """The larger request of a job that was evicted because it had too little."""
     increase = ceiling = None
     if not more:
         more = job.param(f"retry_{command}") or ""
