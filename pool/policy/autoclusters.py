@@ -14,7 +14,7 @@ from typing import Any
 from pool.classad.expr import from_wire
 from pool.policy.packed import pack
 
-#: What matters to every match, whatever the machines say. Lower case, as all names here.
+#: The attributes that matter to every match, whatever the machines ask. Lower case, as all names here.
 ALWAYS = frozenset(
     {
         "requirements",
@@ -34,10 +34,10 @@ ALWAYS = frozenset(
     }
 )
 
-#: What is the same for all jobs that are matched: they are idle.
+#: The values that are the same for all jobs that are matched: they are idle.
 NEVER = frozenset({"jobstatus"})
 
-#: What jobs of one cluster differ in without a difference of their own.
+#: The attributes in which jobs of one cluster differ without a difference of their own.
 OF_EACH_JOB = "procid"
 
 #: Sets of expressions for which it is kept what matters to them: a user's jobs mostly have the same.
@@ -75,8 +75,8 @@ class Autoclusters:
 def closed(expressions: Mapping[str, str], names: Iterable[str]) -> frozenset[str]:
     """These names and all that they refer to, directly or by way of an ad's expressions.
 
-    A job's number, its starts and since when it waits are among them where an expression asks for them: such jobs
-    match differently, and a group of them would be refused for the first of them.
+    A job's number, its starts and its waiting time belong to them where an expression reads them. Such jobs match
+    differently, and a group of them would be refused because of its first job.
     """
     found: set[str] = set()
     waiting = set(names) - NEVER

@@ -1,7 +1,7 @@
 """Sharing a bounded bandwidth fairly among those who want some of it now (start-time fair queueing): pure.
 
-Each has a virtual clock that runs by what it has sent; who is furthest behind goes first. Who was idle begins at the
-present of the others, so that nobody saves up, and a job that sends little hardly waits.
+Each has a virtual clock that advances by the bytes it has sent; the one furthest behind goes first. A sender that was
+idle begins at the present of the others, so that none saves up, and a job that sends little hardly waits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FairBandwidth:
         if not self._waiting and self.rate > 0 and now > self._free_at:  # all was idle: what was before does not count
             self._present = max(self._clocks.values(), default=self._present)
             self._clocks.clear()
-        # Who asks again as soon as it may is not yet back when others go in the same moment: it catches up.
+        # A sender that asks again at once is not back yet when others go in the same moment: it catches up.
         start = max(self._clocks.get(who, self._present), self._present - self.rate * self.burst)
         self._clocks[who] = start + size
         self._number += 1

@@ -22,7 +22,7 @@ from pool.errors import PoolError
 Resources = dict[str, int | float]
 
 STANDARD = ("Cpus", "Memory", "Disk", "GPUs")
-#: What a job gets that asks for nothing: a processor, and so little memory and disk that it always fits.
+#: The share of a job that asks for nothing: a processor, and so little memory and disk that it always fits.
 DEFAULTS: Resources = {"Cpus": 1, "Memory": 128, "Disk": 1024, "GPUs": 0}
 #: An attribute of a machine that lists its resources' names, the standard ones and its own.
 LISTED = "MachineResources"
@@ -57,7 +57,7 @@ class CarveRefusal:
 
 
 def demand(slot: ClassAd, job: ClassAd) -> Resources | CarveRefusal:
-    """What a job asks of a slot: its Request expressions, evaluated against the slot's ad.
+    """The resources that a job asks of a slot: its Request expressions, evaluated against the slot's ad.
 
     Standard resources are rounded up to whole ones; a job asks for a resource of the machine's own by
     `Request` and its name, and in the fraction that it says.
@@ -107,7 +107,7 @@ def carve(
 
 
 def take_away(free: Mapping[str, int | float], given: Mapping[str, int | float]) -> Resources:
-    """What is left of `free`."""
+    """The rest of `free`."""
     return {name: amount - given.get(name, 0) for name, amount in free.items()}
 
 
@@ -231,7 +231,7 @@ def _everything(machine: Mapping[str, object]) -> Resources:
 
 
 def _granted(setting: str, whole: Resources, shares: str) -> Resources:
-    """What the pool gets of the machine."""
+    """The pool's share of the machine."""
     given = dict(whole)
     spelled = {name.lower(): name for name in (*whole, *STANDARD)}
     position = 0

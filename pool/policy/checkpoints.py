@@ -3,8 +3,8 @@
 Pure: the starter asks when the next one is due and what to do when the owner wants the machine, the schedd which
 checkpoint a start goes on from. How one is made is the keeper's business, where it lies `pool.images`'.
 
-The papers' rhythm: the first checkpoint after half an hour, and from then on at twice the interval up to two hours,
-since a machine that has been left alone for long tends to be left alone for longer (EV 2.7).
+The rhythm is the papers': the first checkpoint after half an hour, then at doubled intervals of up to two hours. A
+machine that has been left alone for long tends to be left alone for longer (EV 2.7).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pool.classad import ClassAd
 
-#: What a job may say of an interval or a count: between these many seconds.
+#: The bounds of an interval or a count that a job may set, in seconds.
 SHORTEST, LONGEST = 1.0, 30 * 86400.0
 #: Seconds until a periodic checkpoint that came to nothing for what passes by itself is tried again; each time twice
 #: as many.
@@ -30,7 +30,7 @@ KEPT_AWAY = 60.0
 
 
 class CheckpointWish(StrEnum):
-    """What the description file says: `checkpoint = off | auto | self | required`."""
+    """The submit command: `checkpoint = off | auto | self | required`."""
 
     OFF = "off"  # never
     AUTO = "auto"  # where it can be done; a job that cannot be saved runs on, marked so
@@ -47,7 +47,7 @@ class Saves(StrEnum):
 
 
 class CheckpointCause(StrEnum):
-    """What a checkpoint is made for."""
+    """The occasion of a checkpoint."""
 
     PERIODIC = "periodic"
     VACATE = "vacate"  # the last one before the job leaves its machine
@@ -69,8 +69,10 @@ class Rhythm:
     factor: float = 2.0
 
     def interval(self, made: int, failed: int = 0) -> float | None:
-        """Seconds of running until the next, when so many were made since the start on this machine and `failed` since
-        then came to nothing for what passes by itself (a process that did not stop, a full disk)."""
+        """Seconds of running until the next one. `made` counts the checkpoints since the start on this machine,
+        `failed` those that have failed since the last one for a temporary reason (a process that did not stop, a full
+        disk).
+        """
         regular = self._regular(made)
         if regular is None or not failed:
             return regular
@@ -91,7 +93,7 @@ class Rhythm:
 
 
 def wish_of(job: ClassAd) -> CheckpointWish:
-    """What a job wants; what is not understood counts as AUTO."""
+    """The job's wish; an unknown word counts as AUTO."""
     text = job.value("JobCheckpoint", None)
     if isinstance(text, str) and text.lower() in set(CheckpointWish):
         return CheckpointWish(text.lower())

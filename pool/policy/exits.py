@@ -1,4 +1,4 @@
-"""What becomes of a job when its program has ended, or when a control expression speaks.
+"""The fate of a job when its program has ended, or when a control expression asks for something.
 
 Pure functions over the job's ad: the schedd applies what they answer. The order is the one users know:
 hold before removal at exit; of the periodic expressions hold, then remove for a job in the queue, and release
@@ -17,7 +17,7 @@ from pool.jobs.states import JobStatus
 
 
 class ExitVerdict(StrEnum):
-    """What to do with a job."""
+    """The action on a job."""
 
     STAY = "stay"
     COMPLETE = "complete"
@@ -73,7 +73,7 @@ def truth(ad: ClassAd, name: str, now: float, otherwise: bool) -> bool:
 
 
 def after_exit(ad: ClassAd, now: float) -> Decision:
-    """What a job whose program has ended by itself does next.
+    """The next step of a job whose program has ended by itself.
 
     The ad already holds how it ended (ExitBySignal, ExitCode or ExitSignal, NumJobCompletions counted).
     """
@@ -87,7 +87,7 @@ def after_exit(ad: ClassAd, now: float) -> Decision:
 
 
 def periodic(ad: ClassAd, held: bool, now: float) -> Decision:
-    """What the job's periodic expressions ask for now (RL 4.1: preemption given at submit)."""
+    """The present demand of the job's periodic expressions (RL 4.1: preemption given at submit)."""
     if held:
         if truth(ad, "PeriodicRelease", now, False):
             return Decision(ExitVerdict.RELEASE, "the job's periodic_release became true")

@@ -1,11 +1,11 @@
 """Gangs: which slots a job that needs several at once asks for, how long it holds some of them, and what its ends make.
 
-A gang runs when it has a claim for each part, and not before. Claims come one after the other, so that two gangs may
-each hold what the other lacks. None waits for that: a gang that is not whole `patience` seconds after its first claim
-gives all of them back and pauses, at random and longer each time, so that of two that meet again and again one is
-soon alone; and of one queue one gang gathers at a time. A slot that another job would have to leave is only noted
-until every part has a claim or such a slot: nobody leaves a machine for a gang that lacks another. Plain data, pure
-functions of a time and a chance.
+A gang runs when it has a claim for each part, and not before. Claims come one after the other, so two gangs may each
+hold a claim that the other lacks. Neither waits for that: a gang that is not whole `patience` seconds after its first
+claim gives all of them back and pauses. The pause is random and grows each time, so that of two gangs that meet again
+and again one is soon alone. Of one queue one gang gathers at a time. A slot that another job would have to leave is
+only noted until every part has a claim or such a slot: no job is evicted for a gang that lacks another part. Plain
+data, pure functions of a time and a chance.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 #: Ends of a program by itself.
 BY_ITSELF = ("exit", "signal", "misuse")
-#: What the parts' reports add up to, and of what the largest counts.
+#: The sum of the parts' reports, with the largest where a sum makes no sense.
 SUMS, LARGEST = ("user_cpu", "system_cpu", "sent", "received", "max_rss"), ("wall", "suspended")
 
 Report = dict[str, Any]
@@ -173,8 +173,9 @@ def taken_over(report: Mapping[str, Any]) -> Report:
 
 
 def costs_of(parts: Iterable[Mapping[str, Any]]) -> Report:
-    """What the checkpoints of a run came to (`pool.jobs.costs`), from what each part says of its own: they are made at
-    the same time, and each travels by itself."""
+    """The costs of the checkpoints of a run (`pool.jobs.costs`), from each part's own report: they are made at the same
+    time, and each travels by itself.
+    """
     told = [one for one in parts if one]
     largest = ("checkpoints", "seconds", "standstill", "committed")
     costs: Report = {name: max(float(one.get(name) or 0) for one in told) for name in largest}

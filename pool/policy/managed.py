@@ -107,7 +107,7 @@ def managed(texts: Mapping[str, str], schedulers: Sequence[str]) -> dict[str, st
 
 
 def said(schedulers: Sequence[str]) -> dict[str, Any]:
-    """What a machine's ad says of who manages it, in wire form."""
+    """The manager of a machine by its ad, in wire form."""
     if not schedulers:
         return {}
     return {MANAGED_BY: schedulers[0], HIERARCHY: ", ".join(schedulers)}

@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.jobs.states import JobStatus
 
-#: What bounds a cluster: the most jobs that are idle at a time, the most that have begun their turns and have not
+#: The bounds of a cluster: the most jobs that are idle at a time, the most that have begun their turns and have not
 #: left the queue, and the seconds between two starts. Each may be an expression, which is evaluated once.
 MAX_IDLE, MAX_MATERIALIZE, START_DELAY = "JobMaterializeMaxIdle", "JobMaterializeLimit", "NextJobStartDelay"
 NAMES = (MAX_IDLE, MAX_MATERIALIZE, START_DELAY)
@@ -41,7 +41,7 @@ class MaterializationLimits:
 
 
 class Materialization:
-    """Whose turn it is among the jobs of one cluster, by their numbers.
+    """The order of the jobs of one cluster, by their numbers.
 
     Attributes:
         paused: a job has started, and the pause after it is not over.

@@ -1,4 +1,4 @@
-"""What a job asks for after it had too little: `retry_request_memory` and `retry_request_disk`.
+"""The larger request of a job that had too little: `retry_request_memory` and `retry_request_disk`.
 
 The reader writes HTCondor's own form into the job's ad: `TransformOnEvict` names changes, and `TransformBody_NAME` has
 each, lines of REQUIREMENTS, SET and EVALSET between separators. Only the requests themselves, and where a list of them
@@ -23,7 +23,7 @@ MOST = 20
 
 
 def more_for(ad: ClassAd, subcode: int, now: float) -> dict[str, Any]:
-    """What is to be changed in a job that was over its memory or disk; nothing where it does not get more.
+    """The changes of a job that was over its memory or disk; nothing where it does not get more.
 
     Args:
         ad: the job's, the caller's own: it is added to.
@@ -47,7 +47,7 @@ def more_for(ad: ClassAd, subcode: int, now: float) -> dict[str, Any]:
 
 
 def _transformed(ad: ClassAd, body: str, allowed: dict[str, str], now: float) -> dict[str, Any]:
-    """What one change makes of an ad; nothing where it is not for this case, or cannot be read."""
+    """The ad after one change; nothing where the change is not for this case, or cannot be read."""
     changes: dict[str, Any] = {}
     try:
         for line in body.split(SEPARATOR)[:MOST]:

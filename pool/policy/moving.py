@@ -1,9 +1,9 @@
 """Running jobs that look for a better machine (RL 4.1): which may, what they ask for, and whether it is worth a move.
 
-A job asks as ever, with `Rank > CurrentRank` added to its Requirements. Against jobs that wander for ever after
-greener grass stand: a gain that a move must bring, a pause after each start, a bound on the moves of a job, and that
-nobody goes back to a machine that he left. What a job's Rank says of its present machine is taken from the machine's ad
-as it was before the job came, so that the load it makes itself does not drive it away.
+A job asks as ever, with `Rank > CurrentRank` added to its Requirements. Four rules keep jobs from moving without end: a
+move must bring a gain, there is a pause after each start, the moves of a job are bounded, and no job goes back to a
+machine that it left. The job's Rank of its present machine is taken from the machine's ad as it was before the job
+came, so that the load it makes itself does not drive it away.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def request(terms: MovingTerms, job: Wire, present: float) -> Wire:
 
 
 def after_move(job: Wire, machine: str, now: float) -> Wire:
-    """What a job's ad says of a move away from a machine."""
+    """The attributes of a job's ad after a move away from a machine."""
     left = [name for name in str(job.get("MovedFrom") or "").split(",") if name and name != machine]
     return {
         "NumMoves": int(job.get("NumMoves") or 0) + 1,

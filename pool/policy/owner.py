@@ -1,4 +1,4 @@
-"""What a machine's owner wants, as expressions, and what follows from them (TS 8.1, EV 2.7, RL 4.2).
+"""The wishes of a machine's owner, as expressions, and their consequences (TS 8.1, EV 2.7, RL 4.2).
 
     START         may a job start here, with these ads
     SUSPEND       stop the job where it stands, for a while
@@ -36,9 +36,8 @@ and counts as
 
     START         false: nothing starts on a machine whose owner's wish is not known. Without a job to look at,
                   a START without value that names more than the machine has depends on the job, and is no
-                  fault: the slot is offered, and the match decides (also `TARGET.Nice =?= true`, which
-                  without a job is plainly false). That it names what neither the machine nor every job
-                  has is told all the same
+                  fault: the slot is offered, and the match decides (also `TARGET.Nice =?= true`, which without a job is
+                  plainly false). A name that neither the machine nor every job has is reported nevertheless
     SUSPEND       false: mostly a job does not say what is asked, and the owner's own signs stand beside it
                   in an `||`
     CONTINUE      false: the owner may still be there
@@ -85,7 +84,7 @@ NAMES = (
     "MAX_JOB_RETIREMENT",
     "SLOT_WEIGHT",
 )
-#: What an expression counts as that is a fault; where two times apply, see `judge`.
+#: The value that an expression with a fault counts as; where two times apply, see `judge`.
 SAFE = {
     "START": False,
     "SUSPEND": False,
@@ -156,7 +155,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class OwnerVerdict:
-    """What the owner's expressions ask of a slot.
+    """The demand of the owner's expressions on a slot.
 
     Attributes:
         event: what to do; None leaves everything as it is.
@@ -202,7 +201,7 @@ class OwnerPolicy:
         return cls(texts, times, {key: read(key, text) for key, text in texts.items()} if schedulers else expressions)
 
     def value(self, name: str, slot: ClassAd, job: ClassAd | None, now: float) -> Any:
-        """What one expression comes to."""
+        """The value of one expression."""
         return evaluate(self.expressions[name], slot, job, now)
 
     def ask(self, name: str, slot: ClassAd, job: ClassAd | None, now: float) -> bool:
@@ -233,7 +232,7 @@ def is_condition(value: object) -> bool:
 
 
 def wire(policy: OwnerPolicy, resources: Iterable[str] = ()) -> dict[str, Any]:
-    """What a machine's ad says of its owner's policy: the match it asks for and what it prefers.
+    """The owner's policy in a machine's ad: the match it asks for and the jobs it prefers.
 
     A slot accepts a job when START does and the job asks for no more than the slot has.
 
@@ -259,14 +258,14 @@ def wire(policy: OwnerPolicy, resources: Iterable[str] = ()) -> dict[str, Any]:
 def decide(
     policy: OwnerPolicy, slot: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
 ) -> SlotEvent | None:
-    """What the owner's expressions ask of a slot now, as `judge` has it."""
+    """The present demand of the owner's expressions on a slot, as `judge` has it."""
     return judge(policy, slot, job, condition, now).event
 
 
 def judge(
     policy: OwnerPolicy, slot: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
 ) -> OwnerVerdict:
-    """What the owner's expressions ask of a slot now, and why (EV 2.7: every five seconds).
+    """The present demand of the owner's expressions on a slot, and why (EV 2.7: every five seconds).
 
     Args:
         slot: the slot's ad with fresh facts.
@@ -295,7 +294,7 @@ def settled(policy: OwnerPolicy, condition: SlotCondition) -> bool:
 
 
 def judge_replaced(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> OwnerVerdict:
-    """What a running job has to do for which another is to come: retire, leave, or be killed (RL 4.3)."""
+    """The next step of a running job that another is to replace: retire, leave, or be killed (RL 4.3)."""
     return _Judge(policy, slot, job, now).replaced("preemption")
 
 
@@ -312,7 +311,7 @@ def preference(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> 
 
 
 def weight(policy: OwnerPolicy, slot: ClassAd, now: float) -> tuple[float | None, OwnerVerdict]:
-    """What the slot weighs (SLOT_WEIGHT), None where that is no amount; the verdict has its faults only."""
+    """The weight of the slot (SLOT_WEIGHT), None where that is no amount; the verdict has its faults only."""
     judged = _Judge(policy, slot, None, now)
     return judged.weight(), judged.noted()
 

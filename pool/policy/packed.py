@@ -1,7 +1,7 @@
 """Ads as bytes: how the schedd keeps them in memory and on disk.
 
-msgpack of an ad's wire form. Text may hold file names that are not UTF-8 (as Python's surrogate escapes). What was
-packed is unpacked when it is needed; what was needed lately is kept unpacked, so it must not be changed.
+msgpack of an ad's wire form. Text may hold file names that are not UTF-8 (as Python's surrogate escapes). A packed ad
+is unpacked when it is needed; the last ones needed are kept unpacked, so they must not be changed.
 
 An ad that waits in memory lies there in two parts: what says which job it is, and the rest, which the jobs that one
 user submits one after the other mostly have in common. Of equal rests one is kept.
@@ -107,7 +107,7 @@ class RepeatPacker:
         """The bytes of a map."""
         if value != self._before or _kinds(value) != self._kinds:
             self._kinds = _kinds(value)
-            # What is equal may be packed otherwise where it holds more values: 1, 1.0 and true are equal.
+            # Equal values may be packed differently where there are several forms: 1, 1.0 and true are equal.
             self._before = None if not _HOLDERS.isdisjoint(self._kinds) else value
             self._packed = pack(value)
         return self._packed

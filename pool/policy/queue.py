@@ -1,9 +1,9 @@
 """The job queue as it lies in memory: clusters, their processes, and which idle job comes next.
 
-Plain data and no I/O: the schedd loads it from the store, changes it after each durable write, and asks it for
-the next job. A job keeps only what makes it differ from its cluster, so that an idle job costs a few hundred
-bytes; its full ad is made when somebody asks (EV 3.3's record, with the cluster's part shared). The cluster's part
-lies here packed, since many clusters are of one job that waits.
+Plain data and no I/O: the schedd loads it from the store, changes it after each durable write, and asks it for the next
+job. A job keeps only its differences from its cluster, so that an idle job costs a few hundred bytes; its full ad is
+made on demand (EV 3.3's record, with the cluster's part shared). The cluster's part is kept packed, since many clusters
+have a single job that waits.
 
 The order within one owner is the schedd's PRIO expression (EV 2.6, TS 8.2), highest first, then by id. Idle jobs
 stand in *groups*, one for each owner and autocluster; a group is a heap of `(-prio, cluster, proc)` with stale
@@ -32,7 +32,7 @@ ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 #: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
 AT_HOME = frozenset({7, 12})
 
-#: The places of a group's jobs that are told apart to the negotiator.
+#: The places of a group's jobs that the negotiator sees separately.
 MOST_RUNS = 100
 
 Wire = dict[str, Any]
@@ -40,7 +40,7 @@ JobId = tuple[int, int]
 
 
 class QueuedCluster:
-    """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
+    """The part that the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
         *("_parts", "at_home", "coming", "cost", "cron", "deferred", "group"),
@@ -56,7 +56,7 @@ class QueuedCluster:
         #: Its jobs may have a moment before which they do not start; `cron`: again and again.
         self.deferred = "DeferralTime" in wire
         self.cron = self.deferred and any(name in wire for name in CRONTAB)
-        #: Whose turn it is, where not all jobs are asked for at once.
+        #: The group whose turn it is, where not all jobs are asked for at once.
         self.turns: Materialization | None = None
         if any(name in wire for name in materialization.NAMES):
             ad = self.ad
@@ -135,13 +135,13 @@ class QueuedJob:
         return wire
 
     def kept(self) -> bytes:
-        """What happened to it since its submit, packed; `QueuedJob` takes it back unpacked."""
+        """The changes since its submit, packed; `QueuedJob` takes them unpacked."""
         if self.notes:
             return pack({**(self.state or {}), **self.notes})
         return pack(self.state) if self.state else b""
 
     def told(self) -> Wire:
-        """What the negotiation said of an idle job, by HTCondor's names; shown, and never matched by."""
+        """The negotiation's answer about an idle job, by HTCondor's names; shown, and never matched by."""
         turns = self.cluster.turns
         if turns is not None and self.status == IDLE and turns.keeps_back(self.proc):
             return {"WaitsForTurn": True}
@@ -225,7 +225,7 @@ class JobGroup:
 
 
 def asked_by(prio: Expr) -> frozenset[str]:
-    """What PRIO looks at in a job's ad, by lower-case names."""
+    """The attributes of a job's ad that PRIO reads, by lower-case names."""
     return frozenset({"jobprio", "numjobstarts", *map(fold, prio.references())})
 
 
@@ -417,7 +417,7 @@ class JobQueue:
                 self.edited(job)
 
     def let_go(self) -> None:
-        """What kept jobs back may be over: `regroup` gives those that are kept back no more their places."""
+        """The reason that held jobs back may have passed: `regroup` gives those that are still held back no place."""
         self._regrouping = self._put_in_groups()
 
     # -- the idle order ----------------------------------------------------------------------------------

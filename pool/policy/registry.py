@@ -1,11 +1,11 @@
 """The collector's memory: ads that expire unless they are renewed (EV 3.4, RL 3.2.2).
 
-Plain state without I/O. Ads come whole or as differences: each advertiser numbers its updates, and a difference
-whose number does not follow on (the collector has restarted, an update was lost) is answered with "resend", upon
-which the whole ad comes again; so the pool is relearned without anybody's help.
+Plain state without I/O. Ads come whole or as differences, and each advertiser numbers its updates. A difference whose
+number does not follow on (the collector has restarted, an update was lost) is answered with "resend", and the whole ad
+comes again. So the collector learns the pool again without help.
 
-A name belongs to whoever holds it: another node cannot take it over while the ad is alive, which keeps two
-schedds of one name apart and a stranger from advertising somebody else's machine (EV 2.9.1, first hazard).
+A name belongs to its holder: another node cannot take it over while the ad is alive. That keeps two schedds of one name
+apart, and a stranger from advertising another user's machine (EV 2.9.1, first hazard).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AdNameTaken(PoolError):
 
 @dataclass(slots=True)
 class RegisteredAd:
-    """One ad as it was last told.
+    """One ad as last received.
 
     Attributes:
         key: type ("Machine", "Submitter", "Scheduler", ...) and name.
@@ -159,7 +159,7 @@ class Registry:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Wire, tuple[str, ...]]:
-    """What to send so that `old` becomes `new`: changed or new attributes, and the names that went."""
+    """The difference to send so that `old` becomes `new`: changed or new attributes, and the names that went."""
     changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
     return changed, tuple(name for name in old if name not in new)
 

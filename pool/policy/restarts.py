@@ -1,6 +1,6 @@
 """How often a failed role is started again: back-off, and a limit per hour (EV 2.4, TS 7).
 
-Pure: the caller says when a failure happened and is told how long to wait, or to give up.
+Pure: the caller says when a failure happened, and the answer is how long to wait, or to give up.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The policies that owners need not write: the papers' for desktops, and one for machines that always run jobs.
 
-DESKTOP is the papers' policy with their times: a job may start after 15 minutes without keyboard and with a
-load of the owner's own of at most 0.3; it is suspended when the keyboard is touched or that load is above 1.5; it
-goes on after 5 quiet minutes; after 10 minutes of suspension it has to leave, and 10 minutes later it is killed.
-The owner's load is the machine's without the pool's (`pool.machine.load`); the papers took the whole, which for
-jobs of several processes cannot work (VS 7.4). DEDICATED always runs jobs.
+DESKTOP is the papers' policy with their times. A job may start after 15 minutes without keyboard and with a load of the
+owner's own of at most 0.3. It is suspended when the keyboard is touched or that load is above 1.5. It goes on after 5
+quiet minutes. After 10 minutes of suspension it has to leave, and 10 minutes later it is killed. The owner's load is
+the machine's without the pool's (`pool.machine.load`); the papers took the whole, which cannot work for jobs of several
+processes (VS 7.4). DEDICATED always runs jobs.
 
-Both are kept as texts with macros, in the papers' own notation, so that a configuration may change one of the
-times or one of the expressions and still use the rest; `pool.config` reads the same texts. What the expressions mean
-is `pool.policy.owner`'s.
+Both are kept as texts with macros, in the papers' own notation, so that a configuration may change one of the times or
+one of the expressions and still use the rest; `pool.config` reads the same texts. `pool.policy.owner` defines the
+meaning of the expressions.
 """
 
 from __future__ import annotations

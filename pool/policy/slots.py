@@ -8,9 +8,9 @@ Rules:
     hint, and a claim serves job after job.
 2.  Without a claim a slot is Owner or Unclaimed, as START has it. A match moves an unclaimed slot to Matched and
     lapses by itself; an owner who returns ends a match without asking anybody.
-3.  A job is only ever in Claimed (but Idle) and Preempting. It comes by ACTIVATE, or by FIND where it outlived the
-    node that started it, and is gone at JOB_ENDS, however it ended. Preempting never turns back: a job that was
-    told to leave leaves, whatever the owner does.
+3.  A job is only ever in Claimed (but Idle) and Preempting. It comes by ACTIVATE, or by FIND where it outlived the node
+    that started it, and is gone at JOB_ENDS, however it ended. Preempting never turns back: a job that has to leave
+    leaves, whatever the owner does.
 4.  What follows Preempting is Owner: whoever took the machine back has it until START says otherwise, which
     OWNER_LEAVES then does at once.
 5.  RETIRE lets the job that runs end in its own time and lets no other follow; STAY takes it back where it was for
@@ -34,8 +34,8 @@ Rules:
        |                                                                     Retiring -> Vacating --KILL-> Killing
        '--------------------------- JOB_ENDS ---------------------------------------------' <-----JOB_ENDS----'
 
-What may never happen and why is in the table's gaps: nothing is activated on a slot that is not Claimed Idle, and
-a drained slot is not claimed.
+A gap in the table is an event that may never happen in that state: nothing is activated on a slot that is not Claimed
+Idle, and a drained slot is not claimed.
 
 The table decides what is possible; `pool.policy.owner` decides what is wanted.
 """
@@ -50,7 +50,7 @@ from pool.errors import PoolError
 
 
 class SlotState(StrEnum):
-    """What a slot is, as advertised."""
+    """The state of a slot, as advertised."""
 
     OWNER = "Owner"
     UNCLAIMED = "Unclaimed"
@@ -61,7 +61,7 @@ class SlotState(StrEnum):
 
 
 class Activity(StrEnum):
-    """What goes on in it."""
+    """The activity of a slot in its state."""
 
     IDLE = "Idle"
     BUSY = "Busy"
@@ -73,7 +73,7 @@ class Activity(StrEnum):
 
 
 class SlotEvent(StrEnum):
-    """What moves a slot."""
+    """The events that move a slot."""
 
     OWNER_LEAVES = "owner leaves"  # START is true again, or depends on the job
     OWNER_RETURNS = "owner returns"  # START is false
@@ -82,7 +82,7 @@ class SlotEvent(StrEnum):
     CLAIM = "claim"  # a schedd with a grant
     ACTIVATE = "activate"  # the schedd starts a job
     FIND = "find"  # a job that outlived an earlier run of the node
-    JOB_ENDS = "job ends"  # by itself, or because it was told to
+    JOB_ENDS = "job ends"  # by itself, or because it was stopped
     SUSPEND = "suspend"
     CONTINUE = "continue"
     RETIRE = "retire"  # no job after this one
@@ -97,7 +97,7 @@ class SlotEvent(StrEnum):
 
 
 class SlotAction(StrEnum):
-    """What has to be done about a move, by whoever keeps the slot."""
+    """The work that a move asks of the slot's keeper."""
 
     NOTHING = "nothing"
     OFFER = "offer it with a fresh key"
@@ -128,7 +128,7 @@ class SlotTransition(NamedTuple):
 
 
 class SlotStateError(PoolError):
-    """A slot was told something that cannot happen to it."""
+    """An event that cannot happen to a slot in its state."""
 
 
 OWNER = SlotCondition(SlotState.OWNER, Activity.IDLE)

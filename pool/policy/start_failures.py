@@ -1,4 +1,4 @@
-"""What becomes of a job that could not be started: where and when it is tried again, and when it is held.
+"""The fate of a job that could not be started: where and when it is tried again, and when it is held.
 
 A start that fails for the machine's own cause keeps the job away from that machine for a while, each time for longer;
 other machines may take it at once. Inputs that could not be sent or fetched for a cause that may pass are tried again
@@ -41,7 +41,7 @@ class StartFailure:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What follows.
+    """The consequence.
 
     Attributes:
         failures: those to remember.
@@ -55,7 +55,7 @@ class Again:
 
 
 def after_failure(before: Sequence[StartFailure], machine: str, now: float) -> Again:
-    """What follows when a start has failed.
+    """The consequence of a failed start.
 
     Args:
         before: the failures that counted, the oldest first.

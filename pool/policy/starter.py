@@ -1,8 +1,8 @@
 """The starter's state machine: the states of one start of a job, and an answer to everything that can happen to it.
 
-Control is kept apart from action (VS 3.6): this table says what follows, `pool.starter.starter` and `pool.roles.startd`
-do it. States, events and the two flags are those of VS figure 3.5, table 3.1 and appendix B, as far as there is such
-a thing today; what was done by dumping core is done by the keeper.
+Control is kept apart from action (VS 3.6): this table says what follows, and `pool.starter.starter` and
+`pool.roles.startd` do it. States, events and the two flags are those of VS figure 3.5, table 3.1 and appendix B, as far
+as they exist today. The keeper does what was done there by dumping core.
 
 Rules:
 
@@ -12,7 +12,7 @@ Rules:
 2.  While files are fetched or the program is started, what is asked for is kept, the strongest first when the program
     runs: DIE before VACATE before CKPT_AND_VACATE before SUSPEND. A CONTINUE takes a kept SUSPEND back.
 3.  The flag QUIT of appendix B is part of the state: LEAVE_EARLY, UPDATE_QUIT, SEND_CKPT, TERMINATE, KILLED and
-    PROC_EXIT_QUIT do not lead back to a running program. A job that was told to leave leaves.
+    PROC_EXIT_QUIT do not lead back to a running program. A job that has to leave leaves.
 4.  The flag XFER is the choice between VACATE and CKPT_AND_VACATE, which is the owner's and the job's
     (`policy.checkpoints.before_leaving`); a checkpoint that fails on the way out becomes a VACATE.
 5.  DIE kills at once wherever processes of the job are. A checkpoint that is whole by then goes home all the same:
@@ -69,7 +69,7 @@ class StartState(StrEnum):
 
 
 class Event(StrEnum):
-    """What moves it."""
+    """The events that move it."""
 
     # synchronous
     DEFAULT = "default"
@@ -93,7 +93,7 @@ class Event(StrEnum):
 
 
 class StartAction(StrEnum):
-    """What is to be done about it."""
+    """The work that a move asks for."""
 
     NOTHING = "nothing"
     KEEP = "keep it for later"
@@ -122,7 +122,7 @@ class StartTransition(NamedTuple):
 
 
 class StarterStateError(PoolError):
-    """A starter was told something that its state cannot come to."""
+    """An event that cannot happen to a starter in its state."""
 
 
 #: Where it is to be said how the program ended.
@@ -352,7 +352,7 @@ def draw() -> str:
 
 
 def moves() -> list[tuple[str, ...]]:
-    """What leads from one state to another, for the docs: from, event, to, action."""
+    """The moves from one state to another, for the docs: from, event, to, action."""
     return [
         (before.value, event.value, after.value, action.value)
         for (before, event), (after, action) in TABLE.items()
@@ -361,7 +361,9 @@ def moves() -> list[tuple[str, ...]]:
 
 
 def answers() -> list[tuple[str, ...]]:
-    """What every state answers every asynchronous event, for the docs: a row for each state; `-` for no use for it."""
+    """The answer of every state to every asynchronous event, for the docs: a row for each state; `-` for no use for
+    it.
+    """
     return [(state.value, *(_answer(state, event) for event in ASYNCHRONOUS)) for state in StartState]
 
 

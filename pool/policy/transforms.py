@@ -25,7 +25,7 @@ from pool.jobs.description.expressions import ExpressionError, wire_of
 from pool.jobs.privacy import canonical
 
 WireAd = dict[str, Any]
-#: What each statement takes: a name (or a pattern, where it may be one), and then.
+#: The arguments of each statement: a name (or a pattern, where it may be one), and then.
 _TAKES = {
     "SET": "Name expression",
     "DEFAULT": "Name expression",
@@ -38,7 +38,7 @@ _PATTERNED = frozenset({"COPY", "RENAME", "DELETE"})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _MY = re.compile(r"\$\(MY\.([A-Za-z][A-Za-z0-9_]*)\)", re.IGNORECASE)
 _GROUP = re.compile(r"\\([0-9])")
-#: What a transform never changes of a job (lower case).
+#: The attributes that a transform never changes (lower case).
 NOT_THEIRS = frozenset({"jobstatus", "clusterid", "procid"})
 
 
@@ -134,7 +134,7 @@ class _ChangingAd:
         self.wire[self.spelled(name) or canonical(name)] = value
 
     def text(self, name: str) -> str:
-        """What stands for `$(MY.name)`: a text without its quotes, another value as it is written."""
+        """The text for `$(MY.name)`: a string without its quotes, another value as it is written."""
         spelled = self.spelled(name)
         if spelled is None:
             return ""

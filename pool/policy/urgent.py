@@ -5,8 +5,9 @@ urgent jobs may do so; by default nobody's. The job that runs is stopped where i
 one has ended: nothing of its work is lost. It keeps its claim, and its lease is renewed as ever; time for which it
 stands still counts neither as its running time nor in its user's usage.
 
-A stopped job keeps what it has in memory. Where that is too much beside the urgent job, it has to leave instead, with
-a last checkpoint where it can have one; so too where both would need the same accelerator, whose memory no stop frees.
+A stopped job keeps its memory. Where that is too much beside the urgent job, it has to leave instead, with a last
+checkpoint where it can have one. It has to leave, too, where both would need the same accelerator, whose memory no stop
+frees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pool.classad import ClassAd
 
 #: The job's attribute, and the machine's.
 URGENT, START_URGENT = "Urgent", "StartUrgent"
-#: What SlotType says of a slot on top of another.
+#: The SlotType of a slot on top of another.
 SLOT_TYPE = "Urgent"
 
 
@@ -27,7 +28,7 @@ def is_urgent(job: ClassAd) -> bool:
 
 
 def requirements(usual: str, start: str) -> str:
-    """What a slot on top of another asks of its jobs.
+    """The demands of a slot on top of another on its jobs.
 
     Args:
         usual: the Requirements of the machine.

@@ -14,7 +14,7 @@ from pool.remoteio.journal import Identity
 
 #: Files of which a number is kept; of others it is 0, which looks like a change to who knew another one.
 MOST = 65536
-#: What a file's next number is greater by that was dropped meanwhile: not one that it had.
+#: The next number of a file that was dropped meanwhile is greater by this: no number that it had before.
 APART = 1 << 32
 
 

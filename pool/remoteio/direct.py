@@ -1,9 +1,9 @@
 """Which trees of home the execute machine sees for itself, whatever they are called there (B2; TS 5, figure 3).
 
-Names prove nothing: two machines have a /data each, and one disk is /u2 here and /usr1 there. So home lays a *probe*, a
-file of random content that has just been drawn, in a directory that the job uses, and the execute side looks for it:
-under the same name, and below everything that is mounted there. Who finds that content sees that file system. It looks
-with the rights that the job will have, so that a tree is never used directly by somebody who is a stranger to it.
+Names prove nothing: two machines have a /data each, and one disk is /u2 here and /usr1 there. So the submit side puts a
+*probe*, a file of fresh random content, into a directory that the job uses. The execute side looks for it under the
+same name, and below everything that is mounted there. If it finds that content, it sees that file system. It looks with
+the rights that the job will have, so that a tree is never used directly by a user that is a stranger to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What home does for a job, a method for each operation of `frames.Op`, with this process's rights: its owner's.
+"""The file operations for a job, a method for each of `frames.Op`, with this process's rights: its owner's.
 
-Errors are OSError with the kernel's number, and become the job's own. What changes something goes through the journal.
-Called from several threads; who asks sees to it that two requests about one handle that are not both reads come one
-after the other.
+Errors are OSError with the kernel's number, and become the job's own. Changes go through the journal. The methods are
+called from several threads. The caller must not run two requests on one handle at the same time, unless both are
+reads.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pool.remoteio.path_lookup import PROBE, UNDO, NameInDirectory, PathDescript
 LISTED = 1000
 #: Bytes of one READ at most.
 MOST = 1024 * 1024
-#: What comes with a file that is opened to be written where the disk has less room than this: writers are to wait for
-#: home's own answers.
+#: The mark of a file that is opened to be written where the disk has less room than this: each write then waits for the
+#: submit side's own answer.
 FULL, SCARCE = b"full", 64 * 1024
 #: SQLite's name for the file by which users of a database in WAL mode share memory.
 SHARED_MEMORY = b"-shm"
-#: Files of which it is told that what was written to them could not be kept.
+#: Files whose written bytes could not be kept; this is reported with them.
 TOLD = 20
 #: Listings that are kept to be gone on with.
 LISTINGS = 64
@@ -479,7 +479,7 @@ class FileOperations:
         return self.journal
 
     def _attr(self, status: os.stat_result) -> Attr:
-        """What is told of a file; names that are only kept for undoing do not count."""
+        """The attributes of a file; names that are only kept for undoing do not count."""
         identity = (status.st_dev, status.st_ino)
         hidden = self._kept().aside.links(identity)
         found = attr(status)._replace(changes=self._changes.number(identity))
@@ -500,7 +500,7 @@ class FileOperations:
 
 
 def attr(status: os.stat_result) -> Attr:
-    """What is told of a file."""
+    """The attributes of a file."""
     return Attr(
         status.st_dev,
         status.st_ino,

@@ -6,9 +6,8 @@ It gives up root for good before it looks at the first message. One for each use
 handful of threads while it asks, and a slow disk of one holds up no other. It ends when the socket does; what it had
 in hand its journals know (`journal`), and another one goes on.
 
-Messages are JSON, {"id", "do", ...} and {"id", "cpu", ...} back (processor seconds that went to the job since the last
-answer about it), or {"event": "why", "job", "why"} where what a job does
-can be undone no longer:
+Messages are JSON, {"id", "do", ...} and {"id", "cpu", ...} in return (processor seconds that went to the job since the
+last answer about it), or {"event": "why", "job", "why"} where a job's changes can no longer be undone:
 
     open     job, run, back_to, allowed, trees, reads, writes, hidden, limit, watches, nonce + descriptors of its
              journal and its connection: a start of the job, or its connection again; a new run is put back first, to
@@ -78,7 +77,8 @@ class ServedJob:
         self._incarnation = incarnation
         self._flushes = flushes
         self._directory = journal
-        # What one job has open leaves room for other jobs, and for what each request opens for a moment.
+        # The files that one job may have open leave room for other jobs, and for those that each request opens for a
+        # moment.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self.work = FileOperations(Places(trees, message["hidden"]), most, changes, self._not_kept)
         self.journal = self.work.journal = ChangeJournal(
@@ -105,7 +105,7 @@ class ServedJob:
             try:
                 problems = rollback(self.journal, back_to if back_to >= 0 else self.journal.first, self._flushes)
             except MarkForgotten:
-                # Said once. Whoever starts the job again after that takes its files as they are.
+                # Reported once. The next start of the job takes its files as they are.
                 self.journal.forget()
                 raise
         self.journal.begin_run(self.run)
@@ -127,7 +127,7 @@ class ServedJob:
         os.close(self._directory)
 
     def facts(self) -> dict[str, Any]:
-        """What the schedd is told of it."""
+        """The facts for the schedd."""
         return {
             "trees": [[tree.path, tree.readonly] for tree in self.work.places.trees],
             "uid": os.getuid(),

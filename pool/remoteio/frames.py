@@ -1,10 +1,10 @@
-"""What travels between a job's file system on the execute machine and its home: frames, as bytes (TS 5, EV 2.2).
+"""The frames between a job's file system on the execute machine and its submit side, as bytes (TS 5, EV 2.2).
 
     u32 size of the whole frame, u16 operation, u16 errno (0 in a request), u64 unique, then the body
 
-Little-endian. An answer echoes the request's operation and `unique`; answers come in any order. Whoever carries frames
-between the two need not look into them. Packs and unpacks only; what an operation does is in `work`. The execute
-side of this is written in C (pool/checkpoint/remote_*.c): change both together.
+Little-endian. An answer echoes the request's operation and `unique`; answers come in any order. Nodes that carry frames
+between the two need not look into them. Packs and unpacks only; `file_operations` defines the operations. The execute
+side is written in C (pool/checkpoint/remote/): change both together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTR = _ATTR.size
 
 
 class Op(IntEnum):
-    """What is asked for."""
+    """The operations."""
 
     HELLO = 1
     STAT = 2
@@ -81,7 +81,7 @@ def said_of_versions(other: object) -> str:
 
 
 class Attr(NamedTuple):
-    """What a file is. Sizes in bytes, blocks of 512, times in nanoseconds; for `changes` see there."""
+    """The attributes of a file. Sizes in bytes, blocks of 512, times in nanoseconds; for `changes` see there."""
 
     dev: int
     ino: int
@@ -107,8 +107,9 @@ class RequestFrame(NamedTuple):
     body: bytes
 
 
-# Shapes of bodies, one letter a field: 1, 4, 8 an unsigned number of so many bytes, q a signed one of eight, s a string
-# of bytes, a an Attr; what stands in brackets comes as often as the u32 before it says, f is a byte for each of those.
+# Shapes of bodies, one letter for a field. 1, 4, 8: an unsigned number of so many bytes. q: a signed number of eight.
+# s: a string of bytes. a: an Attr. f: one byte for each of the items. Fields in brackets are repeated as often as the
+# u32 before them says.
 REQUESTS: dict[Op, str] = {
     Op.HELLO: "4ss",
     Op.STAT: "s",
@@ -179,7 +180,7 @@ ANSWERS: dict[Op, str] = {
     Op.REMOVEXATTR: "a",
     Op.SEEK: "8",
 }
-#: What home says unasked, as `notice` has it: the operation, and the shape of its body.
+#: The messages that the submit side sends unasked, as `notice` has it: the operation, and the shape of its body.
 NOTICE, NOTICED = 31, "(8s)"
 #: The answer to a LOCK that only looks: kind, start, length, process.
 LOCKED = "1884"

@@ -1,6 +1,6 @@
 """A connection's requests, one after the other: bytes into frames, nothing copied that is large.
 
-What a request means is not known here, nor who does it (`session`).
+This module knows neither the meaning of a request nor the thread that does it (`session`).
 """
 
 from __future__ import annotations

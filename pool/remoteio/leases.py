@@ -1,12 +1,13 @@
 """Leases: while one stands, home tells of what changes in a directory, and the job's side need not ask (EV 2.2).
 
-A lease is on one directory: its names, and what the files behind them are and hold. It stands as long as everything on
-the way from the tree to it stays as it is, rights included, and the kernel tells this process of every change
-(inotify): only on file systems that are this machine's own, and in so many directories as may be watched. What is told
-once is not told again until it has been asked for again, so that a file that is written all the time costs one message.
+A lease is on one directory: its names, and the attributes and content of their files. It stands as long as everything
+on the way from the tree to it stays as it is, rights included, and the kernel reports every change to this process
+(inotify). That works only on file systems that are this machine's own, and in so many directories as may be watched. A
+reported change is not reported again until the file has been asked for again, so that a file that is written all the
+time costs one message.
 
-The kernel does not tell of what is written through a shared mapping before it is unmapped, nor of what happens to a
-file by its other names; the job's side therefore believes for a minute at most, and files of one name only.
+The kernel does not report writes through a shared mapping before it is unmapped, nor changes of a file by its other
+names. So the job's side believes a lease for a minute at most, and only for files of one name.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
 _ONLYDIR, _EXCL_UNLINK = 0x01000000, 0x04000000
 _CHANGES = _MODIFY | _ATTRIB | _CLOSE_WRITE | _FROM | _TO | _CREATE | _DELETE
 _WATCHED = _CHANGES | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
-#: What happens to a directory after which a way through it may lead elsewhere, or be forbidden.
+#: The events of a directory after which a way through it may lead elsewhere, or be forbidden.
 _WAY = _ATTRIB | _FROM | _TO | _CREATE | _DELETE
 _EVENT = struct.Struct("<iIII")
 #: Bytes of events that are read at a time.
 _ROOM = 64 * 1024
-#: Names of a directory that are told and not asked for again; at more its lease ends.
+#: Names of a directory that are reported and not asked for again; at more its lease ends.
 _TOLD = 4096
-#: What one message tells at most.
+#: The most names that one message reports.
 _ITEMS = 256
 
 
@@ -69,7 +70,7 @@ class _WatchedDirectory:
 
 
 class DirectoryWatches:
-    """What one home watches, for all of its jobs.
+    """The watches of one file server, for all of its jobs.
 
     Args:
         mounts: what the kernel tells mounts by.
@@ -100,7 +101,7 @@ class DirectoryWatches:
             return True
 
     def end(self, leases: Iterable[_Lease]) -> None:
-        """They are not needed any more; nobody is told."""
+        """They are not needed any more; no holder is notified."""
         with self._lock:
             for lease in leases:
                 self._forget(lease)
@@ -114,7 +115,7 @@ class DirectoryWatches:
                 self._events = -1
 
     def held(self) -> contextlib.AbstractContextManager[object]:
-        """While this is held nothing is told and nothing granted."""
+        """While this is held no change is reported and no lease granted."""
         return self._lock
 
     def _begin(self) -> None:
@@ -162,7 +163,7 @@ class DirectoryWatches:
     # -- what the kernel tells ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take in what the kernel has told until now."""
+        """Take in the kernel's reports until now."""
         with self._lock:
             if self._events >= 0:
                 self._read()
@@ -211,7 +212,7 @@ class DirectoryWatches:
                 self.over(list(watch.below.get(name, ())))
 
     def over(self, leases: Iterable[_Lease]) -> None:
-        """They are over, and whoever holds them is told; under the lock."""
+        """They are over, and their holders are notified; under the lock."""
         for lease in leases:
             self._forget(lease)
             lease.holder.over(lease)
@@ -274,7 +275,7 @@ class FileLeases:
         self._send_news()
 
     def asked(self, path: bytes) -> None:
-        """What is at a path is about to be looked at: changes from now on are told again."""
+        """The file at a path is about to be read: changes from now on are reported again."""
         above, _, name = path.rpartition(b"/")
         lease = self._paths.get(above)
         if lease is not None:

@@ -1,7 +1,7 @@
 """Locks on home's files for a job: open-file-description locks, so that jobs and programs of home exclude each other.
 
-One that has to be waited for holds no thread up: `take` raises `Waits`, and whoever asked tries again when `wake`
-was called, or a while later, since a program of home does not tell when it lets go.
+A lock that has to be waited for blocks no thread. `take` raises `Waits`, and the caller tries again when `wake` was
+called, or a while later: a program on the submit side does not say when it releases a lock.
 """
 
 from __future__ import annotations

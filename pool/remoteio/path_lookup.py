@@ -1,4 +1,4 @@
-"""What a path of a job means at home: found by the kernel below a tree, without links, in one step.
+"""The file of a job's path on the submit side: found by the kernel below a tree, without links, in one step.
 
 So nothing can race it. The job's own kernel follows symbolic links, with READLINK; here none is followed. A path that
 meets one nevertheless has changed since the job's kernel looked: ESTALE, at which it looks again.
@@ -38,7 +38,9 @@ class NameInDirectory(NamedTuple):
 
 
 class PathDescriptor:
-    """What is at a place, whatever becomes of its name: for `with`, which answers a descriptor that only names it."""
+    """The file at a place, whatever becomes of its name: a context manager that gives a descriptor which only names it
+    (O_PATH).
+    """
 
     __slots__ = ("_fd", "_place")
 

@@ -33,7 +33,7 @@ class Homes:
     """The homes of one schedd, one for each user whose jobs need it.
 
     Args:
-        told: called with what a home says unasked.
+        told: called with the messages that a file server sends unasked.
     """
 
     def __init__(

@@ -1,15 +1,16 @@
 """One job's requests at home: read from its connection, done, answered as they are ready.
 
-Whoever reads a request does it too: to hand it to another thread costs more than most are worth. When one takes long,
-another thread goes on reading (`watchdog`), and hands what it reads to a few more until that one is done.
+The thread that reads a request does it, too: handing it to another thread costs more than most requests are worth. When
+one takes long, another thread goes on reading (`watchdog`), and hands its requests to a few more until that one is
+done.
 
 Requests about one handle keep their order, reads among themselves excepted; others do not wait for each other, so that
 a slow disk or a lock that is waited for holds up nobody else. A mark waits for all before it, and all after it for
 the mark.
 
-The connection may be lost, and another come: requests that were not answered are sent again with the same numbers.
-What is being done is done once; what was done is remembered, and answered again. What a home that was killed had done
-its journal knows.
+The connection may be lost, and another come: requests that were not answered are sent again with the same numbers. A
+request is done once, and the answer of a done request is remembered and sent again. The journal knows what a killed
+file server had done.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ class RemoteSession:
                     self._free += 1
 
     def _done(self, request: _Request) -> Answer | None:
-        """What is answered; None where it has to be waited for."""
+        """The answer; None where it has to be waited for."""
         op, unique = request.op, request.unique
         try:
             if op is Op.READ:
@@ -365,7 +366,7 @@ class RemoteSession:
                     self._advance(request.handle, lane)
 
     def _give_up_waiting(self, request: _Request) -> None:
-        """Whoever lets go of a lock that it waits for does not want it any more."""
+        """A program that releases a lock which it waits for does not want it any more."""
         handle, owner, _, _, start, length = request.values
         with self._lock:
             given_up = [

@@ -1,4 +1,4 @@
-"""Processor time of threads that work for one job, told while they run: from the kernel, at no cost to their work."""
+"""Processor time of threads that work for one job, read while they run: from the kernel, at no cost to their work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Which part of the submit machine's files a job is shown: pure.
 
-A job sees the system (programs, libraries, /etc, /dev, /proc) of the machine it runs on, and of home the trees that
-are granted to it: those that its description asks for (`remote_io_trees`, or else the directories that it names), as
-far as the administrator allows them (REMOTE_IO_TREES), some of them for reading only.
+A job sees the system (programs, libraries, /etc, /dev, /proc) of the machine it runs on, and the trees of the submit
+side that are granted to it. Those are the trees that its description asks for (`remote_io_trees`, or else the
+directories that it names), as far as the administrator allows them (REMOTE_IO_TREES). Some of them are for reading
+only.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-#: Seconds between looks. What is still being done at the second look takes long.
+#: Seconds between looks. A request that is still being done at the second look takes long.
 LOOK = 0.05
 #: Looks at nothing after which it is waited for something.
 _IDLE = 20
@@ -34,7 +34,7 @@ class Watchdog:
         self.behind = 0
 
     def begin(self) -> object:
-        """Something is begun; what `end` is told."""
+        """A request begins; returns the argument of `end`."""
         doing = self._doing = object()
         if self._dormant:
             self._wake.set()
@@ -71,7 +71,7 @@ class Watchdog:
                 continue
             self._wake.clear()
             self._dormant = True
-            if self._doing is None and not self._closing.is_set():  # begun before the line above: not told of it
+            if self._doing is None and not self._closing.is_set():  # begun before the line above: it was not notified
                 self._wake.wait()
             self._dormant = False
             idle = 0

@@ -1,4 +1,4 @@
-"""What a machine can do for jobs, in words, as its fork server's first message says it."""
+"""The abilities of a machine for jobs, in words, from its fork server's first message."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LINES = {
 }
 
 
-#: What a checkpoint can do without, and what none can.
+#: The abilities that a checkpoint can do without, and those that every checkpoint needs.
 _SAVING = Able.TIME | Able.TRACK | Able.WAITS
 _FOR_SAVING = Able.USER | Able.PID | Able.MOUNT | Able.PROC | Able.CHECKPOINT
 
 
 def abilities_of(report: Report) -> Abilities:
-    """What a fork server's first message says, in words; what another lack explains is left out."""
+    """The content of a fork server's first message, in words; a lack that another lack explains is left out."""
     able = Able(report.code)
     why = dict(line.partition(": ")[::2] for line in report.text.splitlines())
     reasons = {

@@ -73,7 +73,7 @@ class Directory:
         return sorted(int(name) for name in names if name.isdigit())
 
     def read(self, cell: int) -> Cell | None:
-        """What lies in a cell; None when nothing that this version can read does."""
+        """The content of a cell; None when it is empty, or of a form that this version cannot read."""
         try:
             fd = os.open(f"cell.{cell}", os.O_RDONLY, dir_fd=self.fd)
         except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Checkpoints of running jobs, as the starter asks for them and is told of them. Where images are kept, and when
-one is made, is for others to say (pool.images, pool.policy.checkpoints).
+"""Checkpoints of running jobs: the starter asks for them here and gets their outcome. Other modules decide where images
+are kept (pool.images) and when one is made (pool.policy.checkpoints).
 
 An image is a directory that the keeper writes: `meta` and `pages` (pool/checkpoint/image/image.h). It is written
 aside and renamed when it is whole and on disk, so that a directory of its name is always a whole one.
@@ -34,7 +34,7 @@ PAGES, MORE, SOURCES = "pages", "pages_2", 8
 #: The rest of an image: its tables, and what it carries of programs and libraries.
 META, CARRIED = "meta", "carried"
 MARK_SHIFT = CONSTANTS["MARK_SHIFT"][0]
-#: What follows the name of an image that is not whole yet.
+#: The suffix of the name of an image that is not whole yet.
 ASIDE = ".aside"
 
 
@@ -65,7 +65,7 @@ class CheckpointFailed(KeeperError):
 
 
 async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ...]:
-    """What of a running job could not be saved, a line each. The job is not stopped for it.
+    """The parts of a running job that could not be saved, a line each. The job is not stopped for it.
 
     Raises:
         CheckpointFailed: it could not be looked at.
@@ -126,8 +126,9 @@ async def checkpoint(
 
 
 def _lay_beside(parent: Path, aside: Path) -> None:
-    """What pool/checkpoint/dump/parent_image.c looks for: links to the image before. Without links, on another
-    file system, the image will be a whole one."""
+    """Links to the previous image, which pool/checkpoint/dump/parent_image.c reads. Without links, on another file
+    system, the image will be a full one.
+    """
     try:
         for stem in (PAGES, MORE):
             for number in range(SOURCES - 1):

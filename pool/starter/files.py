@@ -1,9 +1,9 @@
 """A running job's way to its owner's files: connections between its keeper and its home, one after the other (B1, B2).
 
-The keeper's file system and the home speak (`pool.remoteio.frames`); here bytes are carried, and where a connection is
-lost another one is made, for as long as the job lives. The job waits meanwhile, and its lease bounds that. Before it
-starts it is found out which trees this machine sees for itself (`pool.remoteio.direct`); where that is all of them the
-job needs no connection, and home is told so before the job starts.
+The keeper's file system and the submit side speak `pool.remoteio.frames`; this module carries the bytes. Where a
+connection is lost another one is made, for as long as the job lives. The job waits meanwhile, and its lease bounds
+that. Before the job starts, `pool.remoteio.direct` finds out which trees this machine sees for itself. Where that is
+all of them the job needs no connection, and the submit side hears so before the job starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RemoteHome(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a job sees of home.
+    """The part of the submit side's files that a job sees.
 
     Attributes:
         trees: paths that its home answers for.
@@ -159,7 +159,9 @@ class StartFiles:
 
 
 def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Iterable[str]) -> Seen:
-    """What a job sees: trees of home, but for those that are there directly and show nothing that is hidden: pure."""
+    """The trees that a job sees: those of the submit side, except those that are there directly and show nothing that
+    is hidden. Pure.
+    """
     hidden = tuple(hidden)
     binds = [(here, home) for here, home in found if not any(below(path, here) or below(here, path) for path in hidden)]
     trees = [str(path) for path, _ in facts["trees"]]

@@ -1,6 +1,6 @@
 """The fork server as a process of this node: started, heard of, and started again when it dies.
 
-Knows nothing of jobs: whoever holds it is told when it has gone and when another has taken its place.
+Knows nothing of jobs. Its holder is notified when it has exited and when another has taken its place.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def resolve(future: asyncio.Future[None]) -> None:
 def _give_way(pid: int) -> None:
     """Have a fork server, its keepers and their jobs not take a processor from whoever is at work when they wake up.
 
-    Not from the owner of the machine, and not from the node: it starts the next jobs meanwhile, and many short ones
-    go through in less time (Linux: SCHED_BATCH; their share of the processors is what it was).
+    They keep the processor from the node, which starts the next jobs meanwhile, and many short jobs are done in less
+    time. The owner of the machine loses nothing. (Linux: SCHED_BATCH; their share of the processors stays the same.)
     """
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         if os.sched_getscheduler(pid) == os.SCHED_OTHER:

@@ -2,9 +2,9 @@
 
     settled (job runs) -> the keeper holds the job, lists all, copies what has changed -> gather -> ... -> put_back
 
-What can be read before the job stands still is read then, and only if it has changed since the checkpoint before; the
-keeper (pool/checkpoint/state/scratch_directory.c) compares inode, size and both times, and copies what
-differs while nothing moves.
+Files that can be read before the job is frozen are read then, and only if they have changed since the previous
+checkpoint. The keeper (pool/checkpoint/state/scratch_directory.c) compares inode, size and both times, and copies files
+that differ while nothing moves.
 
 Guaranteed: an image holds exactly the directories, files, links and fifos of that moment, with modes and times of
 change; two names of one file stay that. Not kept: sockets, extended attributes, the owner (all becomes the job's).
@@ -29,7 +29,8 @@ from pool.safe_directory import SafeDirectory
 
 #: Parts of an image: what the scratch directory is made of, and its files by number.
 TREE, FILES = "tree", "files/"
-#: What the keeper writes beside its own: struct listed of checkpoint/state/scratch_directory.c, and numbered copies.
+#: The files that the keeper writes beside its own: struct listed of checkpoint/state/scratch_directory.c, and numbered
+#: copies.
 LISTED, KEPT = "scratch", "kept."
 #: A file is read early only when it was last changed so long ago (ns): a change after that has another time, however
 #: coarse the kernel's clock for files is.
@@ -62,7 +63,7 @@ def mark_of(status: os.stat_result) -> Mark:
 
 
 class Frozen:
-    """What is known of a job's scratch directory from one checkpoint to the next. Methods block on the disk."""
+    """The known state of a job's scratch directory, from one checkpoint to the next. Methods block on the disk."""
 
     def __init__(self, scratch: Path, owner: tuple[int, int] | None = None) -> None:
         self._scratch = scratch
@@ -70,7 +71,7 @@ class Frozen:
         self._parts: dict[Mark, ImageFile] = {}
 
     def settled(self, draft: Draft, keeper: int, now: float) -> bytes:
-        """Take in, while the job runs, what has not been changed just now; what the keeper is told of it.
+        """Take in, while the job runs, the files that have not changed lately; returns the list for the keeper.
 
         Args:
             keeper: process id of the job's keeper.
@@ -162,7 +163,7 @@ class Frozen:
 
 
 def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[ScratchEntry]:
-    """What lies in a directory, what holds others before them; what cannot be read is left out.
+    """The entries of a directory, each after the directory that holds it; entries that cannot be read are left out.
 
     Args:
         open_up: the job is dead: what it forbade itself is opened, and has its mode in the entry.
@@ -189,7 +190,7 @@ def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[Scratc
 
 
 def rows_of(path: Path) -> Iterator[ScratchEntry]:
-    """What a keeper has listed.
+    """The entries that a keeper has listed.
 
     Raises:
         ImageError: it is cut off.

@@ -54,14 +54,15 @@ class NativeKeeper:
         self.ended: asyncio.Future[EndReport] = loop.create_future()
         self.starting: asyncio.Future[None] = loop.create_future()
         self.unwanted = False
-        #: What its keeper may be used for again, whether it waits for that, and its process when it had waited before.
+        #: The kind of its keeper, for use by a next job; whether the keeper waits for one; and its process when it had
+        #: waited before.
         self.kind: tuple[object, ...] | None = None
         self.waits = False
         self.reused = 0
         self.generation = keepers.generation
-        #: Its checkpoint while it is put back from one.
+        #: Its checkpoint while it is restored from one.
         self.image: Image | None = None
-        #: What ends it by force, while it starts.
+        #: The request that ends it by force, while it starts.
         self.insist: asyncio.TimerHandle | None = None
         #: Its start while that has not been sent.
         self.letter: Letter | None = None
@@ -103,7 +104,7 @@ class NativeKeeper:
         self._keepers.renew(self, seconds)
 
     async def usage(self) -> JobUsage:
-        """What it has used so far, or in all when it has ended.
+        """The resources it has used so far, or in all when it has ended.
 
         Raises:
             KeeperError: the keeper does not answer.
@@ -122,7 +123,7 @@ class NativeKeeper:
             answer.cancel()
 
     async def examine(self) -> tuple[str, ...]:
-        """What of it could not be saved, a line each; it is not stopped for it.
+        """The parts of it that could not be saved, a line each; it is not stopped for it.
 
         Raises:
             CheckpointFailed: it could not be looked at.
@@ -159,7 +160,9 @@ class NativeKeeper:
         return await checkpoint(self._keepers, self, directory, stop=stop, **wanted)
 
     def remote(self, fd: int) -> None:
-        """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""
+        """Give it a stream to the submit side's files in place of the one before; the caller's copy stays the
+        caller's.
+        """
         self._keepers.hand_stream(self, fd)
 
     def close_ends(self) -> None:

@@ -21,7 +21,7 @@ Key = tuple[object, ...]
 
 
 def kind_of(spec: KeeperSpec) -> Key | None:
-    """What two jobs must have in common to run in one keeper, one after the other: all that they see and may do.
+    """The properties that two jobs must share to run in one keeper, one after the other: all that they see and may do.
 
     The scratch directory counts as what it is, not only by its name: the keeper holds it. None when it is not
     there, and for a job that sees another machine's files or has a root of its own. The claim counts too, so that

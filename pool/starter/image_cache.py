@@ -227,7 +227,7 @@ class ImageCache:
             self._log.warning("images that are not kept any more are still there: %s", error)
 
     def _read_records(self) -> dict[Key, _Kept]:
-        """What earlier runs of this node left, in the order of its last use."""
+        """The images that earlier runs of this node left, in the order of their last use."""
         found: list[tuple[float, Key, _Kept]] = []
         records = self.directory / RECORDS
         for path in records.iterdir() if records.is_dir() else ():

@@ -29,7 +29,7 @@ REGISTRY, SIF_REGISTRY = "docker://", "oras://"
 
 
 def abilities() -> dict[str, bool]:
-    """What this machine says of the images that its tools can read."""
+    """The images that this machine's tools can read, as its ad says."""
     found = {name for name in {*FETCHING, *SIF} if shutil.which(name, path=PATH)}
     said = {"HasDocker": bool(found), "HasDockerURL": bool(found), "HasSIF": bool(found & set(SIF))}
     return {name: True for name, has in said.items() if has}
@@ -41,7 +41,7 @@ def is_tools(image: str) -> bool:
 
 
 def digest_of(image: str, login: str) -> str:
-    """What a name means in its registry now: the digest of its manifest. Empty where no tool can tell.
+    """The present meaning of a name in its registry: the digest of its manifest. Empty where no tool can tell.
 
     Raises:
         OSError: the registry does not answer, or refuses.
@@ -92,7 +92,7 @@ def _tool(image: str) -> str:
 
 @contextlib.contextmanager
 def _workplace() -> Iterator[list[str]]:
-    """A directory for the tools' own files; podman, told to keep all of its there."""
+    """A directory for the tools' own files; podman is made to keep all of its files there."""
     os.makedirs(TOOLS, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="image-", dir="/tmp") as run:  # its path may have 50 characters
         own = ["podman", "--root", os.path.abspath(f"{TOOLS}/storage"), "--runroot", run, "--storage-driver", "vfs"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from pool.images import Draft, ImageFile, ImageStore, Manifest
 from pool.starter.checkpointing import CARRIED, META, PAGES
 
-#: What identifies a file that nobody changes: device, inode, size, time of the last change (ns).
+#: The identity of an unchanged file: device, inode, size, time of the last change (ns).
 Mark = tuple[int, int, int, int]
 
 
@@ -27,7 +27,7 @@ def _mark_of(status: os.stat_result) -> Mark:
 
 
 class Earlier:
-    """What one running job's last image left on this machine. Methods block on the disk, but for those to be awaited.
+    """The last image of one running job on this machine. Methods block on the disk, except those to be awaited.
 
     Attributes:
         directory: the image's; None where there is none.

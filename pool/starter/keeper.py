@@ -1,8 +1,8 @@
 """Keepers: the processes that look after one running job each, as the starter sees them.
 
-`Keepers` and `Keeper` are what roles are given; `NativeKeepers` is the real thing (a C program,
-pool/checkpoint), and `pool.testing` has one that only behaves so. Policy never lives here: a keeper starts,
-signals, stops and reports what it is told to, and by itself only ends a job whose lease ran out.
+Roles get `Keepers` and `Keeper`. `NativeKeepers` is the real one (a C program, pool/checkpoint), and `pool.testing` has
+one that only behaves so. Policy never lives here: a keeper starts, signals, stops and reports as commanded, and by
+itself only ends a job whose lease ran out.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Keeper(Protocol):
         """The lease now ends so many seconds from now."""
 
     async def usage(self) -> JobUsage:
-        """What it has used so far.
+        """The resources it has used so far.
 
         Raises:
             KeeperError: the keeper does not answer.
         """
 
     async def examine(self) -> tuple[str, ...]:
-        """What of it could not be saved, a line each; it is not stopped for it.
+        """The parts of it that could not be saved, a line each; it is not stopped for it.
 
         Raises:
             CheckpointFailed: it could not be looked at.
@@ -116,7 +116,9 @@ class Keeper(Protocol):
         """
 
     def remote(self, fd: int, /) -> None:
-        """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""
+        """Give it a stream to the submit side's files in place of the one before; the caller's copy stays the
+        caller's.
+        """
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report. Only after `ended`."""

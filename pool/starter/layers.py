@@ -34,13 +34,13 @@ ENTRY = 512
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ZSTD = b"\x28\xb5\x2f\xfd"
-#: What an image calls the processors of machines.
+#: The names of processors in images.
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 _LATEST = 1 << 33
 
 
 class Room:
-    """What may still be written: bytes, and entries."""
+    """The bytes and entries that may still be written."""
 
     def __init__(self, most: int | None) -> None:
         self.most = most
@@ -119,7 +119,9 @@ def unpack(image: str, root: str, room: Room) -> dict[str, Any]:
 
 
 def digest_of(image: str) -> str:
-    """What an archive or an OCI layout is, by its contents; the layout's index names the digests of all the rest."""
+    """The kind of an archive or an OCI layout, by its contents; the layout's index names the digests of all the
+    rest.
+    """
     path = os.path.join(image, "index.json") if os.path.isdir(image) else image
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

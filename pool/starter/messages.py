@@ -105,7 +105,7 @@ def _from_numbers(numbers: dict[str, int]) -> dict[str, Any]:
 
 
 def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False) -> bytes:
-    """A start message; with `image` for a job that is put back from one, which follows.
+    """A start message; with `image` for a job that is restored from one, which follows.
 
     Raises:
         StartFailed: a string holds a NUL byte, which no program can be given, or it has too many processes.
@@ -291,7 +291,7 @@ def unpack_report(data: bytes) -> Report:
 
 
 def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
-    """What the starter is told of an end; `members` as the job was started with them."""
+    """The report of a job's end for the starter; `members` as the job was started with them."""
     return EndReport(
         code=report.code if report.code >= 0 else None,
         signal=report.signal if report.signal >= 0 else None,
@@ -309,7 +309,7 @@ def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
 
 
 def usage_of(report: Report) -> JobUsage:
-    """What a running job has used."""
+    """The resources that a running job has used."""
     return JobUsage(
         user_cpu=report.user_us / 1e6,
         system_cpu=report.system_us / 1e6,
@@ -369,7 +369,7 @@ def start_failed(id: str, report: Report) -> StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What lies in a cell of the directory; the lease's end in microseconds of the boot clock, 0: none."""
+    """The content of a cell of the directory; the lease's end in microseconds of the boot clock, 0: none."""
 
     state: int
     pid: int
@@ -381,7 +381,7 @@ class Cell:
 
 
 def unpack_cell(data: bytes) -> Cell | None:
-    """What lies in a cell file; None when nothing does that this version can read."""
+    """The content of a cell file; None when it is empty, or of a form that this version cannot read."""
     if len(data) < _CELL.size:
         return None
     magic, version, state, pid, number, born, _, checksum, _, lease_end = _CELL.unpack_from(data)

@@ -4,12 +4,12 @@
     node --START--> waiting keeper ---------- STARTED, ENDED --> node
     node --SUSPEND, VACATE, RENEW, ...--> keeper                           (the socket of its cell)
 
-The fork server (pool.starter.fork_server) is a small process that is started again should it die; running keepers do not
-notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
-(pool.starter.cells); messages are hints. Nothing here is per job but two small objects: no thread, no child
-process, no descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.idle_keepers).
-Only a keeper whose parent is not this node's fork server, found again or left by one that died, is watched by a
-descriptor of its own (pool.starter.orphans).
+The fork server (pool.starter.fork_server) is a small process that is started again should it die. Running keepers do
+not notice, since each has the pair's other end itself. A keeper's state that must not be lost lies in its cell
+(pool.starter.cells); messages are hints. Here each job takes two small objects: no thread, no child process, no
+descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.idle_keepers). Only a
+keeper whose parent is not this node's fork server (found again, or left by one that died) is watched by a descriptor of
+its own (pool.starter.orphans).
 """
 
 from __future__ import annotations
@@ -521,7 +521,7 @@ class NativeKeepers:
             return
         if keeper.generation == self.generation:
             self._waiting.put(kind, keeper.cell, keeper.pid, keeper.number)
-        else:  # its death would not be told
+        else:  # its death would not be noticed
             self._retire(Idle(keeper.cell, keeper.pid, keeper.number, 0.0))
 
     def _retire(self, idle: Idle) -> None:

@@ -1,4 +1,4 @@
-"""What a keeper is told to start: a job's command, its files' names there, what this machine gives and what it hides.
+"""The start order for a keeper: a job's command, its files' names there, what this machine gives and what it hides.
 
 Nothing is prepared here, and nothing is started: `starter.py` does that.
 """
@@ -35,7 +35,7 @@ def order_of(
     append: bool = False,
     image: JobImage | None = None,
 ) -> KeeperSpec:
-    """What the keeper of one start is told.
+    """The order for the keeper of one start.
 
     Args:
         id: of the start.

@@ -1,7 +1,7 @@
-"""Keepers that are not the fork server's children: found by a node that was restarted, or left by a fork server that died.
+"""Keepers that are not the fork server's children: found by a restarted node, or left by a fork server that died.
 
-Nobody tells of their death, so that each is watched by a descriptor of its process (pidfd). What became of its job
-stands in its cell.
+Nothing reports their death, so each is watched by a descriptor of its process (pidfd). The end of its job stands in its
+cell.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Orphans:
         return cell is not None and cell.state != CellState.FREE and cell.spec is not None
 
     async def adopt(self, keeper: NativeKeeper) -> bool:
-        """Take up a keeper of an earlier node; True when it is there, watched, and to be told whom to answer."""
+        """Take up a keeper of an earlier node; True when it is there, watched, and needs the address to answer to."""
         deadline = self._loop.time() + GONE_TIME
         while self._directory.locked(keeper.cell) and self._loop.time() < deadline:
             cell = self._directory.read(keeper.cell)

@@ -1,6 +1,7 @@
 """A job's outputs on their way home from its scratch directory: which they are, and how each is announced.
 
-What is wanted of them and under which names they arrive is home's (`pool.shadow`); files are read as `staging` does.
+The submit side decides which files are wanted and under which names they arrive (`pool.shadow`); files are read as
+`staging` does.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def manifest_of(scratch: SafeDirectory, name: str) -> list[staging.Output]:
 def outputs_of(
     activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]]
 ) -> list[staging.Output]:
-    """What goes home beside standard output and error.
+    """The files that are sent to the submit side beside standard output and error.
 
     Args:
         before: what the scratch directory held when the job began: name to size and time of the last change.
@@ -99,7 +100,7 @@ def standard_files(activation: Activation) -> dict[str, str]:
 
 
 def _standard_files(activation: Activation) -> list[tuple[list[Any], str]]:
-    """What the job wrote to stdout and stderr: how each is announced, and where it lies."""
+    """The job's stdout and stderr: how each is announced, and where it lies."""
     if activation.processes:
         return [(["stream", one.name], one.name) for one in activation.layout.streams.values()]
     kinds = (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr))

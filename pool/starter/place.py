@@ -1,4 +1,6 @@
-"""What a starter is given of this machine: whom a job runs as and where; and what says that it cannot run here."""
+"""A starter's part of this machine: the account and the place of a job; and the errors that say that it cannot run
+here.
+"""
 
 from __future__ import annotations
 

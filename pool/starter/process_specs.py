@@ -1,4 +1,4 @@
-"""From the processes of a start to the members and pipes that a keeper is told of (VS 3.6.1).
+"""From the processes of a start to the members and pipes of a keeper's order (VS 3.6.1).
 
 Plain data. Where the files of a job lie that are carried is `pool.jobs.pipes.directories`'s.
 """
@@ -47,7 +47,7 @@ def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
 
 
 def on_failure_of(activation: Activation) -> OnFailure:
-    """What becomes of the job when a process of it fails."""
+    """The fate of the job when a process of it fails."""
     return OnFailure(activation.on_process_failure)
 
 

@@ -22,7 +22,7 @@ from pool.wire.parameter_checks import check_item
 
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")
-#: What the submit side begins with, and what it is answered: {process: digest}, [process].
+#: The first message of the submit side, and its answer: {process: digest}, [process].
 OFFER, WANT = "programs", "want"
 
 

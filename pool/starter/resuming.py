@@ -2,8 +2,8 @@
 
     home's stream: manifest -> chunks that lie here, then those of the machine that made it, the rest from home
 
-The manifest is home's word, and the machine before is asked for what it names and nothing else, so that a machine
-that is gone, slow or lies costs time at most. What is then done with the directory is the starter's.
+The manifest comes from the submit side. The previous machine is asked for the chunks it names and nothing else, so that
+a machine that is gone, slow or lies costs time at most. The starter decides what is then done with the directory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Resumed:
 
     @property
     def has_files(self) -> bool:
-        """What the job has on its machine is in it."""
+        """The job's files on its machine are in it."""
         return freezing.has_files(self.manifest)
 
     @property

@@ -1,7 +1,8 @@
 """A job's own checkpoints on the execute side: files it wrote, from its scratch directory and back into it (C4).
 
-A job that ends with its agreed code (`checkpoint_exit_code`) has written a checkpoint and wants to go on. What it
-wrote becomes an image, goes home as a whole or not at all, and is put into the scratch directory of its next start.
+A job that ends with its agreed code (`checkpoint_exit_code`) has written a checkpoint and wants to go on. The files
+that it wrote become an image. The image is sent to the submit side as a whole or not at all, and is put into the
+scratch directory of the job's next start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pool.safe_directory import SafeDirectory
 from pool.starter import freezing, output_transfer, staging
 from pool.starter.increments import Earlier
 
-#: What lies beside a keeper's image and is a part of it in another form.
+#: Files that lie beside a keeper's image and are a part of it in another form.
 NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
 
 

@@ -1,7 +1,7 @@
 """Scratch directories at the end of a job: emptied or removed, whatever is in them, without holding up the node.
 
-What is small goes at once. A directory with more in it is renamed, so that its name is free for the next job, and
-removed in a thread; a node that dies before that finds it at its next start (`leftovers`). Jobs may leave
+Small directories are removed at once. A directory with more in it is renamed, so that its name is free for the next
+job, and removed in a thread; a node that dies before that finds it at its next start (`leftovers`). Jobs may leave
 directories without rights, nested deeper than a program can recurse, or links to anywhere: none is followed.
 """
 
@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-#: What a directory is renamed to begins with this.
+#: The prefix of the name of a directory that is to be removed.
 GONE = ".gone."
 #: Entries, and bytes of all of them, up to which a directory is emptied at once: a few hundred microseconds.
 FEW, SMALL = 16, 16 << 20
@@ -47,7 +47,7 @@ def discard(path: Path) -> None:
 
 
 def leftovers(execute: Path, wanted: Iterable[str]) -> list[Path]:
-    """What lies in the directory of scratch directories and belongs to none of the wanted names."""
+    """The entries of the directory of scratch directories that belong to none of the wanted names."""
     keep = set(wanted)
     return [path for path in execute.iterdir() if path.name not in keep]
 

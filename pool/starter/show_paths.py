@@ -9,7 +9,7 @@ import os
 
 from pool.errors import PoolError
 
-#: What is never shown whole: people's homes, and what the kernel makes for each process.
+#: Directories that are never shown whole: people's homes, and those that the kernel makes for each process.
 CLOSED = ("/home", "/root", "/proc", "/dev", "/sys", "/tmp", "/run", "/var")
 
 

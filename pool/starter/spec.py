@@ -1,4 +1,4 @@
-"""What a keeper is told of a job, and what it tells of its end. Plain data; nothing here starts or reads
+"""The order for a keeper to run a job, and its report of the job's end. Plain data; nothing here starts or reads
 anything.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.errors import PoolError
 
-#: What a scratch directory is called inside of 'full' where it is `fixed` (pool/checkpoint/sandbox/namespaces.c).
+#: The name of a scratch directory inside of 'full' where it is `fixed` (pool/checkpoint/sandbox/namespaces.c).
 SEEN = "/job"
 #: For a job none of whose pipes leads to another machine.
 NO_ENDS: Mapping[int, int] = MappingProxyType({})
@@ -50,8 +50,8 @@ class StartFailed(PoolError):
 
 
 class EndCause(StrEnum):
-    """Why a job is over. START is for a job whose keeper died before the program ran, MISUSE for one of whose processes
-    did to a pipe what only works on a file, MEMORY for one that used more memory than its limit.
+    """Why a job is over. START: its keeper died before the program ran. MISUSE: one of its processes did to a pipe what
+    only works on a file. MEMORY: it used more memory than its limit.
     """
 
     EXIT = "exit"
@@ -65,7 +65,7 @@ class EndCause(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What becomes of a job when a process of it fails: it ends at once; it counts when all have ended; nothing."""
+    """The fate of a job when a process of it fails: it ends at once; it counts when all have ended; nothing."""
 
     END = "end"
     WAIT = "wait"
@@ -254,7 +254,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:
-    """What a running job has used so far: seconds of all its processes, gone ones too; KiB."""
+    """The resources that a running job has used: seconds of all its processes, exited ones too; KiB."""
 
     user_cpu: float
     system_cpu: float
@@ -266,7 +266,7 @@ class JobUsage:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What this machine lets keepers do.
+    """The powers of keepers on this machine.
 
     Attributes:
         remote: how jobs are shown the submit machine's files: fuse, notification; empty: they cannot be.

@@ -10,8 +10,9 @@ The items on a staging stream are, in both directions, lists with a kind first a
     ["signed", {url: url}]       by which URLs inputs in object stores are read; inward only
     ["done"]                     nothing more follows
 
-Names are relative to the scratch directory. What would leave it is refused here whatever the other side says, and
-files are opened and made through no link (`pool.safe_directory`). Blocking file work runs in the loop's thread pool.
+Names are relative to the scratch directory. A name that would leave it is refused here whatever the other side says,
+and files are opened and made through no link (`pool.safe_directory`). Blocking file work runs in the loop's thread
+pool.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pool.sparse import leave_hole, next_piece
 from pool.wire.parameter_checks import PATH, SIZE, Forms, check_item
 
 CHUNK = 256 * 1024
-#: What a submit side says, beside files' bytes; of a mode only the rights are taken.
+#: The messages of a submit side, beside files' bytes; of a mode only the rights are taken.
 SENT: Forms = {"file": (PATH, SIZE, SIZE), "dir": (PATH, SIZE), "hole": (int,), "signed": (dict,), "done": ()}
 
 
@@ -170,7 +171,8 @@ def outputs(
     kind: str = "output",
     keeps_paths: bool = False,
 ) -> list[Output]:
-    """What goes home: what was asked for, or every top-level file that is new or changed, and not hidden.
+    """The files for the submit side: those that were requested, or every top-level file that is new or changed, and not
+    hidden.
 
     Args:
         renamed: names that home has another place for. Any other is put into the initial directory without the
@@ -208,9 +210,10 @@ def outputs(
 def outputs_of_several(
     scratch: SafeDirectory, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None, layout: PipeDirectories
 ) -> list[Output]:
-    """What goes home of a job of several processes: also from the directories that some of them have of their own.
+    """The files for the submit side of a job of several processes: also from the directories that some of them have of
+    their own.
 
-    What was asked for is looked for in the scratch directory first.
+    Requested files are looked for in the scratch directory first.
 
     Raises:
         StagingError: as `outputs`.
@@ -237,7 +240,7 @@ def outputs_of_several(
 def resolved(scratch: SafeDirectory, name: str) -> str | None:
     """The name without links of what a name in the scratch directory leads to, '' for the directory itself.
 
-    None where nothing is, or where it leads out. What is answered is a name only: it is opened through no link.
+    None where nothing is, or where it leads out. The answer is a name only: it is opened through no link.
     """
     top = os.path.realpath(os.fsdecode(scratch.path))
     path = os.path.realpath(os.path.join(top, name))

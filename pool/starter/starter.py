@@ -2,11 +2,10 @@
 
     prepare -> stage in -> start (keeper) -> wait -> stage out -> done
 
-One coroutine for each running job. What happens to the job, and what the owner of the machine wants of it (suspend,
-continue, vacate, die), is answered by the table of `pool.policy.starter`; what that asks of the keeper is done here,
-and the rest by the holder of the claim. The starter knows nothing of claims; it reaches the submit side through a
-`SubmitSide`.
-After a restart of the node it is made again around a keeper that was found (`Starter.found`) and goes on waiting.
+One coroutine for each running job. The table of `pool.policy.starter` decides what follows from events of the job and
+from the owner's wishes (suspend, continue, vacate, die). The keeper's part of that is done here, the rest by the holder
+of the claim. The starter knows nothing of claims; it reaches the submit side through a `SubmitSide`. After a restart of
+the node it is made again around a keeper that was found (`Starter.found`) and goes on waiting.
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
-#: What a keeper says could not be restored when not the image but the machine is at fault
+#: The keeper's words for a failed restore when not the image but the machine is at fault
 #: (pool/checkpoint/restore/restore.c).
 UNFIT = "machine"
-#: What home calls a checkpoint: the number of the start, then so many bits of its time, so that they only grow.
+#: The submit side's number of a checkpoint: the number of the start, then so many bits of its time, so that they only
+#: grow.
 MARK_SECONDS = 32
 #: Seconds in which home is reached, or a checkpoint waits until it is whole.
 MOMENT = 1.0
-#: What is done to the keeper.
+#: The commands to the keeper.
 ON_KEEPER = frozenset({StartAction.STOP, StartAction.RESUME, StartAction.ASK, StartAction.KILL})
-#: What ends a start whose program does not run yet: nothing is lost with it.
+#: The events that end a start whose program does not run yet: nothing is lost with it.
 LEAVING = frozenset({Event.DIE, Event.VACATE, Event.CKPT_AND_VACATE})
-#: How an end by itself is told from one that was forced on the job.
+#: The ends by the job itself, as against those that were forced on it.
 BY_ITSELF = ("exit", "signal", "misuse")
 #: Seconds in which a program has to run from when its keeper was asked for it, and bytes of a checkpoint for one more.
 START_MOST = 300.0
@@ -120,7 +120,7 @@ class Starter:
         #: Set when the job has to leave before it began.
         self._leaves = asyncio.Event()
         self._job_image = JobImage(place)
-        #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
+        #: The signal that asks the job to end where its owner removes or holds it; None: the ordinary one.
         self.asked_by: int | None = None
         #: The pipes to other machines, where the job runs on several.
         self.remote_pipes = remote_pipes
@@ -257,7 +257,7 @@ class Starter:
 
     @property
     def _image(self) -> Path | None:
-        """The keeper's image that this start puts back."""
+        """The keeper's image that this start restores."""
         return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
@@ -414,7 +414,7 @@ class Starter:
         return report, kept
 
     async def _keepers_image(self, stood: Callable[[], None], directory: Path, **how: Any) -> CheckpointReport:
-        """What the keeper writes, and of a part of a job where its pipes to others are."""
+        """The data of the keeper's image, and of a part of a job that of its pipes to others."""
         keeper, remote_pipes = self.keeper, self.remote_pipes
         assert keeper is not None
         if remote_pipes is None:
@@ -628,7 +628,7 @@ class Starter:
             os.close(directory)
 
     def _marks(self, safe: SafeDirectory) -> dict[str, tuple[int, int]]:
-        """What the scratch directory holds before the job begins."""
+        """The content of the scratch directory before the job begins."""
         found = staging.top_level(safe)
         for folder in self.activation.layout.folders.values() if self.activation.processes else ():
             if folder:
@@ -639,7 +639,7 @@ class Starter:
         return SafeDirectory(self.scratch, self.account.owner)
 
     async def _fetch_checkpoint(self) -> None:
-        """Bring the checkpoint that this start goes on from here, and see that it can be put back here."""
+        """Fetch the checkpoint that this start goes on from, and see that it can be restored here."""
         assert self.place.images is not None
         start = self.activation
         images = await asyncio.to_thread(self.place.images)

@@ -23,11 +23,11 @@ from pool.starter import image_tools, layers, scratch, user_process
 from pool.starter.image_tools import MOST_SAID, PATH
 from pool.starter.place import UnixAccount
 
-#: What the unpacked image is called in the scratch directory of a job whose machine keeps no images.
+#: The name of the unpacked image in the scratch directory of a job whose machine keeps no images.
 ROOT = UNPACKED_IMAGE
-#: What begins the name of a directory in which an image is not whole yet.
+#: The prefix of a directory in which an image is not whole yet.
 UNFINISHED = ".new-"
-#: What begins the name of an image that was given up.
+#: The prefix of an image that was given up.
 GONE = ".gone-"
 #: Bytes of address space in which an image is read: descriptions that want more are no images.
 MEMORY = 2 << 30
@@ -39,7 +39,7 @@ class CannotUnpack(PoolError):
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """What an image says of the program in it.
+    """The program of an image, by its configuration.
 
     Attributes:
         environment: what its programs have in the environment, where the job says nothing else.
@@ -214,7 +214,7 @@ _DONE = {"name": _name, "unpack": _unpack, "remove": _remove}
 
 
 def _state(image: str) -> tuple[int, ...]:
-    """What changes when a file is changed; of a directory only itself."""
+    """The properties that change when a file is changed; of a directory only itself."""
     if "://" in image:
         return ()
     found = os.stat(image)
@@ -222,7 +222,7 @@ def _state(image: str) -> tuple[int, ...]:
 
 
 def _config_of(said: dict[str, Any], root: str) -> ImageConfig:
-    """What the configuration of an image names; relative words of its own program become files of its directory.
+    """The words in the configuration of an image; relative words of its own program become files of its directory.
 
     A job begins in its own directory, the image's author had WorkingDir in mind: `python app.py` there is
     `python /app/app.py` here.

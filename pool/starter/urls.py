@@ -213,7 +213,7 @@ def _by_program(program: str, url: str, name: str) -> int:
 
 
 def _said(text: str, attribute: str) -> str:
-    """What a transfer program says of an attribute (lower case); empty where it says nothing."""
+    """A transfer program's value of an attribute (lower case); empty where it gives none."""
     for line in text.replace(";", "\n").splitlines():
         name, _, value = line.partition("=")
         if name.strip(" [").lower() == attribute:

@@ -1,8 +1,8 @@
 """The pool's certificate authority, and the gate by which new nodes come in.
 
-It is made at the first start of the pool's first node and lives in that node's state directory. It remembers
-whom it gave a name to: a name belongs to the first key that asked for it, so that a token for a new machine
-is of no use for becoming an old one. Who may join is the tokens' business (`pool.wire.tokens`).
+It is made at the first start of the pool's first node and lives in that node's state directory. It records the holder
+of each name: a name belongs to the first key that asked for it, so that a token for a new machine cannot be used to
+become an old one. The tokens decide who may join (`pool.wire.tokens`).
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class Authority:
 
 
 class JoinService(Service):
-    """What strangers may call on the node that has the authority: added as `node`, beside the node's own
-    methods."""
+    """The methods for strangers on the node that has the authority: added as `node`, beside the node's own methods."""
 
     def __init__(self, authority: Authority, tokens: TokenStore) -> None:
         self._authority = authority

@@ -1,4 +1,4 @@
-"""A connection as its users see it. What it is made of is in `endpoint` (over a transport) and `local`."""
+"""A connection as its users see it. It is implemented in `endpoint` (over a transport) and `local`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node or a user's tool shows to others, and by what it knows them: keys and certificates for TLS 1.3.
+"""The credentials of a node or a user's tool, and those it trusts: keys and certificates for TLS 1.3.
 
     DIR/node.key  node.crt  authority.crt  node.json
 
@@ -113,7 +113,7 @@ class Credentials:
         return self._server
 
     def identify(self, certificate: Mapping[str, Any]) -> Identity:
-        """Who a verified certificate is about.
+        """The subject of a verified certificate.
 
         Raises:
             NotOfThisPool: nobody of the pool.
@@ -125,7 +125,7 @@ class Credentials:
 
     @cached_property
     def revocations(self) -> Revocations | None:
-        """Who has been put out of the pool, as far as a node knows; nothing for a user's tool."""
+        """The nodes that have been revoked, as far as this node knows; none for a user's tool."""
         return Revocations(self.directory) if self.directory is not None else None
 
     def renewed(self, certificate: str) -> None:

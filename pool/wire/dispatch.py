@@ -38,7 +38,7 @@ Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a method says about itself.
+    """The declaration of a method.
 
     Attributes:
         right: what the caller needs; None is open to strangers.
@@ -56,7 +56,7 @@ class Declared:
 
 @dataclass(slots=True)
 class Call:
-    """What a method knows about its caller.
+    """The caller of a method, as the method sees it.
 
     Attributes:
         identity: who calls.

@@ -1,9 +1,8 @@
 """A connection over a transport: an `asyncio.Protocol` around the core, for TLS, unix sockets and memory.
 
-What is written in one turn of the loop after the first frame leaves as one piece. While the transport is
-full, callers wait and streams have no credit; a side that does not read at all is dropped before it costs
-memory without end. Who is on the other side is found out by the network that made the connection; what it
-asks for is answered by `serving`.
+Writes of one turn of the loop after the first frame leave as one piece. While the transport is full, callers wait and
+streams have no credit. A side that does not read at all is dropped before it costs memory without end. The network that
+made the connection finds out who is on the other side; `serving` answers its requests.
 """
 
 from __future__ import annotations

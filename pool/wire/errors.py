@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, split by whose fault it is.
+"""The errors of the wire, split by whose fault they are.
 
     PoolError
     |- WireError
@@ -33,7 +33,7 @@ class WireError(PoolError):
 
 
 class ConnectionLost(WireError):
-    """The connection is gone. What was under way may or may not have been done."""
+    """The connection is gone. Calls under way may or may not have been done."""
 
     def __init__(
         self, message: str = "the connection was lost", *, hint: str = "", retry: bool = True

@@ -1,4 +1,4 @@
-"""What the protocol core reports: one class for each thing that the other side can do."""
+"""Events of the protocol core: one class for each thing that the other side can do."""
 
 from __future__ import annotations
 

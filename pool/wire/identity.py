@@ -1,8 +1,8 @@
-"""Who is on the other side, and what that allows.
+"""The identity of the other side, and its rights.
 
-An identity comes from the kernel (peer credentials of a unix socket), from a certificate of the pool's own
-authority, or from a user's token; never from what the other side says about itself. Every method names the
-one right it needs. Whose jobs a user may touch is the schedd's business, not decided here.
+An identity comes from the kernel (peer credentials of a unix socket), from a certificate of the pool's own authority,
+or from a user's token; never from the other side's own words. Every method names the one right it needs. The schedd,
+not this module, decides whose jobs a user may touch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pool.wire.errors import CannotConnect
 
 
 class Right(StrEnum):
-    """What a method can ask of its caller."""
+    """The right that a method asks of its caller."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -33,7 +33,7 @@ ALL_RIGHTS = frozenset(Right)
 USER_RIGHTS = frozenset({Right.READ, Right.SUBMIT})
 NO_RIGHTS: frozenset[Right] = frozenset()
 
-#: What a node may ask of the others, by its roles. A schedd submits: it claims slots.
+#: The rights of a node with the others, by its roles. A schedd submits: it claims slots.
 ROLE_RIGHTS: dict[str, frozenset[Right]] = {
     "collector": frozenset({Right.READ, Right.ADVERTISE}),
     "negotiator": frozenset({Right.READ, Right.ADVERTISE, Right.NEGOTIATE}),
@@ -89,7 +89,7 @@ def user_identity(name: str, *, administer: bool = False) -> Identity:
 
 
 def peer_identity(uid: int, own_uid: int, node: str = "") -> Identity:
-    """Who the kernel says is at the other end of a unix socket.
+    """The user at the other end of a unix socket, by the kernel.
 
     Root and the user the node runs as may do everything, for they could anyway; and a process of theirs may
     say that it is a node. Everybody else of this machine may read and submit, in their own name.
@@ -126,5 +126,5 @@ def _own_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        with open("/etc/passwd"):  # a process that is short of descriptors finds nobody; it is told so here
+        with open("/etc/passwd"):  # a process that is short of descriptors finds nobody; the error says so
             return str(os.getuid())

@@ -24,7 +24,7 @@ PATIENCE = 20.0  # seconds for each step
 
 
 class AnotherPool(WireError):
-    """Who answers is not of the pool that made the token."""
+    """The node that answers is not of the pool that made the token."""
 
 
 class CannotJoin(WireError):

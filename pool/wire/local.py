@@ -170,7 +170,7 @@ class LocalConnection(Connection):
 
 
 class _LocalCarrier:
-    """What carries one side of a local stream."""
+    """The carrier of one side of a local stream."""
 
     stream: Stream
     other: _LocalCarrier | None = None

@@ -78,7 +78,7 @@ class Network(Protocol):
 
 
 class TlsCredentials(Protocol):
-    """What TLS needs; see `pool.wire.credentials`."""
+    """The TLS credentials; see `pool.wire.credentials`."""
 
     @property
     def token(self) -> str | None: ...

@@ -1,4 +1,4 @@
-"""What a method's parameters look like, looked at before it runs: a caller's mistake is told to the caller in words.
+"""The form of a method's parameters, checked before it runs: a caller's mistake is reported to the caller in words.
 
     @method(Right.SUBMIT, takes={"count": int, "deltas": list | None, "ids": JOB_IDS})
 

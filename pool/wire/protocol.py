@@ -1,6 +1,6 @@
 """The protocol without any I/O: bytes in, events out; what is asked for, bytes out.
 
-What travels (each is one frame, see `pool.wire.frames`), after the msgpack-rpc specification:
+The messages (each is one frame, see `pool.wire.frames`), after the msgpack-rpc specification:
 
     [0, id, method, [params, seconds?]]     request; `seconds` is what is left until its deadline
     [1, id, error, result]                  reply; error is nil or [kind, message, hint, retry]
@@ -10,16 +10,16 @@ What travels (each is one frame, see `pool.wire.frames`), after the msgpack-rpc 
                                             CREDIT bytes, FINISH nil, END error
 
 Rules
-1. Each side says `$hello` first: the version, the features it has, and its bounds. Who connected speaks first
-   and then waits; who was connected to answers once it knows who that is. Until then only a small frame is
-   read. Versions differ in the major number: refused in words. Features are used when both sides name them.
-2. Both sides may ask at any time after that. Ids count up; each side has its own requests, streams are odd
-   for who connected and even for the other. (The specification has 32 bits for an id; here 63 never wrap.)
+1. Each side says `$hello` first: the version, the features it has, and its bounds. The side that connected speaks first
+   and then waits; the other answers once it knows the caller's identity. Until then only a small frame is read.
+   Versions differ in the major number: refused in words. Features are used when both sides name them.
+2. Both sides may ask at any time after that. Ids count up. Each side has its own requests; streams are odd for the side
+   that connected and even for the other. (The specification has 32 bits for an id; here 63 never wrap.)
 3. A request is replied to exactly once, also when it was cancelled. Bounds that a side has announced are kept
    by the other: passing one is a fault, not a wish.
-4. A stream has two halves, each OPEN until its side says FINISH or END. Both sides say END once, then the id
-   is gone. END by who opened gives the stream up; END by the other is the result. What arrives for a half
-   that this side has already ended is dropped.
+4. A stream has two halves, each OPEN until its side says FINISH or END. Both sides say END once, then the id is gone.
+   END by the opener gives the stream up; END by the other is the result. Items that arrive for a half that this side
+   has already ended are dropped.
 5. A side sends items while it has credit, counted in bytes of their frames; the last may go beyond it. Credit
    starts at the window of the other's hello and comes back as the items are used.
 
@@ -245,12 +245,12 @@ class Protocol:
     # -- bytes -----------------------------------------------------------------------------------------------
 
     def take(self) -> list[bytes]:
-        """What is to be written, in pieces; it is taken away."""
+        """The bytes to write, in pieces; they are removed here."""
         out, self.out = self.out, []
         return out
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
-        """What the bytes mean."""
+        """The meaning of the bytes."""
         events: list[Event] = []
         if self.closed:
             return events

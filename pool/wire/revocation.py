@@ -44,7 +44,7 @@ class Revocations:
     def replace(self, since: Mapping[str, float]) -> set[str]:
         """Take over the authority's list, on disk when this returns; the names that are new on it.
 
-        What is on the list already stays: a pool never forgets whom it has put out.
+        Entries of the list stay: a pool never forgets a node that it has put out.
         """
         fresh = {name for name, when in since.items() if self.since.get(name, -1.0) < when}
         if fresh:

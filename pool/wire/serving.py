@@ -1,7 +1,7 @@
 """Answering: what the other side of a connection has asked for and is not done yet.
 
-One task for each call. Every request is replied to, whatever becomes of its method; every stream is ended.
-What calls for these, and what writes what they produce, is the endpoint.
+One task for each call. Every request is replied to, whatever its method does, and every stream is ended. The endpoint
+calls for these, and writes what they produce.
 """
 
 from __future__ import annotations

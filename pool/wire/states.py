@@ -1,4 +1,4 @@
-"""The states of the protocol, as tables. What a table does not list is a fault of who sent it.
+"""The states of the protocol, as tables. A frame that a table does not list is a fault of its sender.
 
 FRAMES   (phase, frame)     which frames the other side may send when
 HALVES   (half, step)       what a step that one side sends makes of its half of a stream
@@ -19,7 +19,7 @@ class ConnectionPhase(IntEnum):
 
 
 class FrameKind(IntEnum):
-    """What the other side can send."""
+    """The frames that the other side can send."""
 
     HELLO = 0
     BYE = 1
@@ -54,7 +54,7 @@ class Half(IntEnum):
 
 
 class StreamStep(IntEnum):
-    """What a stream frame says."""
+    """The kinds of a stream frame."""
 
     OPEN = 0
     ITEM = 1

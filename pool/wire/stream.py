@@ -18,7 +18,7 @@ from pool.wire.errors import Cancelled, LocalFault, WireError
 
 
 class Carrier(Protocol):
-    """What a stream needs of what carries it. The numbers are the stream's id."""
+    """The operations that a stream needs of its carrier. The numbers are the stream's id."""
 
     def stream_credit(self, number: int) -> int: ...
     def stream_send(self, number: int, item: object) -> int: ...

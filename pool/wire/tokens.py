@@ -1,9 +1,9 @@
 """Tokens: a text that lets a machine join the pool once, or a user in from elsewhere for a while.
 
-The text carries the address, the authority's fingerprint (so that its bearer knows the pool before the pool
-knows the bearer), an id and a secret. Only a hash of the secret is kept. What a token grants is what the
-store remembers of it; what its text says about that is for people. A used or expired one is remembered for a
-while, so that it can be refused by its name instead of as a wrong one.
+The text carries the address, the authority's fingerprint (so that its bearer knows the pool before the pool knows the
+bearer), an id and a secret. Only a hash of the secret is kept. The store decides what a token grants; the text's own
+words about that are for people. A used or expired token is remembered for a while, so that it can be refused by its
+name instead of as a wrong one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UsedToken(WireError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the text of a token says.
+    """The content of a token's text.
 
     Attributes:
         kind: "join" for machines, "user" for people.
@@ -116,13 +116,13 @@ class Token:
 
     @property
     def proof(self) -> str:
-        """What a user's tool shows at the door."""
+        """The token that a user's tool sends to be let in."""
         return f"{self.id}.{self.secret}"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """What a token that was looked at grants.
+    """The rights of a checked token.
 
     Attributes:
         node: the one name it is for, None for any that is free.
@@ -194,7 +194,7 @@ class TokenStore:
     def look(
         self, number: object, secret: object, *, key: str | None = None, node: str | None = None
     ) -> TokenGrant:
-        """What a join token grants; nothing is used up.
+        """The rights of a join token; nothing is used up.
 
         Args:
             key: fingerprint of the key that it is to be used for; one that has used it already may again.

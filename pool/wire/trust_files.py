@@ -11,7 +11,7 @@ from pool.errors import PoolError
 
 
 class TrustError(PoolError):
-    """What makes up the pool's trust cannot be read, written or made."""
+    """A file of the pool's trust cannot be read, written or made."""
 
 
 def keep(path: Path, text: str) -> None:
@@ -39,7 +39,7 @@ def keep(path: Path, text: str) -> None:
 
 
 def kept(path: Path) -> str:
-    """What a file holds.
+    """The content of a file.
 
     Raises:
         TrustError: it is missing or cannot be read.

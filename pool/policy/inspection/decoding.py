@@ -17,7 +17,7 @@ _SIGNED = 1 << 31
 
 
 def decoder() -> Decoder:
-    """What decodes system calls.
+    """The decoder of system calls.
 
     Raises:
         PoolError: python-ptrace is not installed.

@@ -15,7 +15,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.policy.inspection.decoding import Decoder
 
-#: Of one job on one machine. What is beyond is counted and not described.
+#: Bounds for one job on one machine. Items beyond them are counted and not described.
 MOST_PROCESSES, MOST_THREADS, MOST_FILES = 200, 64, 256
 #: Parts of one job; characters of one text.
 MOST_PARTS, MOST_TEXT = 1000, 4096
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class WrongInspection(PoolError):
-    """What came is no inspection."""
+    """The data received is no inspection."""
 
 
 @dataclass(frozen=True, slots=True)

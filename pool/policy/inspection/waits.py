@@ -81,7 +81,7 @@ class _PartProcesses:
                     self._writers.setdefault(file.target, set()).add(process.pid)
 
     def wait_of(self, process: InspectedProcess, thread: Thread) -> str:
-        """What a thread waits for, in words; empty where it runs."""
+        """The reason why a thread waits, in words; empty where it runs."""
         if thread.state == "R":
             return "runs"
         if thread.state == "Z":

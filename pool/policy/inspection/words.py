@@ -41,7 +41,7 @@ COMMAND = 60
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What is shown of a process, and the architecture by which its system calls have their numbers."""
+    """The description of a process, and the architecture that gives its system calls their numbers."""
 
     threads: bool
     files: bool
@@ -146,7 +146,7 @@ def _process(process: InspectedProcess, depth: int, shown: _Shown) -> Iterator[s
 
 
 def _summary(threads: tuple[Thread, ...]) -> list[str]:
-    """What a process's threads wait for; alike ones are counted."""
+    """The waits of a process's threads; alike ones are counted."""
     counted = Counter(shorten(thread.waits, 200) for thread in threads)
     if len(threads) == 1:
         return list(counted)

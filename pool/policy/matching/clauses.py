@@ -1,18 +1,19 @@
 """Requirements taken apart: into the clauses of their conjunction, and each clause into logic over small questions.
 
 A value is in one of four *classes*: true (a number other than 0), false, undefined, error (anything else, strings
-included). What `&&`, `||`, `!`, `?:` and ifThenElse make of classes needs no values, so that an expression can be
+included). The results of `&&`, `||`, `!`, `?:` and ifThenElse follow from classes alone. So an expression can be
 answered for a whole pool at once by sets: for each *question* (the smallest part that is not logic) the set of slots
-for each class, then `&` and `|` over sets. A question looks at few attributes, so it is asked once for each distinct
+for each class, then `&` and `|` over sets. A question reads few attributes, so it is evaluated once for each distinct
 combination of them and not once for each slot.
 
 An attribute of the ad's own that stands for a clause (START, WithinResourceLimits) is taken apart in its place. Such a
 part is asked as if the evaluation had come through that attribute, so that one which refers back to itself is
 undefined, as it is when the whole is evaluated.
 
-What is accepted is what `pool.classad.symmetric_match` accepts, with one difference: the bounds on steps and depth hold
-for each question by itself. An expression that draws numbers, or that asks for the contexts of a list by a name that
-its ad does not have (which makes the reference forget names from there on), is not taken apart.
+A pair is accepted where `pool.classad.symmetric_match` accepts it, with one difference: the bounds on steps and depth
+hold for each question by itself. Two kinds of expressions are not taken apart: those that draw numbers, and those that
+ask for the contexts of a list by a name that its ad does not have (which makes the reference forget names from there
+on).
 """
 
 from __future__ import annotations

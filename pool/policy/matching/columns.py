@@ -99,7 +99,7 @@ class Grouping:
         return group
 
     def read(self, held: Held) -> tuple[Any, Any]:
-        """What counts of an ad, and a key for it."""
+        """The part of an ad that counts, and a key for it."""
         if self.single:
             value = held.get(self.names[0])
             return value, token(value)

@@ -1,8 +1,8 @@
 """Comparisons of one attribute of machines with something that no machine changes: few groups need to be asked.
 
-`TARGET.Disk >= RequestDisk` looks at an attribute that is different on every machine. Along its values in order the
-answer changes once at the most, so that the place is found by halving; and an equality is asked of those that may be
-equal, and of one of the rest. The answers are always the evaluator's own.
+`TARGET.Disk >= RequestDisk` reads an attribute that is different on every machine. Along its values in order the answer
+changes once at the most, so that the place is found by bisection. An equality is evaluated for the values that may be
+equal, and for one of the rest. The answers are always the evaluator's own.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def moment(grouping: Grouping) -> tuple[int, int, int]:
 
 
 class Compared(Partition):
-    """The slots by the class of a comparison. What was found out about values tells the class of most others."""
+    """The slots by the class of a comparison. Known answers for some values tell the class of most others."""
 
     __slots__ = ("_comparison", "_known")
 
@@ -281,7 +281,7 @@ class _Step:
 
 
 class _Equal:
-    """What is compared with, and the classes of values that are not equal to it, by their type."""
+    """The value to compare with, and the classes of values that are not equal to it, by their type."""
 
     __slots__ = ("_value", "codes")
 

@@ -1,4 +1,4 @@
-"""What an expression looks at, from its text alone: names of attributes, the time, chance, or anything at all.
+"""The references of an expression, from its text alone: names of attributes, the time, chance, or anything at all.
 
 Names are gathered without asking which of the two ads will answer for them, so that what is said here is never too
 little: a value changes only when an attribute of one of these names does, in either ad.
@@ -25,7 +25,7 @@ _REMEMBERED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ExprReferences:
-    """What an expression looks at.
+    """The references of an expression.
 
     Attributes:
         names: folded names of attributes, of either ad; names of scopes are among them.
@@ -54,7 +54,7 @@ _looks: dict[Expr, ExprReferences] = {}
 
 
 def look(held: Any) -> ExprReferences:
-    """What the text of an expression says it looks at; nothing for a plain value."""
+    """The references in the text of an expression; none for a plain value."""
     if type(held) is not Expr:
         return NOTHING
     found = _looks.get(held)
@@ -72,7 +72,7 @@ def attributes(names: frozenset[str]) -> frozenset[str]:
 
 
 def looks(expressions: Iterable[Any]) -> ExprReferences:
-    """What any of these looks at."""
+    """The references of all of these together."""
     found = NOTHING
     for held in expressions:
         if type(held) is Expr:

@@ -1,8 +1,9 @@
 """The machines' side of a match: what their Requirements make of a request.
 
-Most machines of a pool have the same few Requirements; owners' own differ in what they ask of the request alone, such
-as `Owner == "alice"`. For each kind of request the questions about it alone are answered first, and what then is left
-of the trees is put together again, so that a hundred owners' wishes come down to a few different trees over sets.
+Most machines of a pool have the same few Requirements; those that their owners wrote differ in the part about the
+request alone, such as `Owner == "alice"`. For each kind of request the questions about it alone are answered first, and
+the rest of the trees is put together again. So a hundred owners' wishes come down to a few different trees over
+sets.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Kinds(Grouping):
 
 
 class Offers:
-    """What machines accept."""
+    """The requests that machines accept."""
 
     def __init__(self, picture: SlotIndex, kinds: Kinds) -> None:
         self._picture = picture
@@ -87,7 +88,7 @@ class Offers:
         return found
 
     def _for(self, pair: Pair) -> _Left:
-        """What is left of the trees for requests like this one."""
+        """The rest of the trees for requests like this one."""
         asked = self._all_asked()
         bound = self._picture.bound(pair)
         known = bound.get(Offers)
@@ -110,7 +111,7 @@ class Offers:
         return found
 
     def _all_asked(self) -> ExprReferences:
-        """What all questions together look at that are about the request alone."""
+        """The references of all questions that are about the request alone."""
         kinds = self._kinds
         if self._counted != (kinds.epoch, len(kinds)):
             self._counted = (kinds.epoch, len(kinds))
@@ -144,7 +145,7 @@ class Offers:
 
 
 class _Left:
-    """What is left of the machines' trees, once questions about a request alone are answered."""
+    """The rest of the machines' trees, once questions about a request alone are answered."""
 
     __slots__ = ("_codes", "_partition", "_trees")
 

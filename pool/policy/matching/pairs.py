@@ -74,7 +74,7 @@ class Pair:
         self._fresh()
 
     def kept(self, what: Any, make: Callable[[ClassAd], Any]) -> Any:
-        """What was made of the request alone, made once."""
+        """The result of `make` for the request alone, made once."""
         found = self._made.get(what)
         if found is None:
             found = self._made[what] = make(self.request)
@@ -100,14 +100,14 @@ class Pair:
         self._fresh(machine or NOBODY)
 
     def token(self, name: str) -> Any:
-        """What tells what the request holds for a folded name from anything else."""
+        """A key that tells the request's value of a folded name from every other."""
         found = self._tokens.get(name)
         if found is None:
             found = self._tokens[name] = token(self.request.held(name))
         return found
 
     def machine_holds(self, name: str) -> Any:
-        """What the machine's side holds for a folded name; None when it is nothing."""
+        """The value of a folded name on the machine's side; None when there is none."""
         return self._scopes[1].get(name)
 
     def value(self, expr: Expr, side: Side, through: Iterable[str] = ()) -> Any:
@@ -175,7 +175,7 @@ class Pairs:
 
 
 def token(value: Any) -> Any:
-    """What tells a held value from every other: equal only for the same type and value."""
+    """A key that tells a held value from every other: equal only for the same type and value."""
     kind = type(value)
     if kind is str or kind is int or kind is Expr:
         return value

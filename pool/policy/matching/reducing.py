@@ -1,4 +1,4 @@
-"""What is left of a tree when some of its questions have been answered."""
+"""The rest of a tree when some of its questions have been answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALWAYS, NEVER = NumberedPart(TRUE), NumberedPart(FALSE)
 
 
 def acceptance(tree: Tree, answered: Answered) -> Tree:
-    """What is left of Requirements, of which only matters where they are true."""
+    """The rest of Requirements, where only the values true and not true count."""
     found = reduced(tree, answered)
     parts = found.parts if isinstance(found, Every) else (found,)
     if any(isinstance(part, NumberedPart) and part.code != TRUE for part in parts):

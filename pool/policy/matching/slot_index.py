@@ -1,9 +1,9 @@
 """The machines as the matchmaker sees them, kept from cycle to cycle and changed by differences.
 
-A request is matched with all machines at once: its Requirements and theirs are taken apart into questions (`clauses`),
-each question is answered for groups of machines that hold the same for what it looks at (`columns`, `tables`), and the
-answers are put together as sets (`solving`). What was answered stays until the machines it is about change, so that the
-next cycle costs what changed.
+A request is matched with all machines at once. Its Requirements and theirs are taken apart into questions (`clauses`).
+Each question is answered for groups of machines with equal values of the attributes in it (`columns`, `tables`), and
+the answers are put together as sets (`solving`). An answer stays until its machines change, so that the cost of the
+next cycle follows from the changes.
 
 Nothing here decides who gets what; see `pool.policy.negotiation`.
 """
@@ -245,8 +245,8 @@ class SlotIndex:
     # --- requests
 
     def pair(self, request: ClassAd, now: float) -> Pair:
-        """A request, to ask several things about it. What was found out about it at one time serves at the next, so
-        that one that waits from cycle to cycle is asked only what has changed; the ad must not be changed meanwhile.
+        """A request, to ask several things about it. Answers of one time serve at the next, so that for a request that
+        waits from cycle to cycle only changes are evaluated; the ad must not be changed meanwhile.
 
         Args:
             now: wall time in seconds, for expressions that ask for it.
@@ -301,7 +301,7 @@ class SlotIndex:
         return ask
 
     def bound(self, pair: Pair) -> dict[Any, Any]:
-        """What is kept with a request for as long as nothing is forgotten."""
+        """The value that is kept with a request for as long as nothing is forgotten."""
         self.asking(pair)
         return pair.bound
 
@@ -459,8 +459,8 @@ class SlotIndex:
         return known[1]
 
     def references(self) -> frozenset[str]:
-        """Folded names that the machines' Requirements, Rank and StartUrgent can look at in a request, directly or by
-        way of what machines hold; names of the machines' own are left out when every machine has them.
+        """Folded names that the machines' Requirements, Rank and StartUrgent can read in a request, directly or through
+        machines' values. Names that every machine has itself are left out.
         """
         begin = NOTHING
         for name in ("requirements", "rank", "starturgent"):

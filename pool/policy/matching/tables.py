@@ -97,7 +97,7 @@ class Table:
 
 
 def request_key(pair: Pair, names: tuple[str, ...], closure: ExprReferences) -> Any:
-    """What of a request matters; all of it where anything may."""
+    """The part of a request that matters; all of it where anything may."""
     if closure.hidden:
         return pair  # kept by whoever keeps the answer, so that no other takes its place
     token = pair.token

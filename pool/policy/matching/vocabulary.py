@@ -44,7 +44,7 @@ class Vocabulary:
         return wider
 
     def look(self, name: str) -> ExprReferences:
-        """What the machines' expressions for a name look at; it may include those of machines that are gone."""
+        """The references of the machines' expressions for a name; those of machines that are gone may be among them."""
         found = self._looks.get(name)
         if found is None:
             known = self._expressions.get(name)

@@ -1,8 +1,8 @@
 """The administrator's expressions about preemption (`NegotiationTerms`), with what they may read beyond the two ads.
 
-What is added to a slot's ad follows from its RemoteUser and from when something began; what is added to a job's, from
-its submitter. Nothing is added that no expression looks at. Answers hold for one cycle: the time and the priorities
-are others in the next.
+The additions to a slot's ad follow from its RemoteUser and from the times when something began; those to a job's ad,
+from its submitter. Only attributes that an expression reads are added. Answers hold for one cycle: the time and the
+priorities are others in the next.
 """
 
 from __future__ import annotations

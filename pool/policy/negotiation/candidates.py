@@ -1,9 +1,9 @@
 """The slots that may answer one request, best first, as RL 4.3 compares them.
 
 In this order: the administrator's pre_job_rank; the job's Rank of the machine; the administrator's post_job_rank; less
-preemption (none, then by urgency, by rank, by priority); the administrator's rank of the preemption; the machine's
-Rank of the job; the order in which the pool came to know the slots. FIND SERVER's two walks through the machines, with
-preferences and then without (EV 3.5), are the case of a Rank that is true or false.
+preemption (none, then by urgency, by rank, by priority); the administrator's rank of the preemption; the machine's Rank
+of the job; the order in which the pool came to know the slots. FIND SERVER walks through the machines twice, with
+preferences and then without (EV 3.5); that is the case of a Rank that is true or false.
 """
 
 from __future__ import annotations

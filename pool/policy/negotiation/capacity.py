@@ -1,8 +1,8 @@
-"""What a cycle has left of the slots: which are given away, and how much of the partitionable ones (see `carve`).
+"""The slots that a cycle has left: which are given away, and how much of the partitionable ones (see `carve`).
 
-A partitionable slot can answer several requests in one cycle: its free resources are lessened by each match, so that
-one match may carry a count of jobs to be carved out of the slot. What it has left is compared with requests as the
-slot's ad with less in it.
+A partitionable slot can answer several requests in one cycle. Each match lessens its free resources, and one match may
+carry a count of jobs to be carved out of the slot. Requests are compared with the slot's ad with the rest of its
+resources in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
 
 @dataclass(frozen=True, slots=True)
 class CarveRequest:
-    """What a request asks of a partitionable slot.
+    """The resources that a request asks of a partitionable slot.
 
     Attributes:
         plain: the same of every slot; None when it depends on the slot, or makes no sense.
@@ -37,7 +37,7 @@ class CarveRequest:
 
 
 def wish_of(request: ClassAd) -> CarveRequest:
-    """What a request asks for."""
+    """The resources that a request asks for."""
     for name in STANDARD:
         held = request.held(f"Request{name}")
         if type(held) is Expr and external(held, request):
@@ -48,7 +48,7 @@ def wish_of(request: ClassAd) -> CarveRequest:
 
 @dataclass(frozen=True, slots=True)
 class SlotShare:
-    """What one job gets of a slot.
+    """The share of a slot that one job gets.
 
     Attributes:
         wanted: the resources to be carved; None for the whole slot.
@@ -136,7 +136,7 @@ class Capacity:
     # --- giving away
 
     def part(self, place: int, wish: CarveRequest) -> SlotShare | None:
-        """What one job of a request would get of a slot; None when the slot has not so much."""
+        """The share of a slot that one job of a request would get; None when the slot has not so much."""
         if not self.is_carved(place):
             return SlotShare(None, slot_weight(self._picture.at(place)), 1)
         slot = self._ad(place) if place in self._left else self._picture.at(place)
@@ -269,8 +269,8 @@ def _after(left: Resources, wanted: Resources, count: int) -> Resources:
 
 
 def slot_weight(slot: ClassAd, wanted: Resources | None = None) -> float:
-    """What a slot counts for: its SlotWeight, else its Cpus, else 1. Of a partitionable one, what a part counts for
-    that has the resources wanted.
+    """The weight of a slot: its SlotWeight, else its Cpus, else 1. For a partitionable slot, the weight of a part that
+    has the resources wanted.
     """
     held = slot.held("SlotWeight")
     if wanted is not None and (held is None or (type(held) is Expr and held.text == "Cpus")):

@@ -1,9 +1,9 @@
 """The negotiation cycle as a pure function: submitters' requests and machines in, matches out (EV 3.5, RL 4.3).
 
-`SubmitterTurns` gives RESCHEDULE's order of machines. SIMPLE NEGOTIATE is `_Submitter.take`: within a submitter
-requests come in the order the schedd gave them (its PRIO), each until it is satisfied or nothing fits it any more, so
-that whoever came first is served first. FIND SERVER is `Candidates`. Where priorities belong to machines, the jobs of
-all submitters of one machine come in the order of their own priorities (EV 2.6).
+`SubmitterTurns` gives RESCHEDULE's order of machines. SIMPLE NEGOTIATE is `_Submitter.take`. Within a submitter,
+requests come in the order of the schedd (its PRIO), each until it is satisfied or nothing fits it any more; so the
+first to come is served first. FIND SERVER is `Candidates`. Where priorities belong to machines, the jobs of all
+submitters of one machine come in the order of their own priorities (EV 2.6).
 
 The same picture, requests, turns and terms give the same outcome.
 """
@@ -48,7 +48,7 @@ def cycle(
     Args:
         picture: the machines; not changed.
         requests: for each submitter its requests in its own order.
-        turns: who comes when, and how much he may take; told of every match.
+        turns: the order of submitters, and how much each may take; notified of every match.
         now: wall time in seconds, for expressions that ask for it.
         withheld: names of slots that must not be given away, because they were a moment ago.
         together: for each submitter all whose jobs stand in one order with its own, by the jobs' priorities.
@@ -86,7 +86,7 @@ def _first_of(name: str, others: Sequence[str], submitters: Mapping[str, _Submit
 
 
 class _Cycle:
-    """What all submitters share in one cycle."""
+    """The state that all submitters of one cycle share."""
 
     def __init__(self, picture: SlotIndex, terms: NegotiationTerms, now: float, withheld: Collection[str]) -> None:
         self.picture = picture
@@ -117,7 +117,7 @@ def _portions(count: int) -> list[int]:
 
 
 def _limits_in_use(picture: SlotIndex) -> dict[str, float]:
-    """What the claimed slots' ads say of their jobs' limits."""
+    """The limits of the claimed slots' jobs, by the slots' ads."""
     found: dict[str, float] = {}
     texts = picture.values("ConcurrencyLimits") if picture.vocabulary.holders["concurrencylimits"] else {}
     for text, slots in texts.items():

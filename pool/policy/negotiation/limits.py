@@ -17,8 +17,8 @@ _ENTRY = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)\s*(?::\s*(\d+(?:\.\d+
 
 
 def parse_limits(value: Any) -> dict[str, float] | None:
-    """What a value of ConcurrencyLimits asks for: units by name in lower case; None when it makes no sense. No text,
-    and no value, ask for nothing.
+    """The units that a value of ConcurrencyLimits asks for, by name in lower case; None when it makes no sense. No text
+    and no value ask for nothing.
     """
     if value is None or value == "":
         return {}

@@ -1,4 +1,4 @@
-"""What goes into a negotiation cycle and what comes out of it, as plain data."""
+"""The input and the output of a negotiation cycle, as plain data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ResourceRequest:
     Attributes:
         number: names it among its submitter's requests.
         oldest: wall time at which the first of its jobs was submitted.
-        moving: the jobs run already and look for a better machine (RL 4.1): only slots without a claim are
-            considered, and only where the job's Rank is greater than the ad's CurrentRank by the gain in the terms.
+        moving: the jobs run already and look for a better machine (RL 4.1). Only slots without a claim are considered,
+            and only where the job's Rank exceeds the ad's CurrentRank by the gain in the terms.
         runs: the jobs' own priorities, as (priority, how many), the highest first; what they do not cover has the last
             one's, or 0.
     """
@@ -48,7 +48,7 @@ class Match:
 
 
 class UnmatchedReason(StrEnum):
-    """What kept jobs from being matched in a cycle; the first of these that applies."""
+    """The reason why jobs were not matched in a cycle; the first of these that applies."""
 
     MALFORMED = "the request cannot be read"
     LIMIT = "a concurrency limit is used up"
@@ -82,7 +82,7 @@ class Rejection:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a cycle came to.
+    """The outcome of a cycle.
 
     Attributes:
         matches: in the order they were made.

@@ -2,10 +2,10 @@
 
 By *urgency*: the job asks for it and the machine's owner allows it (START_URGENT); the job there is only stopped for a
 while (D7). By *rank*: the machine likes the new job better than the one it has; this is its owner's wish. By
-*priority*: the submitter stands better than the one who has the slot, the administrator's requirements hold, the job
-has had its minimum time, and the machine likes the new job no less, so that an owner's wish is never overruled (WR
-3.1). Nobody preempts himself by priority; and since priorities stand still within a cycle, who was preempted by it
-cannot take the slot back in the same cycle.
+*priority*: the submitter stands better than the slot's present user, the administrator's requirements hold, the job has
+had its minimum time, and the machine likes the new job no less, so that an owner's wish is never overruled (WR 3.1). No
+user preempts himself by priority. Priorities stand still within a cycle, so a user preempted by priority cannot take
+the slot back in the same cycle.
 
 A slot that does not say what its present job is worth to it (CurrentRank) or whose it is (RemoteUser) is not taken on
 that ground.
@@ -65,7 +65,7 @@ class Preemption:
         self._requirements: Tree | None = None if wanted is False or wanted is None else resolved(wanted, "machine")
 
     def holder(self, place: int, preempts: object) -> str:
-        """Who gives a slot up that is taken on that ground; empty for one that is free."""
+        """The user who gives a slot up that is taken on that ground; empty for a free slot."""
         user = self._picture.at(place).value("RemoteUser", "") if preempts is not None else ""
         return user if isinstance(user, str) else ""
 

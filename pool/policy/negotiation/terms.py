@@ -12,8 +12,8 @@ from pool.policy.matching.looking import looks
 
 @dataclass(frozen=True, slots=True)
 class NegotiationTerms:
-    """Expressions may be an `Expr` or a plain value. MY is the slot's ad, TARGET the job's. What is undefined, an error
-    or of a wrong type is 0 as a rank, and does not preempt as a requirement.
+    """Expressions may be an `Expr` or a plain value. MY is the slot's ad, TARGET the job's. An undefined value, an
+    error or a wrong type counts as 0 for a rank, and does not preempt as a requirement.
 
     Attributes:
         preemption_requirements: whether a claim may give way to a submitter of better priority. The slot's ad then

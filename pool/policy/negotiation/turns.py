@@ -1,4 +1,4 @@
-"""Whose turn it is: the order of submitters within a cycle, and how much each may take.
+"""The order of submitters within a cycle, and how much each may take.
 
 The cycle asks `next`, matches for that submitter until it has taken the weight it was given, tells every match by
 `took`, and tells `done` when the submitter wants nothing more or nothing fits. It ends when `next` gives None. Up-down,

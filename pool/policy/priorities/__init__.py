@@ -1,4 +1,4 @@
-"""Who comes first: users' priorities, and in which turns a cycle serves them (A6, EV 2.6, TS 8.3).
+"""Users' priorities, and the turns in which a cycle serves users (A6, EV 2.6, TS 8.3).
 
     accounts.py    what is remembered of each user: index, usage, factor
     updown.py      the papers' up-down algorithm

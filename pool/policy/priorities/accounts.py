@@ -1,4 +1,4 @@
-"""What is remembered of each user: one account, with what every policy needs, so that the policy can be changed.
+"""The record of each user: one account, with everything that any policy needs, so that the policy can be changed.
 
 An account belongs to a user (`alice@lab.example`), with the group in front where jobs name one
 (`physics/alice@lab.example`), or to a machine from which jobs are submitted, as PRIORITY_OVER says.
@@ -72,7 +72,7 @@ class SubmitterAccount:
 
 @dataclass(slots=True)
 class AccountUsage:
-    """What an account has in the pool at one moment.
+    """The resources that an account has in the pool at one moment.
 
     Attributes:
         users: different users with jobs in the queue, running ones included: 0 or 1 where accounts are users.

@@ -1,9 +1,9 @@
 """Fair share by decaying usage, as users of today's batch systems know it.
 
-An account's *real* priority follows the number of slots it holds, halfway in each half-life: an account that holds ten
+An account's *real* priority follows the number of slots it holds, halfway in each half-life. An account that holds ten
 slots for long has 10, one that stops has half of that a half-life later, and nobody is better than 0.5. The *effective*
-priority is that times a factor. Slots are shared in inverse proportion to effective priorities: of two users, one at
-10 and the other at 5, the second is given two of three.
+priority is that times a factor. Slots are shared in inverse proportion to effective priorities: of two users, one at 10
+and the other at 5, the second is given two of three.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FairShare:
         account.real = max(account.real * kept + tally.used * (1.0 - kept), BEST)
 
     def granted(self, account: SubmitterAccount, weight: float) -> None:
-        """What is held counts as it is held."""
+        """Held slots count as they are held."""
 
     def effective(self, account: SubmitterAccount) -> float:
         usual = NICE_FACTOR if account.nice else self._factor

@@ -2,9 +2,9 @@
 
     GROUP_QUOTAS = physics=0.5, physics.theory=0.4 alone, chem=20
 
-Names with dots make a tree. A quota of at most 1 is a share of what the group above has, a larger one is slot weight.
-What a group does not want goes to its siblings that want more, in proportion to their quotas, unless one is `alone`:
-that one never has more than its own. What no group has been given belongs to the users of none.
+Names with dots make a tree. A quota of at most 1 is a share of the group above, a larger one is slot weight. The part
+that a group does not want goes to its siblings that want more, in proportion to their quotas, unless one is `alone`:
+that one never has more than its own. The part that no group was given belongs to the users of none.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def lineage(group: str) -> tuple[str, ...]:
 
 
 def allot(quotas: Iterable[GroupQuota], wants: Mapping[str, float], total: float) -> dict[str, float]:
-    """What each group's own users may hold, and under "" those of no group.
+    """The slot weight that each group's own users may hold, and under "" that of users of no group.
 
     Args:
         wants: slot weight that each group's own users hold or ask for.
@@ -116,7 +116,7 @@ def allot(quotas: Iterable[GroupQuota], wants: Mapping[str, float], total: float
 
 
 def entitled(quotas: Iterable[GroupQuota], total: float) -> dict[str, float]:
-    """What each group has by its quota alone, everything below it included; for showing."""
+    """The slot weight of each group by its quota alone, everything below it included; for showing."""
     root = _tree(quotas)
     _nominate(root, total)
     return {node.name: node.nominal for node in _walk(root)}
@@ -143,7 +143,7 @@ def _sum_up(node: _Node) -> float:
 
 
 def _nominate(node: _Node, size: float) -> None:
-    """What belongs to each node by its quota, of a part of the pool of that size."""
+    """The slot weight of each node by its quota, of a part of the pool of that size."""
     node.nominal = size
     asked = [_asked(child.quota, size) for child in node.below]
     fits = min(1.0, size / sum(asked)) if any(asked) else 1.0

@@ -1,4 +1,4 @@
-"""What a priority policy is, and the simplest one."""
+"""The interface of a priority policy, and the simplest one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From priorities to turns: which submitter takes the next slots, and how many before it is somebody else's turn.
 
-Each kind answers the cycle's questions (`pool.policy.negotiation.SubmitterTurns`): whose turn it is and how much slot
+Each kind answers the cycle's questions (`pool.policy.negotiation.SubmitterTurns`): whose turn it is, how much slot
 weight may be taken in it, what was taken, who wants or fits nothing more, and what may be preempted for.
 """
 
@@ -42,8 +42,8 @@ class CycleSubmitter:
 class LeastTurns:
     """The next slot goes to the account that holds least for its due: least `held` times `price`.
 
-    Accounts of equal price end up with equal shares; one of half the price with twice as much. What an account holds
-    already counts, so that shares are of the pool and not of what happens to be free.
+    Accounts of equal price end up with equal shares; one of half the price with twice as much. Slots that an account
+    holds already count, so that shares are of the pool and not of the slots that happen to be free.
 
     Args:
         prices: each submitter, and what a slot costs it.
@@ -64,12 +64,12 @@ class LeastTurns:
             heap.append((0.0, price, standing.oldest, name))
         due = {account: 1.0 / self._price[name] for name, account in self._account.items()}
         self._share = {account: total * part / sum(due.values()) for account, part in due.items()}
-        # What is held by an account is known only now that all of its submitters were seen.
+        # The slots held by an account are only known now that all of its submitters were seen.
         self._heap = [(self._cost(name), price, oldest, name) for _, price, oldest, name in heap]
         heapq.heapify(self._heap)
 
     def next(self) -> tuple[str, float] | None:
-        """Whose turn it is, and the slot weight it may take in it."""
+        """The submitter whose turn it is, and the slot weight it may take in it."""
         while self._heap:
             cost, price, oldest, name = self._heap[0]
             if name in self._gone:
@@ -128,7 +128,7 @@ class UpDownTurns:
         self._share = total / max(1, len(self._held))
 
     def next(self) -> tuple[str, float] | None:
-        """Whose turn it is, and the slot weight it may take in it."""
+        """The submitter whose turn it is, and the slot weight it may take in it."""
         while self._heap:
             below, _, oldest, name = self._heap[0]
             if name in self._gone:
@@ -173,7 +173,7 @@ class NiceLast:
         self._after = after
 
     def next(self) -> tuple[str, float] | None:
-        """Whose turn it is, and the slot weight it may take in it."""
+        """The submitter whose turn it is, and the slot weight it may take in it."""
         return self._first.next() or self._after.next()
 
     def took(self, submitter: str, weight: float, holder: str = "") -> None:
@@ -196,13 +196,13 @@ class NiceLast:
 
 @dataclass(slots=True)
 class Purse:
-    """What a group may still take in a cycle.
+    """The slot weight that a group may still take in a cycle.
 
     Attributes:
         name: the group's.
         left: slot weight.
-        exact: it is never overdrawn; another is by the last job that it still pays a part of, for slots do not come in
-            fractions, and parts of several groups that are too small for a job would leave a machine idle.
+        exact: it is never overdrawn. Otherwise the last job that it pays a part of may overdraw it: slots do not come
+            in fractions, and parts of several groups that are too small for a job would leave a machine idle.
     """
 
     name: str
@@ -235,7 +235,7 @@ class WithinQuotas:
         self.bound: dict[str, str] = {}
 
     def next(self) -> tuple[str, float] | None:
-        """Whose turn it is, and the slot weight it may take in it."""
+        """The submitter whose turn it is, and the slot weight it may take in it."""
         while (turn := self._inner.next()) is not None:
             submitter, weight = turn
             purses = self._purses.get(submitter, ())

@@ -1,8 +1,8 @@
 """The machines of a pool as somebody who waits sees them: what each could be, and whom it serves now.
 
-A partitionable slot counts once, with its dynamic slots put back into it: a job waits for the whole of it to be free,
-not for what happens to be left. So `Memory` of a slot that is full of jobs is what it has, not 96 MB, and "largest
-machine has 32 GB" is true tomorrow as well.
+A partitionable slot counts once, together with its dynamic slots: a job waits for the whole of it, not for the part
+that is free now. So `Memory` of a slot that is full of jobs is its whole memory, not 96 MB, and "largest machine has 32
+GB" is true tomorrow as well.
 
 Answers about many machines come as whole numbers whose bits are machines, so that "and", "or" and counting are cheap.
 """
@@ -43,7 +43,7 @@ class MatchableSlot:
 
 
 def places(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
-    """Slots by name, dynamic ones put back into the slot they were carved out of.
+    """Slots by name, dynamic ones joined to the slot they were carved out of.
 
     An ad that says what it cannot be (a dynamic slot without the slot it is part of) stands for itself.
     """

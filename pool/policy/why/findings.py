@@ -1,7 +1,7 @@
 """Why a job waits or a machine rests: typed findings, which travel between nodes and are put into words elsewhere.
 
-An *explanation* is a list of findings in no particular order; each says one thing that somebody knows for sure (the
-schedd about its queue, the negotiator about machines and the order of users, the startd about its owner's policy).
+An *explanation* is a list of findings in no particular order. Each says one thing that a role knows for sure: the
+schedd about its queue, the negotiator about machines and the order of users, the startd about its owner's policy.
 `words` orders them and makes lines of them; programs look at their kinds and fields (`poolnode why --json`).
 
 Nothing here finds anything out: that is `job`'s and `machine`'s. Times are wall seconds, lengths of time seconds.
@@ -253,7 +253,7 @@ class BesideSchedd:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What the negotiator said last of jobs like this one."""
+    """The negotiator's last answer about jobs like this one."""
 
     reason: str
     when: float
@@ -264,7 +264,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What there is: slots that jobs can be matched with (a partitionable slot counts once), by state."""
+    """The pool: slots that jobs can be matched with (a partitionable slot counts once), by state."""
 
     machines: int
     slots: int

@@ -40,7 +40,7 @@ from pool.policy.why.wording import Wording, shorten, wording
 
 #: Things listed of each kind, and names of machines.
 MOST, NAMES = 8, 3
-#: Different ways to fail that are told apart when looking for the nearest miss.
+#: Different ways to fail that are told apart in the search for the nearest miss.
 MOST_WAYS = 2000
 #: Clauses of one expression that are told apart; those behind them count as one.
 MOST_CLAUSES = 100
@@ -66,7 +66,7 @@ class Item:
 
 @dataclass(slots=True)
 class Census:
-    """Who fails what.
+    """The clauses that fail, and for which machines.
 
     Attributes:
         failed: machines that fail anything.
@@ -183,7 +183,7 @@ def _spread(mask: int, over: int) -> int:
 
 
 def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal[tuple[list[Finding], Census]]:
-    """What the pool's machines are to one job: findings, and the census for who wants to go on from there.
+    """The pool's machines as one job sees them: findings, and the census for callers that go on from there.
 
     Args:
         slots: the ads of all slots by name, as advertised.
@@ -223,7 +223,7 @@ def _machines(places: Sequence[MatchableSlot]) -> Machines:
 
 
 def _unshown(census: Census) -> list[Finding]:
-    """What machines lack that the job rules out because they cannot show it its owner's files."""
+    """The attribute that machines lack, where the job rules them out because they cannot show it its owner's files."""
     mask = 0
     for item in census.items.values():
         if not item.theirs and any("hasremoteio" in clause.text.lower() for clause in item.clauses):

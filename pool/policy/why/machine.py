@@ -68,7 +68,7 @@ def _drained(ad: ClassAd) -> str:
 def owners_view(
     policy: OwnerPolicy, ad: ClassAd, job: ClassAd | None, condition: SlotCondition, now: float
 ) -> list[Finding]:
-    """What the owner's policy makes of a slot now, and what would change it.
+    """The effect of the owner's policy on a slot now, and the changes that would alter it.
 
     Args:
         ad: the slot's, with fresh facts.
@@ -94,7 +94,7 @@ def from_the_ad(ad: ClassAd, now: float) -> list[Finding]:
 
 
 def troubles_of(ad: ClassAd, more: Sequence[str]) -> list[Finding]:
-    """What the machine says is wrong with its policy."""
+    """The troubles of the machine's policy, as its ad reports them."""
     said = [part.strip() for part in crowd.text(ad, "PolicyTrouble").split(";")]
     texts = dict.fromkeys(shorten(text) for text in (*more, *said) if text)
     return [Trouble(f"{text}: its administrator should mend it") for text in texts]

@@ -1,9 +1,9 @@
 """Roughly how long a job will wait, said honestly: "about", with what that rests on, or "cannot tell".
 
-Nobody says how long jobs take (WR 4.2 has why). A job that runs is taken to last as long as those of its own cluster
-that ended lately and had lasted as long as it has by now; jobs of other clusters say nothing about it. Machines come
-free when such jobs end, and a job is served when so many have come free as stand before it: every user who waits is
-served in turn.
+Nobody says how long jobs take (WR 4.2 has why). A job that runs is expected to last as long as the jobs of its cluster
+that ended lately and ran at least as long as it has by now; jobs of other clusters say nothing about it. Machines come
+free when such jobs end. A job is served when as many machines have come free as jobs stand before it: every user who
+waits is served in turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT = 500
 #: Turns that are gone through one by one; what comes after them is reckoned.
 TURNS = 1000
 
-#: Whose job it is, and its cluster: jobs that are taken to last alike.
+#: The user and the cluster of a job: jobs with equal ones are expected to last alike.
 Kind = tuple[str, str]
 
 

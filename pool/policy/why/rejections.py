@@ -1,4 +1,4 @@
-"""What a cycle's rejections say to the people whose jobs they are, and which of them are news."""
+"""A cycle's rejections in words for the owners of the jobs, and which of them are news."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pool.policy.negotiation import Rejection
 
-#: The same is told again after so many seconds, so that a job's ad says when it was last looked at.
+#: A rejection is repeated after so many seconds, so that a job's ad says when it was last looked at.
 AGAIN = 60.0
 
 
@@ -21,13 +21,13 @@ def said(rejection: Rejection) -> str:
 
 
 class News:
-    """What was told of whom and when, so that schedds hear only what is new to them."""
+    """The last notice to each submitter and its time, so that schedds hear only news."""
 
     def __init__(self) -> None:
         self._told: dict[str, dict[int, tuple[str, float]]] = {}
 
     def of(self, submitter: str, texts: Mapping[int, str], now: float) -> list[tuple[int, str]]:
-        """The requests to tell a submitter of, with what to tell; they then count as told.
+        """The requests to notify a submitter of, with the notice; they then count as notified.
 
         Args:
             texts: what was said of each of its requests that were left over.
@@ -47,5 +47,5 @@ class News:
         return fresh
 
     def forget(self, submitter: str) -> None:
-        """It was not to be told, or is not there any more."""
+        """The notice was not delivered, or its jobs are gone."""
         self._told.pop(submitter, None)

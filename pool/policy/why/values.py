@@ -1,4 +1,4 @@
-"""What machines have where a job's condition asks for something else: the values that would let some in."""
+"""The values that machines have where a job's condition asks for others: those that would let some in."""
 
 from __future__ import annotations
 

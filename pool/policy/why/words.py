@@ -52,7 +52,7 @@ from pool.policy.why.findings import (
 from pool.policy.why.standing import Standing, standing
 
 F = TypeVar("F")
-#: Status numbers of jobs that are told apart here (`pool.jobs.states`).
+#: Status numbers of jobs that matter here (`pool.jobs.states`).
 IDLE = 1
 _STATES = {
     "Owner": "in use by their owners",

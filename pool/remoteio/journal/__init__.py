@@ -1,7 +1,8 @@
-"""What a job has changed at home since its checkpoints, so that it can be undone (lifts the limit of TS 3(4)).
+"""A job's changes on the submit side since its checkpoints, so that they can be undone (lifts the limit of TS 3(4)).
 
-A job that is put back to a checkpoint, or begins again, has to find its owner's files as they were then: or it appends
-a line twice, and reads what it has not written yet. So each change is noted before it is made, with what undoes it:
+A job that is restored from a checkpoint, or begins again, has to find its owner's files as they were then. Otherwise it
+appends a line twice, or reads bytes that it has not written yet. So each change is recorded before it is made, with the
+way to undo it:
 
 - bytes that are overwritten or cut off are copied first, once for each mark; of a file that only grew its length
   (`contents`)
@@ -14,8 +15,8 @@ A *mark* is a checkpoint's place in that order (`journal`). `commit` gives up wh
 (`undo`) undoes what is younger. Undoing runs backwards, checks by inode that a name still is what it was, and can be
 cut short and done again.
 
-What is kept is bounded: at the bound, or where it cannot be written, the job goes on and can no longer be put back
-to the marks there are: `MarkForgotten` says so when it is tried, `why` before. From the next mark on it can again.
+The journal is bounded. At the bound, or where it cannot be written, the job goes on and can no longer be rolled back to
+the present marks: `MarkForgotten` says so at the attempt, `why` before. From the next mark on it can again.
 
 Notes are kept in a `book`, which lies in files (`log`) and is written out ahead of what it undoes (`ahead`). A mark
 counts for nothing before the files are on the disk as they were, and the notes: `secure` (`volumes`).

@@ -1,8 +1,8 @@
 """The notes of a job's changes, in the order in which they were made, and what is known from them.
 
-A note is a list: its kind, its sequence number, the number of the request it is about (0 for none), and what its kind
-has. What is noted and then fails is cancelled ('-'); what a request had begun when home was killed is known when it
-comes again. Knows nothing of what notes mean.
+A note is a list: its kind, its sequence number, the number of the request it is about (0 for none), and the fields of
+its kind. A note whose action then fails is cancelled ('-'). When the file server was killed, the notes tell what a
+request had begun when it comes again. Knows nothing of what notes mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from pool.remoteio.journal import log
 from pool.remoteio.journal.volumes import Volumes
 
-#: What is told of a file: device and inode.
+#: The identity of a file: device and inode.
 Identity = tuple[int, int]
 Note = list[Any]
 #: Kinds that begin with the path of a name that was made, removed or changed.
@@ -154,18 +154,18 @@ class Book:
         return sequence
 
     def confirm(self, sequence: int, path: bytes, identity: Identity, *, fresh: bool) -> None:
-        """What was going to be made is there."""
+        """The action that was noted is done."""
         self.volumes.changed(identity[0], path)
         self.note(["C", self.next(), 0, sequence, *identity, fresh])
         if fresh and not self.why:
             self.fresh.add(identity)
 
     def cancel(self, sequence: int) -> None:
-        """What was noted was not done."""
+        """The action that was noted was not done."""
         self.note(["-", self.next(), 0, sequence])
 
     def begun(self, unique: int) -> Note | None:
-        """What a request had begun when home was killed; asked once."""
+        """The beginnings of a request when the file server was killed; asked once."""
         return self._begun.pop(unique, None)
 
     def learn(self, record: Note) -> None:

@@ -1,4 +1,4 @@
-"""What was in files before a job changed it: their lengths, and the bytes it overwrote or cut off."""
+"""The content of files before a job changed it: their lengths, and the bytes it overwrote or cut off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Touched:
 
 
 class Contents:
-    """What is known of the files that were changed since the last mark."""
+    """The state of the files that were changed since the last mark."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -98,7 +98,7 @@ class Contents:
 
 
 def _parts(source: int, start: int, end: int) -> Iterator[tuple[bool, int, int]]:
-    """What a range of a file consists of: (whether it is a hole, start, end), in order."""
+    """The pieces of a range of a file: (whether it is a hole, start, end), in order."""
     while start < end:
         try:
             data = min(os.lseek(source, start, os.SEEK_DATA), end)

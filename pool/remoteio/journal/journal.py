@@ -83,7 +83,7 @@ class ChangeJournal:
     def secure(self, flushes: Flushes, *, mark: int = 0, run: int = 0) -> bool:
         """Have on the disk what was done until now, and the way back to it; false where the journal is closed.
 
-        Blocks, while the job may go on. What the job asks for meanwhile may reach the disk with it or not.
+        Blocks, while the job may go on. Changes that the job makes meanwhile may reach the disk with it or not.
 
         Args:
             mark: that of the checkpoint which this is for. It is there already but for a job that opens all its files
@@ -123,7 +123,7 @@ class ChangeJournal:
     # -- marks -------------------------------------------------------------------------------------------
 
     def mark(self, number: int) -> None:
-        """What comes from here on is younger than this mark. A mark that is there is there."""
+        """Changes from here on are younger than this mark. A mark that is there is there."""
         book = self.book
         with book.lock:
             if number <= book.current.number:
@@ -157,7 +157,7 @@ class ChangeJournal:
             del book.segments[: len(old)]
 
     def settle(self, number: int) -> None:
-        """What was done until now is there to stay: commits a new mark, this one where it is younger than all."""
+        """Changes until now are there to stay: commits a new mark, this one where it is younger than all."""
         with self.book.lock:
             number = max(number, self.book.current.number + 1)
             self.mark(number)

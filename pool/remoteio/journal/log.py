@@ -4,10 +4,10 @@
     N.data   what was overwritten; records say where, and the CRC-32 of it
     state    {"run", "first", "why", "boot"}, replaced by renaming
 
-Written without waiting for the disk: what a killed process has written is there. The disk has it soon after (`ahead`),
-before it has what the job asks to be there (`sync`), and before a checkpoint counts that needs it (`secure`). What a
-power cut leaves of two files is in no order, so that a record may be there and the bytes it speaks of not; `boot`
-tells that the end may be missing. All names are beneath one directory descriptor.
+Written without waiting for the disk: writes of a killed process are not lost. They reach the disk soon after
+(`sync_thread`), before data that the job wants to be there (`sync`), and before a checkpoint counts that needs them
+(`secure`). After a power cut, the state of two files is in no order, so that a record may be there and the bytes it
+speaks of not; `boot` tells that the end may be missing. All names are beneath one directory descriptor.
 """
 
 from __future__ import annotations

@@ -179,7 +179,9 @@ def _hide(place: NameInDirectory, hidden: bytes) -> None:
 
 
 def _of_directory(place: NameInDirectory, status: os.stat_result) -> tuple[Any, ...]:
-    """What a removed directory is made again with: rights, owner, times, extended attributes; and which it was."""
+    """The properties to make a removed directory again with: rights, owner, times, extended attributes; and its
+    identity.
+    """
     rights = (modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
     return (*rights, status.st_atime_ns, status.st_mtime_ns, attributes(place), *identity_of(status))
 

@@ -37,7 +37,7 @@ class RemovedFiles:
 
     @property
     def prefix(self) -> bytes:
-        """What hidden names of this job begin with."""
+        """The prefix of this job's hidden names."""
         return UNDO + self._name + b"."
 
     def paths(self) -> set[bytes]:
@@ -152,10 +152,10 @@ class RemovedFiles:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """What tells a file from all others."""
+    """The identity of a file."""
     return status.st_dev, status.st_ino
 
 
 def status_of(place: NameInDirectory) -> os.stat_result:
-    """What is there, a link itself."""
+    """The file that is there, a link itself."""
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)

@@ -11,12 +11,12 @@ from pool.remoteio.journal.removed_files import identity_of, status_of
 from pool.remoteio.path_lookup import NameInDirectory
 
 KINDS = frozenset("potX")
-#: What names of extended attributes begin with that every owner of a file may use.
+#: The prefixes of extended attributes that every owner of a file may use.
 USERS = b"user."
 
 
 class AttributeChanges:
-    """What was set since the last mark."""
+    """The attributes that were set since the last mark."""
 
     def __init__(self, book: Book) -> None:
         self._book = book

@@ -1,8 +1,8 @@
 """Notes on the disk ahead of what they undo.
 
-The kernel writes changed names out after about five seconds, changed bytes after thirty, in no order. So notes are
-written out at once, and then each second while there are more: whatever else the disk lacks after a power cut,
-nothing but the job's last second lacks what undoes it, as long as memory is not short.
+The kernel writes changed names to disk after about five seconds and changed bytes after thirty, in no order. So notes
+are written out at once, and then each second while there are more. After a power cut, only changes of the job's last
+second can lack their note, as long as memory is not short.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SyncThread:
             try:
                 self._sync()
             except OSError:
-                pass  # whoever relies on it tries again, and is told
+                pass  # callers that rely on it try again, and then get the error
             if self._over.wait(PACE):
                 return
             with self._lock:

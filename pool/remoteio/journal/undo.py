@@ -32,11 +32,11 @@ def rollback(journal: ChangeJournal, number: int, flushes: Flushes | None = None
     """Put everything back as it was at a mark; a line for each thing that could not be.
 
     Args:
-        flushes: has on the disk what was put back before the notes of it go; None leaves that to the kernel.
+        flushes: writes the restored bytes to the disk before their notes go; None leaves that to the kernel.
 
     Raises:
         MarkForgotten: what was changed since then is not known any more.
-        OSError: the journal cannot be written, or what was put back.
+        OSError: the journal, or the restored bytes, cannot be written.
     """
     with journal.book.lock:
         if journal.why:
