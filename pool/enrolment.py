@@ -1,4 +1,4 @@
-"""What a node is in its pool: its lasting instance, its certificate, and how others come in.
+"""A node's membership in its pool: its lasting instance, its certificate, and how others come in.
 
 A node that nobody else talks to has its unix socket and nothing more. Trust is made when it is first needed: the first
 token makes the pool's certificate authority on the node that has the collector, and from then on that node listens on
@@ -49,8 +49,8 @@ class Enrolment:
     Attributes:
         instance: drawn at the first start and kept.
         credentials: what the node proves itself with; None for one that is alone.
-        collector: the address of the pool's collector as far as joining told it; empty when that is this node.
-        settings: those in force; new certificates and addresses told go by them.
+        collector: the address of the pool's collector as far as joining gave it; empty when that is this node.
+        settings: those in force; new certificates and announced addresses go by them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Enrolment:
         outside: OutsideWorld,
         join: str | None,
     ) -> Enrolment:
-        """What the state directory holds; with a token the pool is joined first.
+        """The content of the state directory; with a token the pool is joined first.
 
         Raises:
             PoolError: the token is refused, or there is no pool for roles that need one.
@@ -129,7 +129,7 @@ class Enrolment:
         return Credentials.create(self._trust, self._authority, self._name, self._roles)
 
     def gate(self) -> JoinService | None:
-        """What lets others in: on the node that has the authority."""
+        """The service that lets others in: on the node that has the authority."""
         from pool.wire.authority import Authority, JoinService
 
         if self._authority is None and Authority.exists(self._trust):
@@ -165,7 +165,7 @@ class Enrolment:
             hint = f"there are {', '.join(sorted(set(known) - {self._name})[:20]) or 'no others'}"
             raise NotInAPool(f"the pool has no node {name}", hint=hint)
         credentials.revocations.replace({name: self._outside.wall()})
-        # Who has been put out still has the token, with its uses left: it is worth nothing from now on.
+        # A revoked node still has the token, with its uses left: it is worth nothing from now on.
         self.tokens().revoke_used_by(str(known[name]["key"]))
         authority.forget(name)
 
@@ -188,7 +188,7 @@ class Enrolment:
         return self._signer().issue_node(request, self._name, self._roles, replace=True)
 
     def request(self) -> str:
-        """What is sent to have this node's certificate renewed."""
+        """The request to have this node's certificate renewed."""
         from pool.wire.certificates import new_request
         from pool.wire.credentials import pending_key
 
@@ -278,7 +278,7 @@ class Enrolment:
         return {"token": made.text, "expires": made.expires}
 
     def public_address(self, bound: str) -> str:
-        """The address that others are told, for the one that was bound."""
+        """The address that others get, for the one that was bound."""
         told = self.settings.text("PUBLIC_ADDRESS")
         if told:
             return told if "://" in told else f"tcp://{told}"

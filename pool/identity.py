@@ -64,7 +64,7 @@ def _open_module_directories() -> None:
 
 
 def identity_of(owner: str, user: str | None) -> tuple[int, int, list[int]]:
-    """What a process becomes that works on a user's files: user id, group id, groups.
+    """The account of a process that works on a user's files: user id, group id, groups.
 
     Args:
         user: the name that this process's own user goes by.
@@ -91,7 +91,7 @@ def identity_of(owner: str, user: str | None) -> tuple[int, int, list[int]]:
 
 
 def file_tree_seen() -> str:
-    """What tells file trees apart: two processes with the same answer see the same files; empty where it is unknown."""
+    """The identity of a file tree: two processes with the same answer see the same files; empty where it is unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()

@@ -2,7 +2,7 @@
 
     2026-11-21T06:00:00.123Z info schedd: taking up running jobs jobs=3
 
-or the same as one JSON object a line. What is to be looked for comes as `extra` fields, never inside the message.
+or the same as one JSON object a line. Words to search for come as `extra` fields, never inside the message.
 """
 
 from __future__ import annotations

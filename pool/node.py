@@ -54,7 +54,7 @@ SOCKET, PORT = "node.sock", "port"
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What the command line says about a node.
+    """The command line's settings for a node.
 
     Attributes:
         roles: which roles to run; none given means those the configuration names.
@@ -374,7 +374,7 @@ class NodeService(Service):
 
     @method(Right.READ)
     async def info(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What this node is: {} -> {node, version, roles, given_up, address, collector...}"""
+        """The description of this node: {} -> {node, version, roles, given_up, address, collector...}"""
         node = self._node
         return {
             "node": node.name,

@@ -1,6 +1,6 @@
 """Staying in the pool, or being put out of it: revocation, and certificates renewed before they end.
 
-The node with the authority keeps the list of revoked nodes and signs anew; every other node holds a stream to it over
+The node with the authority keeps the list of revoked nodes and signs anew. Every other node holds a stream to it over
 its ordinary connection, learns of each revocation as it happens, and keeps the list.
 """
 
@@ -64,7 +64,7 @@ class Revocation(Service):
 
     @streaming(Right.READ)
     async def trust(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Who has been put out of the pool, now and at each change: {} -> {revoked: {name: time}}..."""
+        """The nodes that have been put out of the pool, now and at each change: {} -> {revoked: {name: time}}..."""
         while True:
             changed = self._changed
             await stream.send({"revoked": self._enrolment.revoked()})

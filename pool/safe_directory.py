@@ -1,8 +1,8 @@
 """File work inside of a directory that somebody else may change at any moment, such as a running job's.
 
-Root's node works in directories of ordinary users. A path is no good there: between a look at it and its use its owner
+Root's node works in directories of ordinary users. A path is not safe there: between a look at it and its use its owner
 can replace any part of it by a link, and root writes or reads somewhere else. So the kernel resolves every name from an
-open directory on, with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and files and directories are made with the file
+open directory on, with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS). Files and directories are made with the file
 rights of the user they are for, so that root gives nothing away afterwards.
 
 Nothing here waits for the other end of a named pipe. All methods block on the disk and raise OSError; a name that is
@@ -177,7 +177,7 @@ class SafeDirectory:
             raise NotTheOwners(name)
 
     def status(self, name: Name) -> os.stat_result:
-        """What lies there, a link itself where it is one."""
+        """The file that lies there, a link itself where it is one."""
         with self._parent(name) as (parent, last):
             return os.stat(last, dir_fd=parent, follow_symlinks=False)
 

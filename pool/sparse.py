@@ -13,7 +13,7 @@ WORTH = 64 * 1024
 
 
 def next_piece(fd: int, at: int, end: int, most: int) -> tuple[bool, int]:
-    """What lies in a file from `at` on, before `end`: (whether it is a hole, how long); data at most `most` bytes.
+    """The next piece of a file from `at` on, before `end`: (whether it is a hole, how long); data at most `most` bytes.
 
     A file system that knows no holes has data only.
     """

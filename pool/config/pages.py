@@ -20,12 +20,11 @@ from pool.policy.shipped import DEDICATED_TEXTS, DESKTOP_TEXTS, MACROS
 _MADE = "<!-- Made by `python -m pool.config.pages docs` from the program's tables: change those. -->\n"
 
 _COMMANDS = """\
-# What a submit file may say
+# Commands of a submit file
 
-Each command of the language, and what this pool does with it. `partly` says what is missing. A command that is
-`ignored` is taken with a warning of one line by `poolnode submit`, `submit --check` and `Pool.submit`; a description
-with one that is `refused` is not queued. A value that asks for nothing (`stream_output = false`) is taken without a
-word.
+Each command of the language, and the support for it in this pool. `partly`: the supported part is named. `ignored`:
+`poolnode submit`, `submit --check` and `Pool.submit` print a warning of one line. `refused`: a description with the
+command is not queued. A value that asks for nothing (`stream_output = false`) is accepted without a warning.
 
 """
 
@@ -48,11 +47,11 @@ share, and in a local file next to it, which wins over the pool-wide one (TS 8, 
 |---|---|
 | `NAME = value` | a setting, or a macro of your own |
 | `NAME : expression` | the same; the papers write control expressions so |
-| `$(NAME)`, `$(NAME:default)` | what NAME stands for, wherever set; within its own definition what it was before |
+| `$(NAME)`, `$(NAME:default)` | the value of NAME, wherever set; within its own definition its earlier value |
 | `$ENV(NAME)` | a variable of the node's environment |
-| `include : FILE`, `include ifexist : FILE` | reads another file here; relative to the directory of this one |
+| `include : FILE`, `include ifexist : FILE` | reads another file at this place; relative to the directory of this one |
 | `# ...` | a comment, on a line of its own |
-| `\\` at the end of a line | goes on in the next line |
+| `\\` at the end of a line | the value goes on in the next line |
 
 Of several definitions the last wins, in this order: default, pool-wide file, local file, `POOLNODE_NAME` in the
 environment of the node, `--set NAME=value`. The pool-wide file is the one given with `--config`, or named by
@@ -60,7 +59,7 @@ environment of the node, `--set NAME=value`. The pool-wide file is the one given
 
 `poolnode config` shows every setting of a running node, its value, and the file and line where it was set. After a
 SIGHUP the files are read again; a configuration with a mistake is refused as a whole, with file and line, and the node
-goes on with what it had. Settings marked * take effect when the node is started again.
+keeps its settings. Settings marked * take effect when the node is started again.
 
 Names are the same in capitals and small letters. Lengths of time are in seconds, or with units: `90`, `10 min`,
 `1 h 30 min`. Numbers may be calculated: `2 * $(HOUR)`.
@@ -84,12 +83,12 @@ _STARTER = """
 
 Kept by the starter on the execute machine (`pool/policy/starter.py`, where the rules stand), after the state machine
 of the 1994 starter (VS 3.6, figure 3.5, table 3.1, appendix B). Events in capitals come at any time; the others follow
-from what the state does.
+from the work of the state.
 
 """
 _ANSWERS = """
-What each state makes of each event that comes at any time: the state that it leads to in bold, what is done, `keep` for
-what is answered as soon as a state can, `-` where there is nothing to be done about it.
+The answer of each state to each event that comes at any time: the next state in bold, or the action. `keep` means that
+a later state answers the event; `-` means that nothing has to be done.
 
 """
 
@@ -98,7 +97,7 @@ def configuration() -> str:
     """docs/configuration.md."""
     parts = [_MADE, _CONFIGURATION]
     for title, rows in SECTIONS:
-        parts.append(f"\n## {title}\n\n{_table(('setting', 'value', 'default', 'what it is'), map(_row, rows))}")
+        parts.append(f"\n## {title}\n\n{_table(('setting', 'value', 'default', 'meaning'), map(_row, rows))}")
     parts.append(
         "\n## The shipped policies\n\n"
         "Evaluated with the slot's ad as MY and the job's as TARGET, every EVALUATE_INTERVAL.\n\n"
@@ -127,7 +126,7 @@ def state_tables() -> str:
         (_job(before), happening.value, _job(move.next), move.action.value.replace("_", " "))
         for (before, happening), move in states.TABLE.items()
     ]
-    head = ("from", "event", "to", "what is done")
+    head = ("from", "event", "to", "action")
     return "".join(
         (
             _MADE,
@@ -141,7 +140,7 @@ def state_tables() -> str:
             f"```mermaid\n{starter.draw()}```\n",
             _ANSWERS,
             _table(("state", *(event.value for event in starter.ASYNCHRONOUS)), starter.answers()),
-            "\nWhat is done on the way:\n\n",
+            "\nThe actions on the way:\n\n",
             _table(head, starter.moves()),
         )
     )
@@ -153,7 +152,7 @@ def commands() -> str:
         (", ".join(f"`{name}`" for name in row.names), row.support.value, row.says + f" ({row.hint})" * bool(row.hint))
         for row in support.TABLE
     ]
-    return "".join((_MADE, _COMMANDS, _table(("command", "here", "what it does, or what is said about it"), rows)))
+    return "".join((_MADE, _COMMANDS, _table(("command", "here", "effect, or the warning or refusal"), rows)))
 
 
 PAGES = {"configuration.md": configuration, "states.md": state_tables, "submit.md": commands}

@@ -104,15 +104,22 @@ _NODE = (
     _text(
         "MAP_USERS",
         "",
-        "accounts here of users who come with a token: alice = bob, * = guest (whoever has no account of that name)",
+        "accounts here of users who come with a token: alice = bob, * = guest (for users without an account "
+        "of that name)",
     ),
     _text("ADMIN", "", "mail address of the administrator"),
     _text("MAIL", "", "sendmail program; empty looks in the usual places, none sends no mail"),
-    _choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error"), "what the log tells", live=False),
+    _choice(
+        "LOG_LEVEL",
+        "info",
+        ("debug", "info", "warning", "error"),
+        "the least important entries that the log holds",
+        live=False,
+    ),
     _duration(
         "CERTIFICATE_LIFE",
         "7300 d",
-        "how long certificates are good that this node signs for its pool; they are renewed before",
+        "lifetime of the certificates that this node signs for its pool; they are renewed before",
     ),
     _count(
         "RESTARTS_PER_HOUR",
@@ -124,7 +131,8 @@ _NODE = (
     _duration(
         "GIVEN_UP_RETRY",
         "3600",
-        "how long after a role was given up it is tried again; with 0 the node ends with a status, for what started it",
+        "time after which a role that was given up is tried again; with 0 the node exits with a status for "
+        "its service manager",
         least=0.0,
         live=False,
     ),
@@ -133,16 +141,18 @@ _STARTD = (
     _text(
         "SLOTS",
         "partitionable",
-        "partitionable, or the number of equal slots; behind it how much of the machine: 4 cpus=6 memory=50%",
+        "partitionable, or the number of equal slots; then the part of the machine to use: 4 cpus=6 memory=50%",
         needed=True,
         live=False,
     ),
-    _text("EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False),
+    _text(
+        "EXECUTE_DIR", "", "directory of the jobs' scratch directories; in the state directory when empty", live=False
+    ),
     _choice(
         "RUN_AS",
         "owner",
         ("owner", "node", "nobody", "refuse"),
-        "whom jobs run as on a node run by root",
+        "user that jobs run as on a node run by root",
     ),
     _choice(
         "JOB_SYSTEM_CALLS",
@@ -194,11 +204,11 @@ _STARTD = (
         "IMAGE_CACHE",
         "20000",
         "MB",
-        "what unpacked images of jobs may take on this machine, those used longest ago given up first; 0 to unpack one "
-        "for each start (docs/images.md)",
+        "disk space for unpacked images of jobs on this machine; those used longest ago are removed first; 0 "
+        "unpacks one for each start (docs/images.md)",
         live=False,
     ),
-    _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
+    _count("CHECKPOINT_QUOTA", "0", "MB", "disk space for checkpoints on this disk; 0 for no bound but its own"),
     _text(
         "CHECKPOINT_SERVER",
         "",
@@ -207,16 +217,22 @@ _STARTD = (
         live=False,
     ),
     _text("CHECKPOINT_DIR", "", "a directory of this node for other nodes' checkpoints; none when empty", live=False),
-    _number("CHECKPOINT_BANDWIDTH", "0", "MB/s", "what checkpoints may send from this node together; 0 for no bound"),
+    _number("CHECKPOINT_BANDWIDTH", "0", "MB/s", "bandwidth of all checkpoints that this node sends; 0 for no bound"),
     _duration("CHECKPOINT_FIRST", "30 min", "time of running until a first checkpoint; 0 for none (EV 2.7)", least=0.0),
     _duration("CHECKPOINT_MOST", "2 h", "longest time between two; it doubles from the first (EV 2.7)"),
     _duration(
         "CHECKPOINT_EXAMINE",
         "10 s",
-        "time after its start when a job is looked at for what cannot be saved; if found, again at six times that",
+        "time after its start when a job is checked for state that cannot be saved; if there is any, again "
+        "at six times that",
     ),
-    _duration("CHECKPOINT_WORTH", "10 s", "work below which a job whose machine is wanted is not saved", least=0.0),
-    _duration("UPDATE_INTERVAL", "120", "time between two advertisements of what has not changed (EV 2.7)"),
+    _duration(
+        "CHECKPOINT_WORTH",
+        "10 s",
+        "least work since its last checkpoint for which a job that has to leave is saved",
+        least=0.0,
+    ),
+    _duration("UPDATE_INTERVAL", "120", "time between two advertisements of an unchanged ad (EV 2.7)"),
     _duration("AD_LIFETIME", "900", "time after which the collector drops an ad that was not renewed"),
     _duration("CLAIM_LEASE_MAX", "86400", "longest lease that a machine grants, or a job's job_lease_duration gets"),
 )
@@ -233,8 +249,8 @@ _OWNER = (
     _owners("PREEMPT", "when a job has to leave; VACATE is the same for suspended jobs only (EV 3.1)"),
     _owners("KILL", "when a leaving job is killed"),
     _owners("WANT_SUSPEND", "whether a job is suspended before it has to leave (RL 4.2)"),
-    _owners("WANT_VACATE", "whether a leaving job is asked softly first"),
-    _owners("WANT_CHECKPOINT", "whether a leaving job that is asked first has a last checkpoint made"),
+    _owners("WANT_VACATE", "whether a leaving job first gets its soft kill signal"),
+    _owners("WANT_CHECKPOINT", "whether a leaving job that is not killed at once has a last checkpoint made"),
     _owners("START_URGENT", "which urgent jobs (`urgent = true`) may suspend the one that runs and take its slot"),
     _text("VALID_COD_USERS", "", "users whose urgent jobs may, where START_URGENT is not set: alice, bob"),
     _owners("RANK", "which jobs this machine prefers; a better one may preempt (RL 4.3)"),
@@ -248,8 +264,8 @@ _OWNER = (
     _time("START_IDLE", "keyboard idle time after which jobs may start (EV 2.7)"),
     _time("CONTINUE_IDLE", "keyboard idle time after which a suspended job goes on (EV 2.7)"),
     _time("KEYBOARD_TOUCHED", "keyboard idle time below which the owner is there"),
-    _load("BACKGROUND_LOAD", "load of the owner's at most with which jobs start and go on (EV 2.7)"),
-    _load("SUSPEND_LOAD", "load of the owner's above which jobs are suspended (EV 2.7)"),
+    _load("BACKGROUND_LOAD", "the owner's load up to which jobs start and go on (EV 2.7)"),
+    _load("SUSPEND_LOAD", "the owner's load above which jobs are suspended (EV 2.7)"),
     _time("MAX_SUSPEND", "time of suspension after which a job has to leave (EV 2.7)"),
     _time("MAX_VACATE", "time for leaving after which a job is killed (EV 2.7)"),
     Setting(
@@ -257,7 +273,7 @@ _OWNER = (
         SettingKind.SPAN,
         "$(POLICY_MAX_JOB_RETIREMENT)",
         "s",
-        "time that a job may run since its start before PREEMPT or a better job has it leave; may ask for the job's ad",
+        "time that a job may run since its start before PREEMPT or a better job makes it leave; may read the job's ad",
         needed=True,
     ),
     _duration("EVALUATE_INTERVAL", "5", "time between two evaluations of the owner's policy (EV 2.7)"),
@@ -269,17 +285,26 @@ _SCHEDD = (
         "directories of this submit machine that jobs with remote_io may ask for, `:ro` behind those for reading only",
     ),
     _count(
-        "REMOTE_IO_UNDO", "1024", "MB", "what is kept for undoing a job's changes at home, in case it is put back"
+        "REMOTE_IO_UNDO",
+        "1024",
+        "MB",
+        "disk space for undoing a job's changes on the submit side, in case it is restored from a checkpoint",
     ),
     _count(
         "REMOTE_IO_WATCHES",
         "8192",
         "",
-        "directories of one owner whose changes are told to jobs that look into them, which need not ask; 0: none",
+        "directories of one owner whose changes are reported to jobs that read them, so that these need not "
+        "ask; 0: none",
     ),
-    _number("REMOTE_IO_BANDWIDTH", "0", "MB/s", "for the remote_io of all jobs of this schedd, shared fairly; 0: all"),
-    _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
-    _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),
+    _number(
+        "REMOTE_IO_BANDWIDTH",
+        "0",
+        "MB/s",
+        "bandwidth of the remote_io of all jobs of this schedd, shared fairly; 0 for no bound",
+    ),
+    _duration("CLAIM_LEASE", "600", "time that a claim lives while the two sides cannot reach each other"),
+    _duration("CLAIM_PATIENCE", "1800", "time that a schedd waits for a slot whose job has yet to leave"),
     _duration("GANG_PATIENCE", "60", "how long a job on several machines holds some of them while it lacks others"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _flag("REMATCH", "false", "whether running jobs look for machines that their Rank likes better (RL 4.1)"),
@@ -301,8 +326,8 @@ _SCHEDD = (
     _duration(
         "SPOOL_KEPT",
         "10 d",
-        "how long a completed job that was submitted from another machine waits for its outputs to be fetched, and how "
-        "long one is held whose inputs never came",
+        "time that a completed job from another machine waits for its outputs to be fetched, and time that a "
+        "job is held whose inputs never came",
     ),
     _text(
         "JOB_TRANSFORM_NAMES",
@@ -314,7 +339,9 @@ _SCHEDD = (
         "",
         "names; a job must make each SUBMIT_REQUIREMENT_NAME true, and is refused with its _REASON otherwise",
     ),
-    _expression("SYSTEM_PERIODIC_HOLD", "false", "when a job that is not held is held, whatever it says itself"),
+    _expression(
+        "SYSTEM_PERIODIC_HOLD", "false", "when a job that is not held is held, whatever its own expressions say"
+    ),
     _expression("SYSTEM_PERIODIC_RELEASE", "false", "when a held job is released"),
     _expression("SYSTEM_PERIODIC_REMOVE", "false", "when a job is removed"),
     _expression("SYSTEM_PERIODIC_VACATE", "false", "when a running job leaves its machine"),
@@ -324,13 +351,15 @@ _SCHEDD = (
     _number("HISTORY_DAYS", "365", "d", "how long ended jobs are remembered"),
 )
 _NEGOTIATOR = (
-    _duration("NEGOTIATION_SETTLE", "0.002", "pause before a cycle, to take in what comes together", least=0.0),
+    _duration(
+        "NEGOTIATION_SETTLE", "0.002", "pause before a cycle, so that changes that come together count in it", least=0.0
+    ),
     _duration("NEGOTIATION_INTERVAL", "300", "longest time between two cycles (EV 2.6)"),
     _choice(
         "PRIORITY_POLICY",
         "updown",
         ("updown", "fairshare", "equal"),
-        "who comes first: the papers' up-down algorithm, shares by decaying usage, or whoever holds least",
+        "order of users: the papers' up-down algorithm, shares by decaying usage, or the user that holds least first",
     ),
     _choice(
         "PRIORITY_OVER",
@@ -339,17 +368,19 @@ _NEGOTIATOR = (
         "whether priorities belong to users, or to the machines they submit from as in EV 2.6",
     ),
     _duration("PRIORITY_INTERVAL", "300", "time between two updates of priorities (EV 2.6)"),
-    _expression("INACTIVE", INACTIVE, "up-down: who has nothing to run; over Prio, Users, Running, Jobs (EV 2.6)"),
-    _expression("UPDATE_PRIO", UPDATE_PRIO, "up-down: an active one's next index, over the same (EV 2.6, TS 8.3)"),
+    _expression(
+        "INACTIVE", INACTIVE, "up-down: the users with nothing to run; over Prio, Users, Running, Jobs (EV 2.6)"
+    ),
+    _expression("UPDATE_PRIO", UPDATE_PRIO, "up-down: an active user's next index, over the same (EV 2.6, TS 8.3)"),
     _duration("PRIORITY_HALF_LIFE", "1 d", "fair share: time in which usage loses half of its weight"),
-    _number("PRIORITY_FACTOR", "1000", "", "fair share: factor of users who have none of their own"),
+    _number("PRIORITY_FACTOR", "1000", "", "fair share: factor of users without one of their own"),
     _text(
         "GROUP_QUOTAS",
         "",
-        "what groups of users may hold: physics=0.5, physics.theory=0.4 alone, chem=20; at most 1 is a share",
+        "slots that groups of users may hold: physics=0.5, physics.theory=0.4 alone, chem=20; at most 1 is a share",
     ),
-    _text("CONCURRENCY_LIMITS", "", "how much of what jobs name in concurrency_limits there is: matlab=10, net.big=3"),
-    _number("CONCURRENCY_LIMIT_DEFAULT", "1000000", "", "of limits that are not named there"),
+    _text("CONCURRENCY_LIMITS", "", "units of the limits that jobs name in concurrency_limits: matlab=10, net.big=3"),
+    _number("CONCURRENCY_LIMIT_DEFAULT", "1000000", "", "units of limits that CONCURRENCY_LIMITS does not name"),
     _flag("RANK_PREEMPTION", "true", "whether a job gives way to one that its machine's RANK prefers (RL 4.3)"),
     _expression(
         "PREEMPTION_REQUIREMENTS",
@@ -362,12 +393,12 @@ _NEGOTIATOR = (
         "which machines go first, whatever the job's Rank says (RL 4.3); MY is the slot, TARGET the job",
     ),
     _expression(
-        "NEGOTIATOR_POST_JOB_RANK", "0", "which go first among those that the job likes equally (RL 4.3); as above"
+        "NEGOTIATOR_POST_JOB_RANK",
+        "0",
+        "which machines go first among those that the job's Rank likes equally (RL 4.3); MY and TARGET as above",
     ),
     _expression("PREEMPTION_RANK", "0", "which of several jobs gives way: the one where this is highest (RL 4.3)"),
-    _duration(
-        "PREEMPTION_MINIMUM_RUN", "1 h", "time that a job has had before a better priority may end it", least=0.0
-    ),
+    _duration("PREEMPTION_MINIMUM_RUN", "1 h", "time that a job runs before a better priority may end it", least=0.0),
     _number("REMATCH_GAIN", "0", "", "how much more a running job must like another machine to move there (RL 4.1)"),
 )
 

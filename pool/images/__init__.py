@@ -2,10 +2,9 @@
 
     a directory the keeper wrote -> chunks (by content, each once) + one manifest -> a directory the keeper restores
 
-Start reading at `store.py`; `manifest.py` is what a checkpoint is made of, `chunks.py` how its bytes lie on disk, and
-`transfer.py` how an image goes from one store to another,
-`assembling.py` how it is put together where it is restored. What is in an image is the keeper's business, and when
-one is made `pool.policy.checkpoints`'.
+Start reading at `store.py`. `manifest.py` describes a checkpoint, `chunks.py` how its bytes lie on disk, `transfer.py`
+how an image goes from one store to another, and `assembling.py` how it is put together where it is restored. The keeper
+decides what is in an image, and `pool.policy.checkpoints` when one is made.
 """
 
 from pool.images.assembling import Assembly

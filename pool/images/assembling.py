@@ -2,9 +2,9 @@
 
     lay(pieces) ... -> missing = begin(manifest, store) -> put(digest, packed) for each of them -> the files are whole
 
-What comes before the manifest is laid where its sender says that it belongs; what the manifest then says otherwise is
-written over. Every chunk is looked at against its name before it is written. Who sends them, and in which order, is not
-known here. Methods block on the disk.
+Chunks that come before the manifest are written where their sender says that they belong; where the manifest says
+otherwise, they are overwritten. Every chunk is checked against its name before it is written. This module knows neither
+the sender of the chunks nor their order. Methods block on the disk.
 """
 
 from __future__ import annotations

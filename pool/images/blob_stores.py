@@ -3,8 +3,8 @@
     write(name, data)     whole or not at all; `sync` or `durable` has it there for good
     names(folder)         every name below a folder, with its size; nothing of writes that did not end
 
-What is an image, what belongs together and what may go is the store's to know (`store.py`). Every method blocks, and
-raises OSError where the place cannot do it.
+The image store (`store.py`) knows which names are an image, which belong together and which may go. Every method
+blocks, and raises OSError where the place cannot do it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pool.errors import PoolError
 SYNCS = 8
 #: SYNC_FILE_RANGE_WRITE
 _BEGIN_WRITING = 2
-#: What names of files that are being written begin with.
+#: The prefix of files that are being written.
 _ASIDE = "."
 #: Files that were removed and are written again under other names, at most; each holds a block of the disk meanwhile.
 SPARES = 1024
@@ -53,8 +53,8 @@ class BlobStore(Protocol):
 class Folder:
     """A directory of this machine; nobody else writes there.
 
-    What is removed is kept as an empty file, and is what is written next under another name: an image is hundreds of
-    files that come while those of others go, and a file system that gives no inode away again for a minute after it
+    A removed blob is kept as an empty file, which is the next to be written, under another name. An image is hundreds
+    of files that come while those of others go, and a file system that does not reuse an inode for a minute after it
     was freed (ext4) searches longer for each than it writes.
 
     Args:
@@ -147,8 +147,8 @@ class Folder:
 
 
 class Objects:
-    """A part of an object store, by fsspec: `s3://bucket/checkpoints` with its plug-in s3fs, and so on. What was
-    written is whole and durable there, or is not there.
+    """A part of an object store, by fsspec: `s3://bucket/checkpoints` with its plug-in s3fs, and so on. A written blob
+    is whole and durable there, or is not there.
 
     Raises:
         PoolError: fsspec, or its plug-in for this kind, is not installed.
@@ -217,7 +217,7 @@ class Bounded:
 
 
 def _plainly(call: Any) -> Any:
-    """What a plug-in raises of its own kind as an OSError."""
+    """A plug-in's own exceptions as an OSError."""
     try:
         return call()
     except OSError:

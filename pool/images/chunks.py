@@ -1,7 +1,7 @@
 """Chunks: pieces of images under the digest of their content, compressed, each kept once in its place.
 
-A name stands for whole content or is not there; it is read against its name. Who still needs which chunk is not known
-here.
+A name stands for whole content or is not there; it is read against its name. This module does not know who still needs
+which chunk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pool.images.manifest import CHUNK, DIGEST
 
 #: zstd's own scale. Memory of programs is about half as large at 1, at a rate that keeps up with a disk.
 LEVEL = 1
-#: What they lie in.
+#: The place that they lie in.
 FOLDER = "chunks"
 
 

@@ -1,7 +1,7 @@
 """A checkpoint in the making: files put down chunk by chunk, until a commit makes them a checkpoint of their job.
 
-Large files are read, named and compressed by several threads; the chunks of one file are told in order all the same.
-What becomes of what was put down, and what is kept of it, is the store's (`store.py`).
+Large files are read, named and compressed by several threads; the chunks of one file are reported in order all the
+same. The store (`store.py`) decides the fate of written chunks, and which are kept.
 """
 
 from __future__ import annotations

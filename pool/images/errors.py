@@ -1,4 +1,4 @@
-"""What can go wrong with stored images, split by what somebody can do about it."""
+"""The errors of stored images, split by what somebody can do about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pool.errors import PoolError
 
-#: What a full disk says.
+#: The error numbers of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -20,7 +20,7 @@ class ImageGone(ImageError):
 
 
 class ImageDamaged(ImageError):
-    """What lies on disk is not what was written. The job falls back to the image before."""
+    """The bytes on disk are not those that were written. The job falls back to the previous image."""
 
 
 class NoRoom(ImageError):
@@ -28,7 +28,7 @@ class NoRoom(ImageError):
 
 
 def failed(operation: str, where: Path | str, error: OSError) -> ImageError:
-    """What the operating system refused, as an error of an image."""
+    """A refusal of the operating system, as an error of an image."""
     text = f"cannot {operation} {where}: {(error.strerror or str(error)).lower()}"
     if error.errno in FULL:
         return NoRoom(text, hint="free some space", retry=True)

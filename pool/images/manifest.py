@@ -1,4 +1,4 @@
-"""What one checkpoint is made of: its files, and the chunks that their bytes are in.
+"""The manifest of one checkpoint: its files, and the chunks that their bytes are in.
 
 A manifest is a few kilobytes for a gigabyte of image, can be sent ahead of the bytes, and carries its own checksum.
 Two checkpoints of a job, or of two jobs of one cluster, name the same chunk wherever their bytes are the same.

@@ -2,7 +2,8 @@
 
     share = Share(); share.rate = 10e6          await share.take(bytes)      before they are sent
 
-What has a deadline is let through as quickly as that needs, whatever the bound: a last checkpoint that is late is none.
+A transfer with a deadline is let through as quickly as that needs, whatever the bound: a last checkpoint that is late
+is none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ BURST = 0.1
 
 
 class SendingShare:
-    """What all checkpoints of a node may send together.
+    """The rate that all checkpoints of a node share.
 
     Attributes:
         rate: bytes per second; 0 for no bound.

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from pool.images.blob_stores import SYNCS, BlobStore, Folder, Objects, set_out, synchronise
 
-#: What lies in packs.
+#: The pack files of a directory.
 CHUNK_NAME = re.compile(r"chunks/([0-9a-f]{2})/([0-9a-f]{38})", re.ASCII)
 _PACKS, _INDEX = "packs", ".index"
 _ROW = struct.Struct(">20sQI")

@@ -1,7 +1,7 @@
 """A checkpoint of a job on several machines: the images of all its parts as one, kept or lost as one (VS 5.3).
 
-The files of part N have names that begin with `N/`. What restoring one part must know is among the facts, under
-`parts`; a part that had ended before has no files, and its report stands under `ends`.
+The files of part N have names that begin with `N/`. The facts that restoring one part needs are among the facts of the
+image, under `parts`; a part that had ended before has no files, and its report stands under `ends`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Work on checkpoints that gives way to everything else on the machine: its owner comes first, and other jobs (D4).
 
-Compressing, hashing and writing an image is done by threads of the lowest ordinary priority for the processor and
-idle priority for the disk. Not of the idle class for the processor: between two chunks such a thread holds the
-interpreter's lock, and what waits for that is the node. What a job waits for, on a machine that is its own meanwhile or
-at home, is done `run_normal`.
+Compressing, hashing and writing an image is done by threads of the lowest ordinary priority for the processor and idle
+priority for the disk. The idle class for the processor would not do: between two chunks such a thread holds the
+interpreter's lock, and the node waits for it. Work that a job waits for, on a machine that is its own meanwhile or on
+the submit side, is done with `run_normal`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The image store of one node: checkpoints by job and generation, with a quota.
 
-A checkpoint begins as a `Draft`: its chunks are put down in any order, and it counts for nothing until `commit` has
-synchronised them and renamed the manifest into place (VS 5.3's tentative and permanent checkpoint). What a crash
-leaves of a draft is found when the store is opened, and dropped. The newest checkpoint of a job is never dropped to
+A checkpoint begins as a `Draft`: its chunks are written in any order, and it counts for nothing until `commit` has
+synchronised them and renamed the manifest into place (VS 5.3's tentative and permanent checkpoint). The remains of a
+draft after a crash are found when the store is opened, and dropped. The newest checkpoint of a job is never dropped to
 make room, and neither is what it needs.
 
 Every method blocks on the disk: callers on an event loop use a thread. Methods may be called from several threads.

@@ -5,10 +5,10 @@
               manifest bytes ... ["manifest"]                         ["want", [digests ...]] ... ["all"]
               [digest, packed] ... for each wanted                    ["kept", generation] once it has it
 
-Only what the other side lacks travels, compressed as it lies on disk. Nothing the other side says is believed: chunks
-are looked at against their names, and a manifest counts for the one job that the receiver expects. Who fetches an
-image to restore it asks somebody nearer for the chunks first, where there is one (`send_chunks`); it may have been sent
-them while the image was put together, with where each belongs (`send_pieces`), and then lacks little or nothing.
+Only chunks that the other side lacks travel, compressed as they lie on disk. The other side is not trusted: chunks are
+checked against their names, and a manifest counts for the one job that the receiver expects. A receiver that restores
+the image asks a nearer source for the chunks first, where there is one (`send_chunks`). It may have received them while
+the image was put together, with the place of each (`send_pieces`), and then lacks little or nothing.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
 
 
 async def batches(made: asyncio.Queue[T | None]) -> AsyncIterator[list[T]]:
-    """What comes by a queue, TOGETHER at a time, until None does."""
+    """The items of a queue, TOGETHER at a time, until None comes."""
     some: list[T] = []
     while (one := await made.get()) is not None:
         some.append(one)

@@ -6,7 +6,7 @@ Rules:
 2.  Nothing runs without START having been written durably first (the start contract): START is the only way
     out of IDLE towards a machine, and the action WRITE_RUN belongs to it.
 3.  Whatever ends a run goes through END_RUN: the claim's lease is over or the startd has confirmed the end.
-    So REMOVE and HOLD of a job that has a machine are asked for first (the machine is told to stop) and
+    So REMOVE and HOLD of a job that has a machine are asked for first (the machine is asked to stop) and
     happen here only once the run is over.
 4.  COMPLETED and REMOVED are final: the job enters the history, once. A completed one whose `leave_in_queue` is true
     stays to be seen in the queue first; nothing but LEAVE happens to it.
@@ -27,7 +27,7 @@ Rules:
         |
         +--EVICT, LOST, REQUEUE-- (the three that have a machine) --EXIT--> COMPLETED
 
-What may never happen and why is in the table's gaps: a held job does not start, a completed one does not
+A gap in the table is an event that may never happen in that state: a held job does not start, a completed one does not
 move.
 """
 

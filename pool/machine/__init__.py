@@ -1,4 +1,4 @@
-"""What a machine is, how busy it is, and whether its owner is at it (A4, A5)."""
+"""The sensors of a machine: its properties, its load, and whether its owner is at it (A4, A5)."""
 
 from pool.machine.sensors import LinuxSensors, Sensors
 

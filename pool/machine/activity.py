@@ -7,14 +7,13 @@ Looked at once an evaluation and never in between, so that a hundred keystrokes 
     interrupts    the count of the keyboard controller's, in /sys/kernel/irq. Everybody may read it; USB keyboards have
                   no interrupt of their own
     input events  /dev/input/event* of keyboards and pointers, where this process may open them (root, group `input`).
-                  What waits there is thrown away unseen: that something waited is all that is asked
+                  Waiting events are thrown away unseen: only their presence counts
 
-What keyboard and mouse did before they were first looked at is not known, and the owner may be there: it counts as a
-touch at that time. A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor
-invent one: only the first look at a terminal has to trust the wall clock, and a time stamp that the clock dates after
-the last look counts as a touch even if it was there before: a clock that was set back cannot tell it from a new one,
-and the owner may be there. Serial lines to instruments (ttyUSB and the
-like) say nothing of a person and are left out.
+Events of keyboard and mouse before the first look are unknown, and the owner may be there: that counts as a touch at
+that time. A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor invent one.
+Only the first look at a terminal has to trust the wall clock. A time stamp that the clock dates after the last look
+counts as a touch even if it was there before: a clock that was set back cannot tell it from a new one, and the owner
+may be there. Serial lines to instruments (ttyUSB and the like) say nothing of a person and are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-#: Seconds of idleness that are told at most: nobody was ever seen.
+#: Seconds of idleness that are reported at most: nobody was ever seen.
 FOREVER = 10**7
 #: Seconds between two times that the kernel notes for a terminal.
 GRAIN = 8.0

@@ -1,7 +1,7 @@
 """The little of D-Bus that asking another program a question takes: messages in bytes, and nothing else.
 
-No I/O, no connections: `pool.machine.logind` has those. Little endian is written; both are read. What is not
-well formed raises `MalformedMessage`, also where it is cut off or nests too deep.
+No I/O, no connections: `pool.machine.logind` has those. Little endian is written; both are read. A malformed message
+raises `MalformedMessage`, also where it is cut off or nests too deep.
 
     y b n q i u x t d s o g v a(...) {..}        all types but file descriptors
 """

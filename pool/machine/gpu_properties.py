@@ -1,7 +1,7 @@
-"""What NVIDIA's own tool says of each of its processors, by the names that HTCondor gives to it.
+"""The properties of each NVIDIA processor as NVIDIA's own tool reports them, by the names that HTCondor gives them.
 
-`nvidia-smi` is asked once, at the node's start, where it is there. What it does not know, or says in another way than
-expected, is left out: a machine is not worse off for it than without the tool.
+`nvidia-smi` is asked once, at the node's start, where it is installed. Properties that it does not know, or reports in
+another form than expected, are left out: a machine is not worse off for it than without the tool.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Device:
 
 
 def ask_nvidia(environ: Mapping[str, str]) -> list[Device]:
-    """What `nvidia-smi` says of each device; none where it is not there, or does not answer."""
+    """The answer of `nvidia-smi` for each device; none where it is not installed, or does not answer."""
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if program is None:
         return []

@@ -1,7 +1,7 @@
 """Which graphics processors jobs could be given, from what the kernel's drivers show, and what each of them is.
 
-Where NVIDIA's own tool is there, it says what its devices are (`gpu_properties`). NVIDIA's and AMD's compute devices
-count. Whoever started this node may have been given only some (a container, another batch system):
+Where NVIDIA's own tool is installed, it describes NVIDIA's devices (`gpu_properties`). NVIDIA's and AMD's compute
+devices count. The starter of this node may itself have been given only some (by a container, or another batch system):
 CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES bound the number. A desktop's own display adapter, which only shows a
 render node under /dev/dri, is no compute device.
 """
@@ -62,7 +62,7 @@ def _described(gpu: Gpu, told: list[Device]) -> Gpu:
 
 
 def facts_of(gpus: list[Gpu]) -> dict[str, Any]:
-    """What a machine's ad says of them: all together, what they have in common, and each by itself."""
+    """The attributes of a machine's ad about them: all together, what they have in common, and each by itself."""
     if not gpus:
         return {}
     facts: dict[str, Any] = {"GPUs": len(gpus), "DetectedGPUs": ",".join(gpu.id for gpu in gpus)}

@@ -1,8 +1,8 @@
 """How much of the machine this process may use: processors by affinity and quota, memory by limit, whichever is least.
 
-Control groups of both versions are read, from the process's own up to the root of what it can see, since each
-one above limits those below. Within a container the path it is told may not exist under its own mount; then the
-mount itself is it.
+Control groups of both versions are read, from the process's own up to the root of what it can see, since each one above
+limits those below. Within a container the path that the kernel reports may not exist under the container's own mount;
+then the mount itself is the group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _v1(root: Path, controller: str, read: Callable[[Path], float | None]) -> It
 
 
 def _up(mount: Path, group: str, read: Callable[[Path], float | None]) -> Iterator[float]:
-    """What each group from the own one up to the mount says."""
+    """The limits of each group from the own one up to the mount."""
     path = Path(os.path.normpath(f"{mount}/{group}"))
     if not path.is_dir() or not path.is_relative_to(mount):
         path = mount

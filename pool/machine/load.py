@@ -1,15 +1,14 @@
-"""The owner's load, told apart from the load that the pool's own jobs cause (A5; VS 7.4 and 8 left it open).
+"""The owner's load, separated from the load of the pool's own jobs (A5; VS 7.4 and 8 left it open).
 
-The kernel's load average is the number of tasks that run or wait for the disk, counted every five seconds and
-damped over a minute. Subtracting the pool's part from it is only right in the mean: when a job of sixty
-processes begins, the kernel may count them one count before or after us, and the difference looks like an owner
-with a load of five.
+The kernel's load average is the number of tasks that run or wait for the disk, counted every five seconds and damped
+over a minute. Subtracting the pool's part from it is only right in the mean. When a job of sixty processes begins, the
+kernel may count them one count before or after us, and the difference looks like an owner with a load of five.
 
-So the owner's tasks are counted directly: at one moment the tasks of the machine that run, less those of the
-pool's process trees that run, damped as the kernel damps. Differences may be negative while they are noise, and
-are cut at zero only in the end. What this count cannot see are the owner's tasks that wait for the disk (the
-kernel has no cheap count of them); they are in the kernel's average, and what that shows beyond the pool's own
-average and beyond the error that the jobs' comings and goings can make in it is the owner's too.
+So the owner's tasks are counted directly: at one moment the tasks of the machine that run, less those of the pool's
+process trees that run, damped as the kernel damps. Differences may be negative while they are noise, and are cut at
+zero only in the end. This count cannot see the owner's tasks that wait for the disk (the kernel has no cheap count of
+them), but the kernel's average includes them. So the kernel's average also counts as the owner's where it exceeds the
+pool's own average by more than the error that starts and ends of jobs can cause.
 
 A process tree is complete: keepers adopt whatever their job leaves behind. The trees are walked by a bounded
 number of reads; of a job too large for that, some threads stand for all, and jobs take turns.
@@ -83,7 +82,7 @@ class OwnerLoad:
             now: monotonic time.
         """
         if self._before is None:
-            # What went on before is not known: what the pool has now, it had.
+            # The time before is not known: the pool's present part counts as its part then.
             self._pool = Damped(min(own.both, whole))
             self._direct = Damped(max(0.0, whole - own.both))
         else:
@@ -125,7 +124,7 @@ class Trees:
 
     @property
     def by_root(self) -> dict[int, Count]:
-        """What was counted in each tree when it was looked at last."""
+        """The count of each tree at the last look."""
         return dict(self._known)
 
     def count(self, roots: Iterable[int]) -> Count:
@@ -151,7 +150,7 @@ class Trees:
         to_see = [root]
         while to_see:
             if seen and self._left <= 0:
-                # What is known of but not seen is taken to be like what was.
+                # A tree that is known but not seen counts as it did before.
                 scale = 1 + len(to_see) / len(seen)
                 return Count(running * scale, waiting * scale)
             process = to_see.pop()

@@ -4,9 +4,9 @@ Asked once, and again when logind says that something changed; nothing polls, an
 what is known at that moment. Where there is no bus, no logind, or no desktop that gives hints, nothing is
 known, and terminals and input devices have to do. A lost bus is looked for again, ever more rarely.
 
-What a session says counts like this. Only graphical ones at a seat have hints of their own (a text terminal's
-would be its access time, which is looked at anyway). One that never gave a hint since it began has a desktop
-that gives none, and says nothing.
+A session's word counts like this. Only graphical ones at a seat have hints of their own (a text terminal's would be its
+access time, which is read anyway). A session that never gave a hint since it began has a desktop that gives none, and
+says nothing.
 """
 
 from __future__ import annotations

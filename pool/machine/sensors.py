@@ -1,7 +1,7 @@
 """The sensors of a machine, read together every few seconds. Nothing here waits, and nothing runs between two reads.
 
-`read` answers with attributes by the names that job descriptions use. What a machine does not have (a desktop
-session, a GPU, input devices) is simply not there.
+`read` answers with attributes by the names that job descriptions use. A part that a machine lacks (a desktop session, a
+GPU, input devices) is simply not there.
 
 The machine's load is `TotalLoadAvg`, the pool's part of it `TotalCondorLoadAvg`, and what is left the owner's.
 `LoadAvg` is the owner's alone; the startd adds to each slot's what its job causes (`loads`), so that
@@ -31,7 +31,7 @@ DISK_RESERVE = 64 * 1024
 
 
 class Sensors(Protocol):
-    """What a startd asks of its machine."""
+    """The measurements that a startd asks of its machine."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -49,7 +49,7 @@ class Sensors(Protocol):
         ...
 
     def tell(self, changed: Callable[[], None]) -> bool:
-        """Have each change told that time alone does not bring; False where only reading shows changes."""
+        """Report each change that time alone does not bring; False where only reading shows changes."""
         ...
 
 
@@ -80,7 +80,7 @@ class LinuxSensors:
         self._activity.close()
 
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
-        """What descends from this process is the pool's own in any case; these are beside that."""
+        """Descendants of this process are the pool's own in any case; these are beside that."""
         self._roots = roots
 
     def tell(self, changed: Callable[[], None]) -> bool:
@@ -125,7 +125,7 @@ class LinuxSensors:
 
 
 def still_facts(resources: Mapping[str, int | float]) -> Facts:
-    """What does not change while the machine is up."""
+    """The attributes that do not change while the machine is up."""
     memory = psutil.virtual_memory().total
     cpus = usable_cpus(len(os.sched_getaffinity(0)))
     gpus = find_gpus(os.environ)

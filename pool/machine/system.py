@@ -1,4 +1,4 @@
-"""What this machine is, in the words that job descriptions use: architecture, system, and its version.
+"""The machine's properties in the words that job descriptions use: architecture, system, and its version.
 
 Names are those that batch systems have used for years (X86_64, LINUX, Debian12), so that requirements written
 for one pool hold in another.
@@ -34,7 +34,7 @@ def architecture(machine: str) -> str:
     return _ARCH.get(machine, machine)
 
 
-#: What each step of x86-64 has beyond the one before, by the kernel's names (the psABI's levels).
+#: The features of each level of x86-64 beyond the one before, by the kernel's names (the psABI's levels).
 _STEPS = (
     "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
     "abm avx avx2 bmi1 bmi2 f16c fma movbe",

@@ -25,11 +25,11 @@ none out, with the expression that decided. It asks, in this order,
     Preempting Vacating                         KILL
 
 and an expression that nothing depends on at the moment is not evaluated. A job that has to leave is asked softly if
-WANT_VACATE, and killed at once otherwise. Asked so, it has a last checkpoint made in place of the soft signal, if it
-can be saved and WANT_CHECKPOINT; and whatever it does, MAX_VACATE later it is killed. What expressions may go by is in
-docs/owner.md. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job
-that PREEMPT is true for, or that another is to take the place of, runs on until it has run for so long since its
-start, suspensions not counted, and no other follows it.
+WANT_VACATE, and killed at once otherwise. A job that is asked softly has a last checkpoint made in place of the soft
+signal, if it can be saved and WANT_CHECKPOINT. MAX_VACATE later it is killed, whatever it does. docs/owner.md lists
+the attributes that expressions may use. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job for
+which PREEMPT is true, or that another job is to replace, runs on until it has run for that time since its start,
+suspensions not counted. No other job follows it meanwhile.
 
 An expression that is undefined, an error, or of the wrong type is a *fault*: it is reported (`OwnerVerdict.faults`),
 and counts as

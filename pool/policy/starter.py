@@ -102,16 +102,16 @@ class StartAction(StrEnum):
     SUPERVISE = "set the time of the next checkpoint"
     STOP = "stop the processes where they are"
     RESUME = "let the processes go on"
-    DUMP = "have the keeper save the job beside its run"
-    DUMP_LAST = "have the keeper save the job and end it with that"
-    CARRY = "carry the checkpoint home"
+    DUMP = "have the keeper save the job while it runs"
+    DUMP_LAST = "have the keeper save the job and end it"
+    CARRY = "send the checkpoint to the submit side"
     ASK = "signal the job softly"
     KILL = "kill the processes"
-    EXAMINE = "see how it ended"
-    BRING = "carry the outputs home"
+    EXAMINE = "find out how it ended"
+    BRING = "send the outputs to the submit side"
     TELL = "report the end"
-    CLEAN = "leave nothing behind"
-    LEARN = "take up what the job was started with"
+    CLEAN = "remove all traces of the job"
+    LEARN = "take over the data of the job's start"
 
 
 class StartTransition(NamedTuple):

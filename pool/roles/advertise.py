@@ -141,7 +141,7 @@ class Advertiser:
         self._dirty = dict.fromkeys(self._ads)
 
     async def _attend(self, link: Any) -> None:
-        """Lasts as long as this collector does: a restarted one has to be told everything."""
+        """Lasts as long as this collector does: a restarted one must get everything again."""
         try:
             async with await link.stream("collector.attend", {"instance": self.instance}) as stream:
                 async for _ in stream:

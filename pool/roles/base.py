@@ -1,4 +1,4 @@
-"""What every role is given and what a node asks of it.
+"""The environment of every role, and the calls that a node makes to it.
 
 A role is a service (its RPC methods) with a life: `start` makes it ready, `run` lasts as long as it works and
 raises when it fails, `stop` ends it. The node restarts a role that failed; a role therefore keeps everything that
@@ -116,7 +116,7 @@ class Role(Service):
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """What is served under the role's name: its own methods, and those of its parts."""
+        """The methods served under the role's name: its own, and those of its parts."""
         return (self,)
 
     def meter_of(self, verb: str) -> Meter | None:
@@ -148,7 +148,7 @@ class Role(Service):
         self.settings = settings
 
     def put_out(self, nodes: set[str]) -> None:
-        """Nodes that do not belong to the pool any more: forget what they told."""
+        """Nodes that do not belong to the pool any more: forget their reports."""
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]:
         """Run something in the background of the role; if it raises, the role fails (and is restarted).

@@ -19,7 +19,7 @@ from pool.wire import Call, Identity, Right, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS, Check, optional
 
 BATCH = 500
-#: Changes that a watcher is told of at a time: some milliseconds of work.
+#: Changes that a watcher gets at a time: some milliseconds of work.
 CHANGES = 100
 #: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
 MOST_WAITING = 200_000
@@ -218,7 +218,7 @@ class Collector(Role):
 
     @streaming(Right.ADVERTISE, takes={"instance": str | None})
     async def attend(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A stream that says nothing and lasts as long as this collector knows what it was told: {instance?}
+        """A stream without items that lasts as long as this collector knows the ads of its caller: {instance?}
 
         Where it ends and does not come back soon its node is gone, and its ads with it.
         """

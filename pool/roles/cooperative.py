@@ -86,7 +86,7 @@ class WorkTurn:
 
 
 class WorkTurns:
-    """Who does long work next.
+    """The order of long work.
 
     Args:
         ticks: seconds of processor time, by which is judged whether a slice was too long; the loop's time by default,
@@ -190,7 +190,7 @@ class WorkTurns:
 async def run_in_slices(
     work: Generator[None, None, T], what: str, turns: WorkTurns, who: str, longest: float = LONGEST
 ) -> T:
-    """What the work returns.
+    """The result of the work.
 
     Args:
         what: what is being done, for the message.

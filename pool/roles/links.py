@@ -75,7 +75,7 @@ class Links:
     def _opened(self, address: str, done: asyncio.Task[Connection]) -> None:
         self._opening.pop(address, None)
         if not done.cancelled():
-            done.exception()  # whoever still waits for it is told; it may be nobody
+            done.exception()  # callers that still wait for it get the error; there may be none
 
     async def _connect(self, address: str) -> Connection:
         link = await self._network.connect(address, dispatcher=self._dispatcher)

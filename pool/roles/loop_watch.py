@@ -62,7 +62,7 @@ class LoopWatch:
                 self._found = self._look()
 
     def _look(self) -> dict[str, Any] | None:
-        """What is at work; None where nothing is, as on a machine that was stopped."""
+        """The code at work; None where none is, as on a machine that was stopped."""
         frames = list(_frames(sys._current_frames().get(self._thread)))
         own = [frame for frame in frames if str(frame.f_globals.get("__name__")).startswith("pool.")]
         if not own or asyncio.current_task(self._loop) is None:

@@ -24,7 +24,7 @@ from pool.shadow.placing import OutputJournal, sync_directory, sync_files, sync_
 from pool.sparse import leave_hole, next_piece
 
 CHUNK = 256 * 1024
-#: A hole that is longer cannot be told to a pipe or device, where it has to be written.
+#: A longer hole cannot be expressed to a pipe or device, where it has to be written.
 LARGEST_FILLED = 1 << 24
 #: The attribute of a file that came home from a job: its size and time of change then.
 CAME_HOME = "user.poolnode.came_home"
@@ -76,7 +76,7 @@ class FileProblem(PoolError):
 
 
 class FileStatus(NamedTuple):
-    """What `stat` tells. Sizes in bytes, times in nanoseconds."""
+    """The result of `stat`. Sizes in bytes, times in nanoseconds."""
 
     size: int
     mode: int
@@ -212,7 +212,7 @@ class Access:
             write_all(fd, bytes(length))
 
     def piece(self, number: int, end: int) -> bytes | int:
-        """What follows in an open file, before `end`: bytes, empty at its end, or how long a hole is."""
+        """The next piece of an open file, before `end`: bytes, empty at its end, or how long a hole is."""
         fd = self._files[number].fd
         at = os.lseek(fd, 0, os.SEEK_CUR)
         hole, length = next_piece(fd, at, end, CHUNK) if at < end else (False, 0)
@@ -456,7 +456,7 @@ class Access:
         return _Open(fd, target, aside)
 
 
-# What each operation is called in an error, and which argument is the path.
+# The name of each operation in an error, and which argument is the path.
 OPERATIONS: dict[str, str] = {
     "stat": "find",
     "listdir": "list",

@@ -1,8 +1,8 @@
 """A job's outputs as they come over a stream, and are put in their places as one.
 
 They are written beside their places, and renamed, one right after the other, when all of them have come and are on
-disk. What several files get is noted first, so that renaming which a crash has cut short is finished at the next
-start. Of very many files only some are open at a time (`pool.shadow.placing`).
+disk. Where there are several files, the renames are noted first, so that renaming which a crash has cut short is
+finished at the next start. Of very many files only some are open at a time (`pool.shadow.placing`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pool.wire.parameter_checks import MODE, PATH, SIZE, Forms, check_item
 PLACING = "placing "
 #: The command that bounds what is carried home, as an error of it begins.
 OUTPUT_LIMIT = "max_transfer_output_mb"
-#: What an execute machine says while it brings outputs, beside their bytes; see `pool.starter.staging`.
+#: The messages of an execute machine while it sends outputs, beside their bytes; see `pool.starter.staging`.
 BROUGHT: Forms = {
     **{"file": (PATH, MODE, SIZE), "dir": (PATH, MODE), "hole": (int,), "done": ()},
     **{"stdout": (SIZE,), "stderr": (SIZE,), "stream": (PATH, SIZE)},

@@ -76,7 +76,7 @@ class ExecutableStore:
         task.add_done_callback(self._tasks.discard)
 
     def recall(self, cluster: int, digest: str) -> None:
-        """After a restart: what `remember` was told."""
+        """After a restart: the arguments of `remember`."""
         self._of_cluster[cluster] = digest
 
     def tidy(self, queued: Container[int], before: float) -> None:

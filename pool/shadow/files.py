@@ -1,11 +1,11 @@
 """All access of the submit side to users' files: with the rights of the one user they belong to (B5, EV 2.2).
 
-`UserFiles` is what the shadow, the executables' store and the user log work with. `LocalFiles` is for a node
-that runs as that user; `ServedFiles` asks a process that became the user, for a node that runs as root.
-`OwnedFiles` chooses. What the operations do is in `pool.shadow.access`.
+The shadow, the executables' store and the user log work with `UserFiles`. `LocalFiles` is for a node that runs as that
+user; `ServedFiles` asks a process that became the user, for a node that runs as root. `OwnedFiles` chooses. The
+operations are in `pool.shadow.access`.
 
-On a file system of this machine an operation takes microseconds and is done at once; on any other (NFS and
-its kind can hang for minutes), and where it waits for the disk or moves much, it is done in a thread.
+On a file system of this machine an operation takes microseconds and is done at once. On any other (NFS and its kind can
+hang for minutes), and where it waits for the disk or moves much data, it is done in a thread.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class UserFiles(ABC):
     """One user's files. Paths are absolute. Every method raises FileProblem."""
 
     async def stat(self, path: str) -> FileStatus:
-        """What is there, following symbolic links."""
+        """The file that is there, following symbolic links."""
         return FileStatus(*await self._call("stat", path, path))
 
     async def listdir(self, path: str) -> list[str]:
@@ -377,7 +377,7 @@ def opened(name: str, result: Any) -> int:
 
 
 def named(name: str, arguments: tuple[Any, ...]) -> str:
-    """What an operation is called in an error."""
+    """The name of an operation in an error."""
     if name == "check":
         return {"write": "write", "execute": "execute", "enter": "enter"}.get(str(arguments[-1]), "read")
     return OPERATIONS[name]

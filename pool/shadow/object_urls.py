@@ -29,7 +29,7 @@ class CannotSign(PoolError):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a job's owner signs with; `token` goes with keys that were lent for a while."""
+    """The keys that a job's owner signs with; `token` goes with keys that were lent for a while."""
 
     id: str
     secret: str

@@ -90,7 +90,7 @@ class OutputJournal:
         self._last = directory
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """What is noted, as far as it was noted whole."""
+        """The notes, as far as they are whole."""
         left, at, aside = b"", 0, b""
         while chunk := os.pread(self._fd, CHUNK, at):
             at += len(chunk)

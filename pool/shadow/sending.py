@@ -1,6 +1,6 @@
 """Sending files over a stream: ["dir", name, mode], ["file", name, mode, size] and then its bytes, ["hole", length].
 
-What was never written in a file is not sent either: a hole stays one.
+Ranges of a file that were never written are not sent either: a hole stays one.
 """
 
 from __future__ import annotations

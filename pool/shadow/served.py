@@ -4,9 +4,9 @@ Started by `pool.shadow.files.ServedFiles` with a socket on descriptor 3 and the
 It gives up root for good before it reads the first request, so that nothing a request can say reaches beyond
 the rights of that user. It ends when the socket does. One request is done at a time.
 
-Frames: four bytes of length, most significant first, then msgpack: [number, operation, arguments] one way,
-[number, true, result], [number, false, errno] or [number, null, text of a defect] the other, each with the processor
-seconds behind it that were used since the answer before.
+Frames: four bytes of length, most significant first, then msgpack: [number, operation, arguments] one way; [number,
+true, result], [number, false, errno] or [number, null, text of a defect] the other. Behind each answer stand the
+processor seconds that were used since the answer before.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ __all__ = ["INPUT_LIMIT", "OUTPUT_LIMIT", "PLACING", "NotThisRun", "Shadow", "Sp
 CHUNK = 256 * 1024
 #: The command that bounds what is sent to a job, as an error of it begins.
 INPUT_LIMIT = "max_transfer_input_mb"
-#: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
+#: The offer of the programs of a job of several processes; see `pool.starter.programs`.
 OFFER, WANT = "programs", "want"
 #: Writes something into a job's log.
 Tell = Callable[[QueuedJob, str], Awaitable[None]]
@@ -55,7 +55,7 @@ MOST_LOGINS = 1 << 20
 
 
 class ClaimedJob(Protocol):
-    """What the shadow needs to know of a claim."""
+    """The part of a claim that the shadow needs to know."""
 
     job: QueuedJob | None
     run: int
@@ -143,7 +143,7 @@ def keeps_its_place(directory: str) -> bool:
 
 
 def _said_of(beside: list[tuple[str, str]]) -> str:
-    """What a job's log says of outputs that have another name than they were given."""
+    """The job log's line about outputs that have another name than they were given."""
     shown = "; ".join(f"{name} came home as {got}" for name, got in beside[:SHOWN])
     more = f" (and {len(beside) - SHOWN} more)" if len(beside) > SHOWN else ""
     return (
@@ -200,7 +200,7 @@ class Shadow:
         await stream.finish()
 
     async def _login(self, start: Activation, files: UserFiles, logins: str) -> str:
-        """What the registry of a job's image is shown: of its owner's file that one login, for this start only."""
+        """The login for the registry of a job's image: that one from its owner's file, for this start only."""
         text = await files.read_all(full_path(start, logins), most=MOST_LOGINS)
         try:
             return login_for(start.image_source, text.decode("utf-8", "replace"))
@@ -305,7 +305,7 @@ class Shadow:
     async def _send_processes(
         self, start: Activation, files: UserFiles, stream: Stream, wanted: Mapping[str, str | None]
     ) -> None:
-        """What the processes of a job of several have of their own; see `pool.jobs.pipes.directories`."""
+        """The files of the processes of a job of several; see `pool.jobs.pipes.directories`."""
         layout = start.layout
         for name in layout.directories():
             await stream.send(["dir", name, 0o755])

@@ -1,7 +1,7 @@
 """The files of jobs that were submitted from another machine: a tree of the schedd's that stands for the submitter's.
 
-What a job calls /home/ann/data lies at ROOT/home/ann/data here, so that its description stays as its user wrote it.
-All work in the tree is done with the rights of the job's owner, as in any directory of a user's.
+A job's path /home/ann/data lies at ROOT/home/ann/data here, so that its description stays as its user wrote it. All
+work in the tree is done with the rights of the job's owner, as in any directory of a user's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SpooledFiles(UserFiles):
     Args:
         files: the user's files on this machine.
         root: the directory that stands for the submitter's root directory.
-        charge: told of bytes before they are written; may refuse them.
+        charge: called with the number of bytes before they are written; may refuse them.
     """
 
     def __init__(self, files: UserFiles, root: str, charge: Callable[[int], None] = lambda size: None) -> None:

@@ -1,4 +1,4 @@
-"""What the negotiator remembers of users over a restart: their accounts, and when they were last counted (A2, A6).
+"""The negotiator's record of users over a restart: their accounts, and when they were last counted (A2, A6).
 
 A small SQLite file beside the queue, written every few minutes and after an administrator's word. It is worth less than
 a queue: one that is damaged is set aside with a word on it, and everybody begins anew. One of a newer version is

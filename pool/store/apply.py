@@ -1,6 +1,6 @@
 """One change, one or a few statements. Runs inside a transaction that somebody else opens and ends.
 
-Many changes of one kind, one after the other in a call, are written by a few statements of many rows each: a statement
+Many changes of one kind, one after the other in a call, are written by a few statements of many rows each. A statement
 asks for the interpreter's lock once, and a thread that writes beside a busy loop waits for it each time.
 
 An `Applier` also holds the two counters that hand out numbers: they are read once at the start, go on in
@@ -266,7 +266,7 @@ class Applier:
 
     def _shrink(self, c: Shrink) -> int:
         free = int(self._run("PRAGMA freelist_count").fetchone()[0])
-        # The statement gives no rows, so that Python takes one step of it, which is one page, whatever it is told.
+        # The statement gives no rows, so that Python takes one step of it, which is one page, whatever its argument.
         for _ in range(min(c.pages, free)):
             self._run("PRAGMA incremental_vacuum(1)")
         return int(self._run("PRAGMA freelist_count").fetchone()[0])
@@ -285,7 +285,7 @@ class Applier:
 
 
 def _used(c: EndProc) -> tuple[float, ...]:
-    """What a process has used, in the order of the columns of `usage`."""
+    """The resources that a process has used, in the order of the columns of `usage`."""
     return c.local_cpu, c.remote_cpu, c.work, c.lost, c.saving, c.saved
 
 

@@ -1,4 +1,4 @@
-"""What the store takes and gives: changes to the queue, and the rows that come back.
+"""The input and the output of the store: changes to the queue, and the rows that come back.
 
 Plain data. Ads and job states are opaque bytes here: the store neither reads nor makes them. Every time is
 wall time in seconds, handed in by the caller.
@@ -148,7 +148,7 @@ class EventRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """What an owner's ended jobs have used (EV 2.8: condor_summary). Seconds, and bytes; see `EndProc`."""
+    """The use by an owner's ended jobs (EV 2.8: condor_summary). Seconds, and bytes; see `EndProc`."""
 
     owner: str
     jobs: int

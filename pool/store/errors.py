@@ -1,4 +1,4 @@
-"""What can go wrong with the store, split by what somebody can do about it.
+"""The errors of the store, split by what somebody can do about them.
 
 StoreError                the store could not do what it was asked; nothing of it was acknowledged
 |- StoreBusy              another schedd works on the same store

@@ -40,7 +40,7 @@ class StoreLock:
                 hint="stop that one, or give this one a directory of its own",
                 retry=True,
             ) from error
-        # Who holds it is only for the message above; a full disk must not keep the schedd from starting.
+        # The holder is written only for the message above; a full disk must not keep the schedd from starting.
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)

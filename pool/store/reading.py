@@ -117,6 +117,6 @@ def shrinks(connection: sqlite3.Connection) -> bool:
 
 
 def usage(connection: sqlite3.Connection) -> list[UsageRow]:
-    """What each owner's ended jobs have used, by name."""
+    """The use by each owner's ended jobs, by name."""
     rows = connection.execute(f"SELECT {', '.join(UsageRow._fields)} FROM usage ORDER BY owner")
     return [UsageRow._make(row) for row in rows.fetchall()]

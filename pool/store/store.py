@@ -1,7 +1,7 @@
 """The schedd's memory on disk: queue, events, history and accounting in one SQLite file.
 
-What `write` has acknowledged survives the end of the process and of the machine at any moment. It does not
-know what a job or an ad is, keeps nothing of them in memory, and takes every time from its caller.
+Changes that `write` has acknowledged survive the end of the process and of the machine at any moment. The store does
+not know what a job or an ad is, keeps nothing of them in memory, and takes every time from its caller.
 """
 
 from __future__ import annotations

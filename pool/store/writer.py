@@ -1,12 +1,12 @@
 """Group commit: many awaiting callers, one transaction, one synchronisation of the disk.
 
-Two writers with one interface. `GroupWriter` is for a running node. Small batches are written into the open
-transaction right on the event loop, a few microseconds a change. Only the commit waits for the disk, and where it is
-made depends on the disk: one that answers in a fraction of a millisecond, as most do today, is waited for on the
-loop, because handing the commit to a thread and hearing of its end takes about as long again. With a disk that is
-slower, or has become so, commits go to the one writer thread, and meanwhile further calls gather for the next. Large
-batches go to the thread as a whole. (Small ones do not: a thread asks for the interpreter's lock once a statement,
-and under load each asking costs up to five milliseconds.)
+Two writers with one interface. `GroupWriter` is for a running node. Small batches are written into the open transaction
+right on the event loop, a few microseconds a change. Only the commit waits for the disk, and its place depends on the
+disk. A disk that answers in a fraction of a millisecond, as most do today, is waited for on the loop: handing the
+commit to a thread and hearing of its end takes about as long again. With a disk that is slower, or has become so,
+commits go to the one writer thread, and meanwhile further calls gather for the next. Large batches go to the thread as
+a whole. (Small ones do not: a thread asks for the interpreter's lock once a statement, and under load each asking costs
+up to five milliseconds.)
 
 A write that nobody hurries for waits a while for one to go along with, so that it costs no synchronisation of its own.
 
@@ -32,9 +32,9 @@ from pool.store.session import Outcome, StoreSession
 
 _ON_LOOP = 400  # changes written on the loop in one go: about 5 ms
 _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed on the loop
-# A loop that works in slices shorter than the interpreter's switch interval, with a turn of the loop between
-# them, gives its lock away for a microsecond at a time and a thread may wait for seconds without ever being
-# given it (measured: 10 s with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
+# A loop that works in slices shorter than the interpreter's switch interval, with a turn of the loop between them,
+# releases its lock for a microsecond at a time. A thread may then wait for seconds and never get it (measured: 10 s
+# with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
 _SWITCH_INTERVAL = 0.0005
 _BATCH = 4000  # changes in one transaction, unless a single call has more
 _LONG: frozenset[type] = frozenset((RemoveCluster, Rewrite, Shrink, Trim))  # changes that take long, one alone

@@ -5,7 +5,7 @@
     with nothing_fits([disk]):
         disk.full = True         # no commit, no directory, no input is taken below its path
 
-What is there already can be read and removed, and a row that is to change needs room, as in SQLite's log.
+Stored data can be read and removed, and a row that is to change needs room, as in SQLite's log.
 """
 
 from __future__ import annotations

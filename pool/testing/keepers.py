@@ -25,7 +25,7 @@ SILENCE = 5.0
 
 @dataclass(slots=True)
 class Witness:
-    """What really ran: for tests to look at.
+    """The programs that really ran: for tests to look at.
 
     Attributes:
         running: jobs that run right now, with the machine.
@@ -61,7 +61,7 @@ class Behaviour:
         saving: seconds that a checkpoint of it takes; None where it cannot be had.
         refused: what of it cannot be saved, a line each.
         failing: how many checkpoints come to nothing, for what passes by itself.
-        broken: it cannot be put back.
+        broken: it cannot be restored.
         restoring: seconds that it takes to put it back.
     """
 
@@ -152,7 +152,7 @@ class FakeKeeper:
         self._lease.cancel()
 
     def go_on(self) -> None:
-        """Come to read what was told meanwhile, and to look at the clock."""
+        """Read the messages that came meanwhile, and look at the clock."""
         if self.hangs and not self.ended.done():
             self.hangs = False
             loop = asyncio.get_running_loop()
@@ -169,7 +169,7 @@ class FakeKeeper:
         return JobUsage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
     async def examine(self) -> tuple[str, ...]:
-        """What of it could not be saved."""
+        """The parts of it that could not be saved."""
         return self.refused
 
     async def checkpoint(
@@ -184,7 +184,7 @@ class FakeKeeper:
         carry: bool = False,
         let_go: LetGo | None = None,
     ) -> CheckpointReport:
-        """What there is of a program that does not exist: how much it has left to do."""
+        """A program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()
         if self.refused:
             return CheckpointReport(0, 0.0, 0.0, self.refused)

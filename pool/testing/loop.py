@@ -2,10 +2,10 @@
 
     result = run_virtual(scenario())          # an hour of the pool's life in the time the work in it takes
 
-The same program takes the same steps each time: there is no real clock, no real input or output and no thread
-in it (what is sent to an executor runs at once, in its place). When nothing is ready and no timer is set,
-nothing can ever happen again: that is a `Deadlock` and says which tasks wait. A loop that takes very many
-steps without its clock moving is a `Livelock`.
+The same program takes the same steps each time: there is no real clock, no real input or output and no thread in it
+(work for an executor runs at once, in its place). When nothing is ready and no timer is set, nothing can ever happen
+again: that is a `Deadlock` and says which tasks wait. A loop that takes very many steps without its clock moving is a
+`Livelock`.
 """
 
 from __future__ import annotations

@@ -5,18 +5,17 @@
     connection = await network.host("b", roles=["startd"]).connect("mem://a")
     network.partition({"a"}, {"b"})
 
-Connections speak the real protocol; only the transport is made up. Bytes of one direction arrive in order,
-each piece after a delay drawn from the given chance. What can be done to a link between two hosts:
+Connections speak the real protocol; only the transport is simulated. Bytes of one direction arrive in order, each piece
+after a delay drawn from the given chance. The faults of a link between two hosts:
 
     cut       connections break (each side notices after a delay of its own) and new ones are refused
-    silence   nothing arrives and nobody is told; what was sent arrives if the link heals before `keepalive`
+    silence   nothing arrives and no side is notified; what was sent arrives if the link heals before `keepalive`
               seconds are over, after that the connection breaks
-    deafen    nothing arrives from one host at the other, and nobody is told; the other way all is well
+    deafen    nothing arrives from one host at the other, and no side is notified; the other way all is well
     loss      each piece that is written breaks its connection with that probability (TCP loses no less)
 
-Who a host is is given when it is made and is what the others see; there is no TLS to fool. The same chance
-gives the same order of all things on a `VirtualLoop`; `fingerprint` sums up everything that was delivered,
-and when.
+The identity of a host is given when it is made and is what the others see; there is no TLS to fool. The same chance
+gives the same order of all things on a `VirtualLoop`; `fingerprint` sums up everything that was delivered, and when.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ class MemoryNetwork:
             wire.lose_host(name, silent=silent)
 
     def restart(self, name: str) -> None:
-        """Let a crashed host connect again; listening there does it too. What it was before stays dead."""
+        """Let a crashed host connect again; listening there does it too. Its connections from before stay dead."""
         for wire in [wire for wire in self._wires if name in wire.hosts]:
             wire.break_()
         self._down.discard(name)

@@ -45,7 +45,7 @@ from pool.wire.parameter_checks import TEXTS, optional
 if TYPE_CHECKING:
     from pool.client import Pool
 
-# What roles log is for whoever listens: a program that tests with this and says nothing of logging gets none of it.
+# The roles' logger: a program that tests with this and does not set up logging gets none of it.
 logging.getLogger("pool").addHandler(logging.NullHandler())
 
 #: Attributes of jobs that are expressions: a text in their place would match nothing, without a word.
@@ -65,7 +65,7 @@ class SimNode:
     roles: tuple[str, ...]
     settings: dict[str, str]
     machine: FakeMachine
-    #: What of the same machine jobs of the local universe run on.
+    #: The part of the same machine that jobs of the local universe run on.
     beside: FakeMachine
     sensors: FakeSensors
     store: Path | None
@@ -394,7 +394,7 @@ class SimPool:
 
 
 class SimNodeService(Service):
-    """What every node answers, as far as there is something to answer here."""
+    """The answers of every node, as far as there is something to answer here."""
 
     def __init__(self, node: SimNode, given: RoleContext) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ class SimNodeService(Service):
 
     @method(Right.READ)
     async def info(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What this node is, as `NodeService.info`."""
+        """The description of this node, as `NodeService.info`."""
         settings = self._given.settings
         return {
             "node": self._node.name,

@@ -44,8 +44,8 @@ class FakeSensors:
         facts: what `read` answers; change it while the pool runs.
         touched: wall time at which the owner last touched the keyboard, None for never.
         owners_load: what the owner's own programs cause.
-        jobs_load: what each running job of the pool causes; it is in the whole load, and told apart only for
-            the keepers that the startd says are its own.
+        jobs_load: the load that each running job of the pool causes; it is in the whole load, and counted separately
+            only for the keepers that the startd says are its own.
     """
 
     def __init__(self, name: str, *, cpus: int = 1, memory: int = 4096) -> None:

@@ -1,9 +1,9 @@
 """Machines for a program to move between, and the way of a program through twenty of them.
 
-Each is a fork server in namespaces of its own: another host name, another mount of the libraries (their files have other
-device numbers, as on another disk; where it is asked for they are other files, too), the job's directory under another
-path, copied there. Every start makes process, mount and IPC namespaces on top of that. All are of one kernel and one
-processor: what differs between those is not tried here.
+Each is a fork server in namespaces of its own: another host name, another mount of the libraries (their files have
+other device numbers, as on another disk; where it is asked for they are other files, too), the job's directory under
+another path, copied there. Every start makes process, mount and IPC namespaces on top of that. All are of one kernel
+and one processor: what differs between those is not tried here.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TOLD_IN = 5.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
 MEMORY = Path("/dev/shm")
 
-#: The fork server of a machine. `--user` where the tests have no power to mount; the powers it takes to mount end with it.
-NURSERY = """#!/bin/sh
+#: The fork server of a machine. `--user` where the tests may not mount; the right to mount ends with it.
+FORK_SERVER = """#!/bin/sh
 unshare --mount --uts true 2>/dev/null && as= || as="--user --map-current-user --keep-caps"
 exec unshare --mount --uts $as sh -c '
 hostname {name}
@@ -71,7 +71,7 @@ async def machines(place: Path, keeper: Path, *, count: int = 3, others: bool = 
             if others:
                 libraries(home / "own", b"\0" * (number + 1))
             native = home / "nursery"
-            native.write_text(NURSERY.format(name=name, own=home / "own", keeper=keeper))
+            native.write_text(FORK_SERVER.format(name=name, own=home / "own", keeper=keeper))
             native.chmod(0o755)
             keepers = await stack.enter_async_context(opened(home, native, show=installed()))
             made.append(Machine(name, keepers, home / f"scratch{number}", others))

@@ -126,7 +126,7 @@ async def test_a_guardian_goes_when_its_job_has_ended(place: Path, program: Path
         await until(lambda: len(alive(family(dead.keeper))) >= 4)
         job = [process for process in family(dead.keeper) if process.pid != dead.keeper]
         dead.die()
-        await until(lambda: not alive([process for process in family(dead.fork_server_pid) if process.pid == dead.fork_server_pid]))
+        await until(lambda: not alive([one for one in family(dead.fork_server_pid) if one.pid == dead.fork_server_pid]))
         assert len(guardians(program, place)) == 1
         for process in job:
             hard_kill(process.pid)
@@ -136,7 +136,7 @@ async def test_a_guardian_goes_when_its_job_has_ended(place: Path, program: Path
 async def test_a_guardian_goes_when_there_is_another_fork_server(place: Path, program: Path, repository: Path) -> None:
     async with node(place, program, repository) as dead:
         dead.die()
-        await until(lambda: not alive([process for process in family(dead.fork_server_pid) if process.pid == dead.fork_server_pid]))
+        await until(lambda: not alive([one for one in family(dead.fork_server_pid) if one.pid == dead.fork_server_pid]))
         assert len(guardians(program, place)) == 1
         async with opened(place, program) as after:
             await until(lambda: [process.pid for process in guardians(program, place)] == [after.fork_server_pid])

@@ -74,7 +74,7 @@ async def test_starts_that_nobody_takes_up_fail_and_are_not_run_later(
         await until(lambda: not keepers._live)
         keeper = await soon(keepers.start(spec(scratch, "/bin/true", id="100.0.1")))
         assert (await soon(keeper.ended)).code == 0
-        await until(lambda: len(alive(family(keepers.fork_server_pid))) <= 2)  # the fork server, and a keeper that waits
+        await until(lambda: len(alive(family(keepers.fork_server_pid))) <= 2)  # it, and a keeper that waits
         assert not list(scratch.glob("ran.*"))
 
 

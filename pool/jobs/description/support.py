@@ -91,12 +91,14 @@ TABLE: tuple[Row, ...] = (
     _done("shell", "a command line for /bin/sh, instead of an executable", _PROGRAM, "shell"),
     _done("environment environment2 env", "its environment, in either form", "jobs/activation.py", "environment_of"),
     _done("getenv get_env", "variables of the submitter's environment", _PROGRAM, "getenv"),
-    _done("initialdir initial_dir job_iwd", "where relative names begin", "jobs/activation.py", "Iwd"),
+    _done(
+        "initialdir initial_dir job_iwd", "the directory that relative names start from", "jobs/activation.py", "Iwd"
+    ),
     _done("input stdin", "the file it reads as standard input", "jobs/activation.py", "In"),
     _done("output stdout", "the file that gets its standard output", "jobs/activation.py", "Out"),
     _done("error stderr", "the file that gets its standard error", "jobs/activation.py", "Err"),
     _done("core_size", "the largest core file", "jobs/activation.py", "CoreSize"),
-    _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
+    _done("skip_filechecks", "files are not checked when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
         "vanilla, pipe, java, docker, container; parallel and mpi (docs/parallel.md); local and scheduler, which run on"
@@ -121,17 +123,28 @@ TABLE: tuple[Row, ...] = (
     ),
     _done("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
     # -- files -----------------------------------------------------------------------------------------------
-    _done("should_transfer_files", "whether files are copied", "jobs/activation.py", "ShouldTransferFiles"),
+    _done(
+        "should_transfer_files",
+        "whether files are copied to the machine and back",
+        "jobs/activation.py",
+        "ShouldTransferFiles",
+    ),
     _done("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),
     _done("transfer_input_files", "files that are sent along", "jobs/activation.py", "TransferInput"),
     _done(
         "transfer_output_files",
-        "files that come home, in the place of what is there; without it new and changed files, which replace earlier"
-        " outputs only: a user's own file stays, and the output is put beside it (NAME.JOB)",
+        "files that are sent back to the submit machine, where they replace files of the same name. Without "
+        "it new and changed files are sent back, which replace earlier outputs only: a user's own file "
+        "stays, and the output gets another name beside it (NAME.JOB)",
         "jobs/activation.py",
         "TransferOutput",
     ),
-    _done("transfer_output_remaps", "where outputs go at home", "jobs/activation.py", "TransferOutputRemaps"),
+    _done(
+        "transfer_output_remaps",
+        "where outputs are written on the submit machine",
+        "jobs/activation.py",
+        "TransferOutputRemaps",
+    ),
     _partly(
         "when_to_transfer_output",
         "ON_EXIT and ON_EXIT_OR_EVICT; ON_SUCCESS is as ON_EXIT, with a warning",
@@ -149,19 +162,20 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "remote_io_trees",
-        "the submit machine's directories that it may reach",
+        "the directories of the submit machine that it may use",
         "roles/schedd/files/remote_io.py",
         "rees",
     ),
     _partly(
         "transfer_input transfer_output transfer_error",
-        "with a list of files as transfer_input_files and its kin; of the standard files all are carried",
+        "with a list of files as transfer_input_files and its like; the standard files are always transferred",
         _PROGRAM,
         "transfer_",
     ),
     _done(
         "stream_output stream_error",
-        "where its files are copied, what it writes comes home every second; elsewhere it is written there anyhow",
+        "where files are copied, its output is sent to the submit machine every second; otherwise the job "
+        "writes there itself",
         "roles/schedd/files/output_streams.py",
         "StreamOut",
     ),
@@ -173,13 +187,14 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "preserve_relative_paths",
-        "inputs and outputs that are named relatively keep the directories in their names",
+        "inputs and outputs with relative names keep the directories in their names",
         "shadow/shadow.py",
         "keeps_paths",
     ),
     _done(
         "manifest manifest_dir",
-        "where its files are copied, lists of its directory before and after the run, and its environment, come home",
+        "where files are copied, lists of its directory before and after the run, and its environment, are "
+        "sent to the submit machine",
         "starter/manifest.py",
         "environment",
     ),
@@ -198,7 +213,7 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "max_transfer_input_mb max_transfer_output_mb",
-        "it is held when more is to be carried",
+        "it is held when more would have to be transferred",
         "jobs/activation.py",
         "MaxTransferInputMB",
     ),
@@ -210,7 +225,7 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
-        "what the Java machine is given, and where its classes are",
+        "the arguments of the Java machine, and its class path",
         "jobs/activation.py",
         "JavaVMArguments",
     ),
@@ -224,15 +239,15 @@ TABLE: tuple[Row, ...] = (
     Row(
         ("docker_network_type",),
         Support.PARTLY,
-        "none takes the network from it; with any other it has the machine's own",
+        "none: no network; any other value: the machine's own network",
         code=("jobs/activation.py", "DockerNetworkType"),
         harmless="none|host",
         warns=True,
     ),
     _done(
         "docker_pull_policy",
-        "always; so it is without it, too: the registry is asked at each start what the name means now, and only an"
-        " image that the machine does not keep is fetched",
+        "always, which is also the default: the registry is asked at each start for the present meaning of "
+        "the name, and an image that the machine does not keep is fetched",
         "starter/image_cache.py",
         "digest",
     ),
@@ -244,8 +259,8 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "docker_send_credentials",
-        "the image's registry is shown the owner's login: of the file of docker or podman that one entry goes to the"
-        " machine at the start, where it is on no disk",
+        "the owner's login for the image's registry is used. Only that entry of docker's or podman's file is "
+        "sent to the machine, at the start, and is written to no disk there",
         "shadow/shadow.py",
         "RegistryLogins",
     ),
@@ -253,11 +268,13 @@ TABLE: tuple[Row, ...] = (
     _ignored("container_target_dir", "has no effect: a job's own directory is /job in every image"),
     _refused("container_service_names", _IMAGES, "leave it out"),
     # -- what it needs -----------------------------------------------------------------------------------------
-    _done("requirements", "which machines will do", "policy/matching/clauses.py", "Requirements"),
-    _done("rank preferences", "which of them are liked best", "policy/negotiation/candidates.py", "Rank"),
+    _done("requirements", "the condition that a machine must fulfil", "policy/matching/clauses.py", "Requirements"),
+    _done(
+        "rank preferences", "the order of preference among these machines", "policy/negotiation/candidates.py", "Rank"
+    ),
     _done(
         "request_cpus request_memory request_disk request_gpus",
-        "what of a machine it gets",
+        "the resources of a machine that it gets",
         "policy/carve.py",
         "Request",
     ),
@@ -265,7 +282,8 @@ TABLE: tuple[Row, ...] = (
     _done(
         "require_gpus gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime"
         " cuda_version",
-        "what its GPUs must be, by what nvidia-smi says on each machine, or the administrator's STARTD_ATTRS",
+        "the properties that its GPUs must have, as nvidia-smi or the administrator's STARTD_ATTRS describe "
+        "them on each machine",
         "policy/carve.py",
         "RequireGPUs",
     ),
@@ -277,23 +295,28 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "concurrency_limits concurrency_limits_expr",
-        "what the pool has only so much of",
+        "units of resources that the whole pool has few of",
         "policy/negotiation/cycle.py",
         "imits",
     ),
     # -- who, and how often --------------------------------------------------------------------------------------
     _done("priority prio", "its place among its owner's jobs", "policy/queue.py", "jobprio"),
-    _done("nice_user", "only what nobody else wants", "jobs/nice.py", "NiceUser"),
-    _done("accounting_group accounting_group_user", "in whose name use is counted", "policy/charges.py", "AcctGroup"),
+    _done("nice_user", "it gets only slots that nobody else wants", "jobs/nice.py", "NiceUser"),
+    _done(
+        "accounting_group accounting_group_user",
+        "the account that its use is charged to",
+        "policy/charges.py",
+        "AcctGroup",
+    ),
     _done(
         "max_job_retirement_time",
-        "how long it may stay where a better job comes",
+        "time that it may stay when a better job comes",
         "policy/owner.py",
         "MaxJobRetirementTime",
     ),
     _done(
         "job_lease_duration",
-        "how long it runs on without word from home",
+        "time that it runs on without contact to the submit machine",
         "roles/schedd/placement/placement.py",
         "JobLeaseDuration",
     ),
@@ -302,7 +325,7 @@ TABLE: tuple[Row, ...] = (
     _done("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),
     _done(
         "max_retries retry_until success_exit_code",
-        "how often it is tried, and what counts as success",
+        "the number of attempts, and the condition of success",
         _POLICY,
         "max_retries",
     ),
@@ -312,7 +335,7 @@ TABLE: tuple[Row, ...] = (
         "policy/exits.py",
         "OnExitHold",
     ),
-    _done("on_exit_remove", "whether its end is the last one", "policy/exits.py", "OnExitRemove"),
+    _done("on_exit_remove", "whether it leaves the queue at its end, or runs again", "policy/exits.py", "OnExitRemove"),
     _done(
         "periodic_hold periodic_hold_reason periodic_hold_subcode",
         "it is held when this becomes true",
@@ -330,7 +353,8 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "deferral_time deferral_window deferral_prep_time",
-        "it starts at a moment: a machine is looked for so long before, and it is held where it has none in the window",
+        "it starts at a set time: a machine is looked for before that, and the job is held if it has none "
+        "within the window",
         "policy/deferral.py",
         "DeferralWindow",
     ),
@@ -342,25 +366,25 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "retry_request_memory retry_request_memory_increase retry_request_memory_max retry_request_disk",
-        "it runs again with more where it was over its memory or disk, instead of being held",
+        "a job that was over its memory or disk runs again with more, instead of being held",
         "policy/more_resources.py",
         "TransformOnEvict",
     ),
     _done(
         "max_idle materialize_max_idle",
-        "machines are looked for so many of its cluster's idle jobs at once; all are in the queue, and wait their turn",
+        "the number of the cluster's idle jobs that machines are looked for at once; the others wait in the queue",
         "policy/materialization.py",
         "JobMaterializeMaxIdle",
     ),
     _done(
         "max_materialize",
-        "so many of its cluster's jobs have their turn at once, those that run or are held counted in",
+        "the number of the cluster's jobs that have their turn at once, running and held ones included",
         "policy/materialization.py",
         "JobMaterializeLimit",
     ),
     _done(
         "next_job_start_delay",
-        "so many seconds lie between two starts of its cluster's jobs",
+        "seconds between two starts of the cluster's jobs",
         "policy/materialization.py",
         "NextJobStartDelay",
     ),
@@ -377,32 +401,37 @@ TABLE: tuple[Row, ...] = (
         "StackSize",
     ),
     _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
-    _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
+    _done(
+        "kill_sig_timeout job_max_vacate_time",
+        "the time that it has to end then",
+        "jobs/activation.py",
+        "KillSigTimeout",
+    ),
     _done(
         "keep_claim_idle",
-        "its slot is kept for its owner's next job so long",
+        "seconds that its slot is kept for its owner's next job",
         "roles/schedd/placement/placement.py",
         "KeepClaimIdle",
     ),
     _done(
         "job_machine_attrs job_machine_attrs_history_length",
-        "its ad gets these attributes of its machines: MachineAttrNAME0 of the latest",
+        "attributes of its machines that its ad gets: MachineAttrNAME0 of the latest machine",
         "jobs/machine_attributes.py",
         "JobMachineAttrs",
     ),
-    _done("want_job_networking", "false takes the network from it", "jobs/activation.py", "WantJobNetworking"),
+    _done("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
     # -- checkpoints ---------------------------------------------------------------------------------------------
     _done("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
     _done("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
     _done("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),
     _done(
         "checkpoint_exit_code",
-        "the code with which it ends when it has",
+        "the exit code that says that it has saved itself",
         "jobs/activation.py",
         "SuccessCheckpointExitCode",
     ),
     _done(
-        "start_from_checkpoint", "a kept checkpoint that it begins with", "roles/schedd/role.py", "StartFromCheckpoint"
+        "start_from_checkpoint", "a kept checkpoint that it starts from", "roles/schedd/role.py", "StartFromCheckpoint"
     ),
     _refused(
         "checkpoint_destination",
@@ -411,9 +440,9 @@ TABLE: tuple[Row, ...] = (
     ),
     # -- log and mail ----------------------------------------------------------------------------------------------
     _done("log", "the file that its events are written to", "roles/schedd/notices/reporting.py", "UserLog"),
-    _done("notification", "at which events its owner gets mail", "jobs/notice.py", "JobNotification"),
-    _done("email_attributes", "attributes of its ad that mail about it tells", "jobs/notice.py", "EmailAttributes"),
-    _done("notify_user", "who gets it", "roles/schedd/notices/reporting.py", "NotifyUser"),
+    _done("notification", "the events that its owner gets mail about", "jobs/notice.py", "JobNotification"),
+    _done("email_attributes", "attributes of its ad that such mail shows", "jobs/notice.py", "EmailAttributes"),
+    _done("notify_user", "the address of such mail", "roles/schedd/notices/reporting.py", "NotifyUser"),
     _done("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
     _done("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
     # -- the language itself ---------------------------------------------------------------------------------------
@@ -425,7 +454,12 @@ TABLE: tuple[Row, ...] = (
         "true|false|auto|never",
     ),
     # -- ignored ------------------------------------------------------------------------------------------------------
-    _ignored("run_as_owner", "has no effect: whom a job runs as is its machine's setting RUN_AS", "", "true|t|yes|1"),
+    _ignored(
+        "run_as_owner",
+        "has no effect: the machine's setting RUN_AS decides which user a job runs as",
+        "",
+        "true|t|yes|1",
+    ),
     _ignored(
         "dont_encrypt_input_files dont_encrypt_output_files", "has no effect: all that goes between nodes is encrypted"
     ),
@@ -445,9 +479,7 @@ TABLE: tuple[Row, ...] = (
         "has no effect: the log has what every job's log has",
     ),
     _ignored("match_list_length", "has no effect: the event log has every machine the job was on"),
-    _ignored(
-        "mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own (PRIVATE_TMP)"
-    ),
+    _ignored("mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own (PRIVATE_TMP)"),
     _ignored(
         "starter_log starter_debug", "has no effect: what happened on the machine is in the job's log and the node's"
     ),
@@ -467,7 +499,7 @@ TABLE: tuple[Row, ...] = (
     _refused("wantnametag", _GRID, "leave it out"),
     _refused(
         "rendezvousdir",
-        "is refused: the wire knows its users by certificates and tokens, not by a directory that both ends see",
+        "is refused: users are known by certificates and tokens, not by a directory that both ends see",
         "leave it out",
     ),
     _refused("rootdir", "is refused: no job gets another root directory here", "leave it out", "/"),
@@ -482,7 +514,11 @@ TABLE: tuple[Row, ...] = (
         "remote_initialdir", "is refused: a job runs in its initial directory or in one of its own", "use initialdir"
     ),
     _refused("noop_job noop_job_exit_code noop_job_exit_signal", "is refused: a job that does nothing is not queued"),
-    _refused("output_destination output_directory", "is refused: outputs come home", "use transfer_output_remaps"),
+    _refused(
+        "output_destination output_directory",
+        "is refused: outputs are sent back to the submit machine",
+        "use transfer_output_remaps",
+    ),
     _refused(
         "transfer_plugins",
         "is refused: programs that fetch files are the administrator's (TRANSFER_PLUGINS)",

@@ -560,7 +560,7 @@ def _plain(thing: Any) -> Any:
 
 
 def from_wire(items: Iterable[Any]) -> list[Finding]:
-    """The reverse of `to_wire`. What a newer program says in kinds or fields unknown here is left out."""
+    """The reverse of `to_wire`. A newer program's unknown kinds and fields are left out."""
     found: list[Finding] = []
     for item in items:
         kind = KINDS.get(str(item.get("kind"))) if isinstance(item, Mapping) else None

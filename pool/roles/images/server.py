@@ -1,7 +1,7 @@
 """A directory of this node, for the images of other nodes' schedds: named blobs, each node's apart from all others'.
 
-What an image is, and what may go, is the schedd's to know (`pool.images.store`): here are names, bytes, and one bound
-for all of them. A name is looked at before it becomes a path.
+The schedd (`pool.images.store`) knows which names are an image, and which may go. Here are names, bytes, and one bound
+for all of them. A name is checked before it becomes a path.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ImageServer(Service):
 
     @streaming(Right.SUBMIT, takes={"folder": str})
     async def names(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """What a schedd has here: {folder} -> [[name, size], ...] ..."""
+        """A schedd's blobs here: {folder} -> [[name, size], ...] ..."""
         if params["folder"] not in FOLDERS:
             raise CallRefused(f"there is no folder {params['folder']!r}")
         folder = await self._folder(call)

@@ -7,7 +7,7 @@
     match_delivery.py      matches on their way: the grant to the startd, then the match to the schedd
     role.py                when a cycle is due, and the methods of the negotiator
 
-What to match is decided in `pool.policy.negotiation`, whose turn it is in `pool.policy.priorities`.
+`pool.policy.negotiation` decides what to match, `pool.policy.priorities` whose turn it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is held, and what that does to users' priorities (A6, EV 2.6).
+"""The use of slots, and its effect on users' priorities (A6, EV 2.6).
 
-Nothing about use is remembered by the negotiator alone: after a restart of anything the slots' ads say who holds them
-(`usage`). What is remembered, the accounts, is saved every few minutes and at the end.
+The negotiator alone remembers nothing about use: after a restart of anything the slots' ads say who holds them
+(`usage`). The accounts are remembered; they are saved every few minutes and at the end.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Accounting:
     # -- priorities --------------------------------------------------------------------------------------
 
     def account_name(self, submitter: str) -> str:
-        """Whose account a submitter's use goes to."""
+        """The account that a submitter's use is charged to."""
         group, plain = parted(submitter)
         user, node, _ = self._jobs.get(plain, (plain, plain.rpartition("@")[2], False))
         if self._over_machines:
@@ -128,7 +128,7 @@ class Accounting:
         return self.accounts.of(self.account_name(submitter))
 
     def tallies(self, *, restart: bool = False) -> dict[str, AccountUsage]:
-        """What each account has now. With `restart` the averages begin anew."""
+        """The resources of each account now. With `restart` the averages begin anew."""
         now = asyncio.get_running_loop().time()
         found: dict[str, AccountUsage] = {}
         integral: dict[str, float] = {}
@@ -242,7 +242,7 @@ class Accounting:
         return self.policy.effective(SubmitterAccount(""))
 
     def turns(self, wants: Mapping[str, tuple[float, float]], total: float) -> CountedTurns:
-        """Who comes when in a cycle.
+        """The order of submitters in a cycle.
 
         Args:
             wants: for each submitter how many slots it asks for, and since when its oldest job waits.
@@ -268,7 +268,7 @@ class Accounting:
         return sum(use.weight for other, use in self.usage.uses.items() if self.account_name(other) == name)
 
     def _purses(self, wants: Mapping[str, float], total: float) -> dict[str, tuple[Purse, ...]]:
-        """What each group may still take: what it is allotted less what it holds, at every level."""
+        """The slot weight that each group may still take: its allotment less its holdings, at every level."""
         held = self.usage.by_group(self._paying)
         asked = dict(held)
         for name, count in wants.items():
@@ -363,7 +363,7 @@ class CountedTurns:
 
 
 def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:
-    """`matlab=10, net.big=3`; what makes no sense is told and left out."""
+    """`matlab=10, net.big=3`; parts that make no sense are reported and left out."""
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = (part.strip() for part in entry.partition("="))
         try:

@@ -34,7 +34,7 @@ from pool.policy.why.words import ago
 from pool.roles.cooperative import WorkTurns, run_in_slices
 from pool.roles.negotiator.usage import named
 
-#: Whose turn explanations take: they are one at a time.
+#: The order of explanations: they are made one at a time.
 WHO = "why"
 #: Attributes of a request, and slots asked about at once.
 MOST_ATTRIBUTES, MOST_SLOTS = 5000, 64
@@ -52,7 +52,7 @@ MAY_BE_TAKEN = "may be taken for it in the next negotiation"
 
 @dataclass(frozen=True, slots=True)
 class CycleSnapshot:
-    """What the negotiator knows at one moment.
+    """The negotiator's knowledge at one moment.
 
     Attributes:
         terms: those of the next cycle, as far as they are settled before it.
@@ -178,7 +178,7 @@ def _kept(finding: Finding, census: Census, known: CycleSnapshot, submitter: str
     picture = known.picture
     busy = picture.set_of(census.serving)
     preemption = Preemption(picture, Capacity(picture, now), known.terms, now)
-    # Whoever asks may have made the ad up: what it says in expressions is not evaluated for all machines at once.
+    # The caller may have made the ad up: its expressions are not evaluated for all machines at once.
     plain = ClassAd({name: held for _, name, held in ad.all() if isinstance(held, (bool, int, float, str))})
     kept = preemption.kept(submitter, Pair(plain, now), busy)
     counted = {str(why): bits.bit_count() for why, bits in kept.items()}

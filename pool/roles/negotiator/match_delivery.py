@@ -1,7 +1,7 @@
-"""Matches on their way: the startd is told whom to let in, then the schedd which slots it may claim.
+"""Matches on their way: first a grant to the startd, then the slots to claim to the schedd.
 
-What a dead startd or schedd fails to answer costs the pool that match only: a grant lapses by itself, and the next
-cycle makes another match.
+An answer that a dead startd or schedd fails to give costs the pool that match only: a grant lapses by itself, and the
+next cycle makes another match.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pool.roles.negotiator.pool_view import PoolView
 from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE
 from pool.wire import Connection
 
-#: Requests whose rejection a schedd is told of at once.
+#: Rejected requests that a schedd is notified of at once.
 MOST_REJECTIONS = 1000
-#: Matches of one startd that are told of at a time.
+#: Matches that one startd is notified of at a time.
 TOGETHER = 100
 
 

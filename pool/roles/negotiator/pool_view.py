@@ -1,4 +1,4 @@
-"""What the collector says, held by watching it: slots with the keys that open them, and submitters.
+"""The collector's ads, held by watching it: slots with the keys that open them, and submitters.
 
 While a cycle looks at the picture, what changes is kept back until it is done.
 """
@@ -26,7 +26,7 @@ TICK = 0.001
 #: Seconds after which it is looked for somebody who would rather have the slots that were just taken.
 SOON = 1.0
 
-#: What a slot does whose job makes room for another.
+#: The activities of a slot whose job makes room for another.
 LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
 
 Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
@@ -37,9 +37,9 @@ class PoolView:
     """Slots and submitters of the pool.
 
     Args:
-        accounting: told of everything that is held.
+        accounting: notified of everything that is held.
         wake: called with seconds when there will be something new to negotiate about.
-        seen: told of each slot's ad before and after a change; None where there is none.
+        seen: called with each slot's ad before and after a change; None where there is none.
 
     Attributes:
         picture: the slots, as the matchmaker sees them.
@@ -171,7 +171,7 @@ class PoolView:
     # -- asking ------------------------------------------------------------------------------------------
 
     def key(self, slot: str) -> str:
-        """What opens a slot, empty when nothing does."""
+        """The key that opens a slot, empty when there is none."""
         return self._keys.get(slot, "")
 
     @property

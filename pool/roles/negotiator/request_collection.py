@@ -1,4 +1,4 @@
-"""What submitters want: asked of their schedds, and asked again only when it may have changed.
+"""The requests of submitters: asked of their schedds, and asked again only when they may have changed.
 
 A schedd that does not answer at once holds nobody up: a cycle waits a moment for it and goes on without it; its answer,
 when it comes, starts another cycle. One that does not answer at all is left out for a while. All are asked again after
@@ -40,7 +40,7 @@ MOST_REQUESTS = 1_000_000
 
 @dataclass(slots=True)
 class _Asked:
-    """What is known of one submitter's wishes."""
+    """The known requests of one submitter."""
 
     ad: ClassAd
     references: frozenset[str]
@@ -75,7 +75,7 @@ class RequestCollection:
     async def wishes(
         self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[GroupQuota, ...]
     ) -> dict[str, list[ResourceRequest]]:
-        """What each submitter with idle jobs asks for, under the names that cycles have for them."""
+        """The requests of each submitter with idle jobs, under the names that cycles have for them."""
         now = asyncio.get_running_loop().time()
         for name in [name for name in self._asked if name not in submitters]:
             self._forget(name)

@@ -157,11 +157,11 @@ class Negotiator(Role):
 
     @method(Right.READ, takes={"slots": TEXTS})
     async def why_machine(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What the pool's idle jobs are to slots: {slots: names} -> {slots: {name: findings}, time}"""
+        """The pool's idle jobs as slots see them: {slots: names} -> {slots: {name: findings}, time}"""
         return await self._explaining.machine(params)
 
     def known(self) -> CycleSnapshot:
-        """What there is to explain with."""
+        """The knowledge to explain with."""
         when, requests, outcome = self._last
         accounting, pool_view = self.accounting, self.pool_view
         return CycleSnapshot(
@@ -312,7 +312,7 @@ class Negotiator(Role):
         )
 
     def own_ad(self) -> dict[str, Any]:
-        """What the pool is told of this negotiator."""
+        """The ad of this negotiator."""
         return {
             "MyType": "Negotiator",
             "Name": self.given.node,

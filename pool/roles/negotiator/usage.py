@@ -1,7 +1,7 @@
-"""Who holds which slot, counted from the slots' ads: by submitter, and by concurrency limit.
+"""The holders of slots, counted from the slots' ads: by submitter, and by concurrency limit.
 
-What was given away a moment ago counts as held already, until the slot's ad says more or the time for taking it is
-over; so that two cycles in a row do not give the same quota twice.
+A slot that was given away a moment ago counts as held already, until its ad says more or the time for taking it is
+over; so two cycles in a row do not give the same quota twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIFLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SlotUsage:
-    """What one slot counts for, and for whom.
+    """The weight of one slot, and its submitter.
 
     Attributes:
         submitter: as cycles name it, its group in front; see `pool.policy.priorities.names`.
@@ -40,7 +40,7 @@ class SlotUsage:
 
 @dataclass(slots=True)
 class Use:
-    """What one submitter holds, and what it has held since the last look."""
+    """The slots that one submitter holds, and has held since the last look."""
 
     weight: float = 0.0
     slots: int = 0
@@ -55,7 +55,7 @@ class Use:
 
 
 class PoolUsage:
-    """What is held in the pool.
+    """The slots that are held in the pool.
 
     Attributes:
         uses: what each submitter holds, as cycles name it.
@@ -128,7 +128,7 @@ class PoolUsage:
 
 
 def held_by(ad: ClassAd, quotas: Iterable[GroupQuota] = ()) -> SlotUsage | None:
-    """What a slot's ad says of who holds it; None where nobody does."""
+    """The holder of a slot by its ad; None where nobody holds it."""
     user = ad.value("RemoteUser", None)
     if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
         return None
@@ -144,13 +144,13 @@ def named(submitter: str, charged: Charge, quotas: Iterable[GroupQuota]) -> str:
 
 
 def limits_of(ad: ClassAd) -> dict[str, float]:
-    """What a job, or a slot for it, holds of concurrency limits."""
+    """The concurrency limits that a job, or a slot for it, holds."""
     return parse_limits(ad.value("ConcurrencyLimits", None)) or {}
 
 
 def weight_of(ad: ClassAd) -> float:
-    """What a slot counts for: its SlotWeight, else its processors, else one. A partitionable slot of which nothing is
-    left counts for nothing: its parts do.
+    """The weight of a slot: its SlotWeight, else its processors, else one. A partitionable slot with nothing left
+    weighs nothing: its parts do.
     """
     carved = ad.held("PartitionableSlot") is True
     for name in ("SlotWeight", "Cpus"):
