@@ -296,7 +296,7 @@ def _nodes(draft: ClusterDraft) -> list[str]:
 
 
 def _as_written(text: str, draft: ClusterDraft) -> str:
-    """What is not known yet, as the description has it: the cluster's number, a node's."""
+    """Values that are not known yet, as the description has them: the cluster's number, a node's."""
     from pool.jobs.gangs import NODE_MARKS
 
     for mark, name in {str(draft.cluster): "$(Cluster)", **dict.fromkeys(NODE_MARKS.values(), "$(Node)")}.items():

@@ -45,7 +45,7 @@ WHOLE_CLUSTER = -1
 """In place of a process number: the event concerns every process of the cluster."""
 
 
-#: What an event says of each node of a parallel job.
+#: The facts about each node of a parallel job in an event.
 NODE_BEGAN = ("node", "slot")
 NODE_ENDED = (*NODE_BEGAN, "code", "signal", "core", "user_cpu", "system_cpu", "sent", "received")
 

@@ -39,7 +39,7 @@ NUMBERED = (
 )
 #: The job asks for the dedicated scheduler, or says that it does not need it: `dedicated` in a description.
 DEDICATED = "WantDedicated"
-#: What ends a parallel job: the end of node 0, of all nodes, or of any (`ParallelShutdownPolicy`, HTCondor's name).
+#: The end of a parallel job: that of node 0, of all nodes, or of any (`ParallelShutdownPolicy`, HTCondor's name).
 POLICY = "ParallelShutdownPolicy"
 NODE0, ALL, ANY = POLICIES = ("WAIT_FOR_NODE0", "WAIT_FOR_ALL", "WAIT_FOR_ANY")
 #: In a node's environment: its number and the number of nodes, by HTCondor's names; the addresses of all, by number.
@@ -163,7 +163,7 @@ def name_of(part: GangPart, number: int) -> str:
 
 
 def policy_of(ad: ClassAd) -> str:
-    """What ends a parallel job, of `POLICIES`."""
+    """The rule for the end of a parallel job, of `POLICIES`."""
     wish = str(ad.value(POLICY, NODE0)).upper()
     return wish if wish in POLICIES else NODE0
 
@@ -180,7 +180,7 @@ def for_node(wire: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str) -> Activation:
-    """What one part of a pipe job is started with.
+    """The data that one part of a pipe job is started with.
 
     Args:
         start: that of the whole job on the part's slot.
@@ -209,7 +209,7 @@ def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str
 
 
 def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -> Activation:
-    """What one node of a parallel job is started with.
+    """The data that one node of a parallel job is started with.
 
     Args:
         start: that of the node's own ad (`for_node`) on its slot.

@@ -20,7 +20,7 @@ from pool.jobs.gangs import ANY, NODE0
 from pool.jobs.pipes.model import MOST_PROCESSES
 from pool.policy.gangs import BY_ITSELF, LARGEST, SUMS, Report
 
-#: What of a node's report is kept until the job's end.
+#: The part of a node's report that is kept until the job's end.
 _KEPT = (
     *("cause", "code", "signal", "core", "user_cpu", "system_cpu", "wall", "suspended", "max_rss", "sent", "received"),
     *("started", "started_event", "output_error", "checkpoint_error", "said", "why", "reason", "subcode"),

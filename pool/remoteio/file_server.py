@@ -10,7 +10,7 @@ Messages are JSON, {"id", "do", ...} and {"id", "cpu", ...} in return (processor
 last answer about it), or {"event": "why", "job", "why"} where a job's changes can no longer be undone:
 
     open     job, run, back_to, allowed, trees, reads, writes, hidden, limit, watches, nonce + descriptors of its
-             journal and its connection: a start of the job, or its connection again; a new run is put back first, to
+             journal and its connection: a start of the job, or its connection again; a new run is first rolled back to
              mark `back_to` if that is not null, to the oldest there is if -1. It reaches what lies both in `allowed`
              (the administrator's trees) and in `trees` (the job's; null: the directories of the files that it reads
              and writes). Answers what the job is shown, and `probes` (see `direct`) where there is a nonce
@@ -19,7 +19,7 @@ last answer about it), or {"event": "why", "job", "why"} where a job's changes c
              mark, that of this checkpoint of this start among them
     commit   job, mark: what is older is not needed any more
     settle   job, mark: what is done until now is there to stay
-    leave    job, run: this start is over, and may be put back; a later one is not meant
+    leave    job, run: this start is over, and may be rolled back; a later one is not meant
     finish   job + its journal: it is over for good
 """
 

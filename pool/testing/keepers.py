@@ -53,7 +53,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a program does: runs so many seconds, then exits with a code or dies of a signal; `stubborn` ones ignore the
+    """The behaviour of a program: runs so many seconds, then exits with a code or dies of a signal; `stubborn` ones ignore the
     soft signal, and killed ones take `dying` seconds until nothing of them is left.
 
     Attributes:

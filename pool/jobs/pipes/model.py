@@ -72,7 +72,7 @@ class Joint:
         return f"{self.writer} > {self.writer_file or '-'} {self.reader_file or '-'} > {self.reader}"
 
 
-#: What is known of the end of each process, in events and reports: the key, and the name in the ad's `ProcessEnds`.
+#: The facts about the end of each process, in events and reports: the key, and the name in the ad's `ProcessEnds`.
 #: Times in seconds, `wall` from the job's start, `max_rss` in KiB; code and signal are None where there is none. The
 #: nodes of a parallel job have the slot where each ran, and the wall time of its end.
 ENDS = (
@@ -90,7 +90,7 @@ ENDS = (
     ("at", "EndedAt"),
 )
 
-#: What is known of nodes alone.
+#: The facts about nodes alone.
 OF_NODES = ("host", "at")
 _FLAGS = ("core", "with_job", "failed")
 
@@ -150,7 +150,7 @@ def ends_of(ad: Ad) -> list[dict[str, Any]]:
 
 
 def read_ends(value: object) -> list[dict[str, Any]]:
-    """What an ad or another machine says of ends, with every key and of the kind it should be; odd values are none.
+    """The ends that an ad or another machine reports, with every key and of the right kind; wrong values become None.
 
     Keys of nodes are there where they are known.
     """

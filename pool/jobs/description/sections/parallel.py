@@ -33,7 +33,8 @@ from pool.jobs.gangs import (
 )
 
 _COUNT = re.compile(r"\s*[-+]?\d+")
-#: What the nodes of one queue statement may have in place of the job's, in lower case; `request...` as well.
+#: The attributes that the nodes of one queue statement may have in place of the job's, in lower case; `request...` as
+#: well.
 _OWN = frozenset(
     {
         *("cmd", "args", "arguments", "env", "envdelim", "environment", "in", "out", "err", "iwd"),
@@ -42,7 +43,7 @@ _OWN = frozenset(
         *("requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
     }
 )
-#: What each statement says anew and the job has as a whole.
+#: The attributes that each statement sets anew and the job has as a whole.
 _COUNTED = frozenset({"minhosts", "maxhosts", "gangparts", "gangapart"})
 _REQUIREMENTS = "Requirements"
 
@@ -136,7 +137,7 @@ def _policy(job: JobDraft) -> None:
 
 
 def _refused(job: JobDraft) -> None:
-    """What a job of one node can have, and one of several cannot."""
+    """The commands that a job of one node can have, and one of several cannot."""
     for command, attribute in (
         ("remote_io", "RemoteIO"),
         ("checkpoint_exit_code", "SuccessCheckpointExitCode"),

@@ -1,4 +1,4 @@
-"""What kind of job it is: universe, another batch system."""
+"""The sort of job: universe, another batch system."""
 
 from __future__ import annotations
 
