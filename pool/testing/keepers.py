@@ -53,8 +53,9 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The behaviour of a program: runs so many seconds, then exits with a code or dies of a signal; `stubborn` ones ignore the
-    soft signal, and killed ones take `dying` seconds until nothing of them is left.
+    """The behaviour of a program: runs so many seconds, then exits with a code or dies of a signal.
+
+    `stubborn` ones ignore the soft signal, and killed ones take `dying` seconds until nothing of them is left.
 
     Attributes:
         rss: KiB that it has in memory; where that is more than the job may have, it ends of it.
