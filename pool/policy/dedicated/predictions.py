@@ -1,0 +1,92 @@
+"""How long a job will run, from its user's earlier jobs, and how good expected starts have been.
+
+The prediction is the mean of the user's last two runs (Tsafrir, Etsion, Feitelson 2007, section 4): better than the
+users' own estimates on all traces that they tried. It only plans; no job is ended for it. Where a user's estimate is
+less, the estimate counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: How many runs of a user count, and how many past expectations.
+LAST_RUNS, LAST_WAITS = 2, 200
+#: With fewer past expectations than this, an expected start has no bounds.
+LEAST_WAITS = 10
+#: Waits shorter than this are no measure of an error, seconds.
+SHORT_WAIT = 60.0
+
+
+class RunPredictor:
+    """Each user's last runs. Small enough to be written to disk with the queue's other state."""
+
+    def __init__(self, runs: Mapping[str, Sequence[float]] | None = None) -> None:
+        self._runs = {user: deque(last, maxlen=LAST_RUNS) for user, last in (runs or {}).items()}
+        self._sum, self._count = 0.0, 0
+        for last in self._runs.values():
+            self._sum += sum(last)
+            self._count += len(last)
+
+    def learn(self, user: str, seconds: float) -> None:
+        """A job of this user has ended by itself after so many seconds of work."""
+        self._runs.setdefault(user, deque(maxlen=LAST_RUNS)).append(seconds)
+        self._sum += seconds
+        self._count += 1
+
+    def predict(self, user: str, said: float | None = None) -> float | None:
+        """The probable duration of the user's next job; None when nothing is known.
+
+        Args:
+            said: the user's own estimate, if there is one: the prediction is never more.
+        """
+        last = self._runs.get(user)
+        if not last:
+            return said
+        mean = sum(last) / len(last)
+        return mean if said is None else min(mean, said)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of all runs: the guess for a job of which nothing is known."""
+        return self._sum / self._count if self._count else None
+
+    def as_dict(self) -> dict[str, list[float]]:
+        """What the constructor takes."""
+        return {user: list(last) for user, last in self._runs.items()}
+
+
+class StartErrors:
+    """How much longer or shorter jobs have waited than was expected, as ratios of the last waits."""
+
+    def __init__(self, ratios: Sequence[float] = ()) -> None:
+        self._ratios: deque[float] = deque(ratios, maxlen=LAST_WAITS)
+
+    def learn(self, expected: float, actual: float) -> None:
+        """A job has started that was expected to wait so many seconds, and has waited so many."""
+        if expected >= SHORT_WAIT:
+            self._ratios.append(actual / expected)
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Between which ratios 8 of 10 waits lay; None while there are too few."""
+        if len(self._ratios) < LEAST_WAITS:
+            return None
+        ordered = sorted(self._ratios)
+        last = len(ordered) - 1
+        return ordered[round(0.1 * last)], ordered[round(0.9 * last)]
+
+    def as_list(self) -> list[float]:
+        """What the constructor takes."""
+        return list(self._ratios)
+
+
+def read_runs(stored: Any) -> dict[str, list[float]]:
+    """Runs as they were stored; anything of another shape is left out, since it only plans."""
+    if not isinstance(stored, Mapping):
+        return {}
+    found = {}
+    for user, last in stored.items():
+        if isinstance(user, str) and isinstance(last, Sequence) and not isinstance(last, str):
+            found[user] = [float(one) for one in last if isinstance(one, int | float) and one >= 0]
+    return found
