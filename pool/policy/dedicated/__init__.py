@@ -51,6 +51,8 @@ Everything is a pure function of the present state: the same input gives the sam
 | `time_sharing` | which gangs run where all can be saved |
 | `reservations` | machines promised for a time |
 | `expectations` | when a running gang will probably end |
+| `predictions` | how long a job will run, from its user's earlier ones; how good expected starts were |
+| `plan` | the discipline on a virtual clock: expected starts, and the chart of machines over time |
 """
 
 from __future__ import annotations
@@ -90,6 +92,8 @@ from pool.policy.dedicated.model import (
     group_machines,
     kinds_of,
 )
+from pool.policy.dedicated.plan import make_plan
+from pool.policy.dedicated.predictions import RunPredictor, StartErrors, read_runs
 from pool.policy.dedicated.reservations import ReservationQuota, refusal
 
 __all__ = [
@@ -114,16 +118,20 @@ __all__ = [
     "RequestMachines",
     "Reservation",
     "ReservationQuota",
+    "RunPredictor",
     "DedicatedRun",
     "SaveGang",
     "Share",
     "SkipGang",
     "SkipReason",
+    "StartErrors",
     "StartGang",
     "UserQueue",
     "WaitForMachines",
     "decide",
     "group_machines",
     "kinds_of",
+    "make_plan",
+    "read_runs",
     "refusal",
 ]

@@ -12,7 +12,8 @@ gangs that should run. The second is the same with the gangs pinned that may not
 there start, and the running gangs that are in the way are saved. A winner that does not fit there keeps its share of
 the first matching, so that no later gang takes what it waits for.
 
-A gang that has not run for `patience` goes before all others, so that an endless stream of short gangs starves nobody.
+A gang that has not run for `patience` goes before all others, and then runs until it leaves its level, so that an
+endless stream of short gangs starves nobody: each of its turns is `level_factor` times longer than the one before.
 With logical queues for users, the turn goes to the user with the least usage, and levels order each user's own gangs.
 """
 
@@ -183,10 +184,12 @@ def demands_of(job: DedicatedJob) -> list[Demand[Kind]]:
     return [(part.fits, part.count) for part in job.parts]
 
 
+def _aged(job: DedicatedJob, at: float, settings: DedicatedSettings) -> bool:
+    return at - (job.submitted if job.last_ran is None else job.last_ran) >= settings.patience
+
+
 def _waiting(job: DedicatedJob, settings: DedicatedSettings, now: float) -> _Candidate:
-    waited = now - (job.submitted if job.last_ran is None else job.last_ran)
-    aged = waited >= settings.patience
-    level = -1 if aged else level_of(job.attained, settings)
+    level = -1 if _aged(job, now, settings) else level_of(job.attained, settings)
     return _Candidate((level, 1, job.submitted, job.id), job, None, demands_of(job), math.inf)
 
 
@@ -198,6 +201,8 @@ def _running(gang: DedicatedRun, settings: DedicatedSettings, now: float) -> _Ca
     demands: list[Demand[Kind]] = [((kind,), count) for kind, count in counts.items()]
     least = settings.least_gain * (job.save_seconds + job.restore_seconds)
     run = max(least, settings.first_quantum if job.attained else 0.0)
+    if _aged(job, gang.started, settings):
+        run = max(run, job.restore_seconds + level_ends(level_of(job.attained, settings), settings) - job.attained)
     level = level_of(gang.attained(now), settings)
     return _Candidate((level, 0, job.submitted, job.id), job, gang, demands, gang.started + run)
 

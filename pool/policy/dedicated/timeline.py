@@ -8,18 +8,29 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import lt
 
 from pool.policy.dedicated.flow import ClassMatching, fits_together
 from pool.policy.dedicated.model import DedicatedJob, Kind, PartClass
 
 #: So many machines of each kind.
 Counts = dict[Kind, int]
+#: Steps of a profile at its beginning, at most: ends that are near each other count as the later one of them.
+MOST_STEPS = 500
 
 
 def enough(free: Mapping[Kind, int], parts: Sequence[PartClass]) -> bool:
     """Whether free machines by kind can hold all parts at once."""
+    for part in parts:
+        missing = part.count
+        for kind in part.fits:
+            missing -= max(0, free.get(kind, 0))
+            if missing <= 0:
+                break
+        else:
+            return False
     if len(parts) == 1:
-        return sum(free.get(kind, 0) for kind in parts[0].fits) >= parts[0].count
+        return True
     return fits_together(free, [(part.fits, part.count) for part in parts])
 
 
@@ -70,9 +81,10 @@ class Profile:
 
     def release(self, ends: Iterable[tuple[float, Mapping[Kind, int]]]) -> None:
         """Machines that come free at a time and stay free; before anything is taken."""
-        for end, counts in sorted(ends, key=lambda entry: entry[0]):
-            if end == math.inf:
-                continue
+        known = sorted((entry for entry in ends if entry[0] != math.inf), key=lambda entry: entry[0])
+        together = max(1, -(-len(known) // MOST_STEPS))
+        for place, (_, counts) in enumerate(known):
+            end = known[min(len(known) - 1, place - place % together + together - 1)][0]
             if end > self.times[-1]:
                 self.times.append(end)
                 for steps in self.free.values():
@@ -108,19 +120,30 @@ class Profile:
                 first = position + 1
             return None
         wanted = [kind for kind in self.kinds if any(kind in part.fits for part in parts)]
+        columns = [self.free[kind] for kind in wanted]
         while first < count:
+            least = [column[first] for column in columns]
+            if not enough(dict(zip(wanted, least, strict=True)), parts):
+                first += 1
+                continue
             start = max(times[first], earliest)
-            least = {kind: self.free[kind][first] for kind in wanted}
-            position, end = first, start + duration
-            while enough(least, parts):
-                position += 1
-                if position == count or times[position] >= end:
-                    taken = taken_by(least, parts)
-                    assert taken is not None
-                    return start, taken
-                for kind in wanted:
-                    least[kind] = min(least[kind], self.free[kind][position])
-            first += 1
+            end, failed = start + duration, -1
+            for position in range(first + 1, count):
+                if times[position] >= end:
+                    break
+                lower = [column[position] for column in columns]
+                if any(map(lt, lower, least)):
+                    least = list(map(min, least, lower))
+                    if not enough(dict(zip(wanted, least, strict=True)), parts):
+                        failed = position
+                        break
+            if failed < 0:
+                taken = taken_by(dict(zip(wanted, least, strict=True)), parts)
+                assert taken is not None
+                return start, taken
+            # Nothing that begins before the failing step and needs it can fit if that step alone is not enough.
+            alone = enough({kind: column[failed] for kind, column in zip(wanted, columns, strict=True)}, parts)
+            first = first + 1 if alone else failed + 1
         return None
 
     def take(self, start: float, duration: float, counts: Mapping[Kind, int]) -> None:

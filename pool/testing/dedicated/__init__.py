@@ -7,7 +7,7 @@ here measures real time, so that each run of the same workload gives the same fi
 from __future__ import annotations
 
 from pool.testing.dedicated.metrics import Metrics
-from pool.testing.dedicated.simulation import Costs, Durations, Simulation
+from pool.testing.dedicated.simulation import Durations, SimulatedCosts, Simulation
 from pool.testing.dedicated.workload import TraceJob, lublin, read_swf, scaled
 
-__all__ = ["Costs", "Durations", "Metrics", "Simulation", "TraceJob", "lublin", "read_swf", "scaled"]
+__all__ = ["SimulatedCosts", "Durations", "Metrics", "Simulation", "TraceJob", "lublin", "read_swf", "scaled"]

@@ -2,7 +2,7 @@
 
 The simulation acts on `Decisions` as a role does: it starts gangs on idle claims, claims machines (which takes the
 time of a negotiation, or of a reclaim where an opportunistic job has to leave), lends and releases claims, and saves
-gangs. An endless supply of opportunistic jobs takes every machine that nobody claims. What costs time is in `Costs`.
+gangs. An endless supply of opportunistic jobs takes every machine that nobody claims. What costs time is in `SimulatedCosts`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Durations(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SimulatedCosts:
     """What takes time, in seconds.
 
     Attributes:
@@ -108,17 +108,15 @@ class Simulation:
         machines: int,
         settings: DedicatedSettings,
         *,
-        costs: Costs | None = None,
+        costs: SimulatedCosts | None = None,
         durations: Durations = Durations.NONE,
         saveable: bool = False,
         opportunistic: bool = False,
         reservations: Sequence[Reservation] = (),
         observer: Observer | None = None,
     ) -> None:
-        self.costs = costs or Costs()
-        self.settings = replace(
-            settings, reclaim_seconds=self.costs.reclaim, negotiation_seconds=self.costs.negotiate
-        )
+        self.costs = costs or SimulatedCosts()
+        self.settings = replace(settings, reclaim_seconds=self.costs.reclaim, negotiation_seconds=self.costs.negotiate)
         self.durations, self.saveable, self.opportunistic = durations, saveable, opportunistic
         self.observer = observer
         self.now = 0.0
@@ -247,7 +245,7 @@ class Simulation:
     def _submit(self, job: TraceJob) -> None:
         duration = {Durations.PERFECT: job.runtime, Durations.SAID: job.estimate}.get(self.durations)
         predicted = None
-        if self.durations is Durations.PREDICTED:
+        if self.durations in (Durations.PREDICTED, Durations.SAID):
             predicted = self.predictor.predict(job.user, job.estimate)
         name = str(job.number)
         waiting = DedicatedJob(

@@ -45,9 +45,9 @@ def read_swf(path: Path, machines: int, most: int | None = None) -> list[TraceJo
         path: a file in the Standard Workload Format; `.gz` is unpacked.
         most: of the first so many jobs.
     """
-    text = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with text:
-        return parse_swf(text, machines, most)
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode(errors="replace")
+    return parse_swf(text.splitlines(), machines, most)
 
 
 def parse_swf(lines: Iterable[str], machines: int, most: int | None = None) -> list[TraceJob]:
@@ -145,7 +145,7 @@ def _size(chance: random.Random, machines: int, model: LublinParameters) -> int:
     exponent = chance.uniform(low, high)
     if drawn <= model.serial + model.pow2:
         exponent = float(round(exponent))
-    return max(1, min(machines, round(2.0**exponent)))
+    return max(1, min(machines, round(float(2.0**exponent))))
 
 
 def _runtime(chance: random.Random, size: int, model: LublinParameters) -> float:
