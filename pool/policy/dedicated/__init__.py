@@ -50,6 +50,7 @@ Everything is a pure function of the present state: the same input gives the sam
 | `timeline` | machines over time: the shadow of EASY, the profile of conservative backfill |
 | `time_sharing` | which gangs run where all can be saved |
 | `reservations` | machines promised for a time |
+| `hierarchy` | several dedicated schedulers for one machine: loans, and what a lower one may run |
 | `expectations` | when a running gang will probably end |
 | `predictions` | how long a job will run, from its user's earlier ones; how good expected starts were |
 | `plan` | the discipline on a virtual clock: expected starts, and the chart of machines over time |
@@ -75,6 +76,7 @@ from pool.policy.dedicated.decisions import (
     WaitForMachines,
 )
 from pool.policy.dedicated.discipline import decide
+from pool.policy.dedicated.hierarchy import MachineStanding, claim_refusal, promised_until, standing_for
 from pool.policy.dedicated.model import (
     WRIGHT,
     Backfill,
@@ -107,6 +109,7 @@ __all__ = [
     "KeepReason",
     "LendClaims",
     "MachineClass",
+    "MachineStanding",
     "MachineState",
     "PartClass",
     "Plan",
@@ -128,10 +131,13 @@ __all__ = [
     "StartGang",
     "UserQueue",
     "WaitForMachines",
+    "claim_refusal",
     "decide",
     "group_machines",
     "kinds_of",
     "make_plan",
+    "promised_until",
     "read_runs",
     "refusal",
+    "standing_for",
 ]

@@ -2,7 +2,7 @@
 
 The simulation acts on `Decisions` as a role does: it starts gangs on idle claims, claims machines (which takes the
 time of a negotiation, or of a reclaim where an opportunistic job has to leave), lends and releases claims, and saves
-gangs. An endless supply of opportunistic jobs takes every machine that nobody claims. What costs time is in `SimulatedCosts`.
+gangs. An endless supply of opportunistic jobs takes every machine that nobody claims.
 """
 
 from __future__ import annotations
