@@ -7,14 +7,16 @@ library and typer, because every command pays for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from pool.cli.formats import WireAd, json_ad, long_ad
+from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -92,10 +94,26 @@ def ask(
 
 
 def say(lines: Iterable[str]) -> None:
-    """Prints lines in one write."""
+    """Prints lines in one write.
+
+    Raises:
+        PoolError: they cannot be written, as on a full disk.
+    """
     text = "\n".join(lines)
     if text:
-        sys.stdout.write(text + "\n")
+        with writing_output():
+            sys.stdout.write(text + "\n")
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Says of a failed write that it was the output's."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader has had enough
+    except OSError as error:
+        raise PoolError(f"cannot write the output: {error.strerror or error}") from error
 
 
 def say_json(objects: Iterable[WireAd]) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from pool.cli.common import writing_output
 from pool.cli.lazy_imports import lighten
 from pool.errors import PoolError
 
@@ -277,10 +278,11 @@ def status(arguments: list[str]) -> int:
     output = sys.stdout
     try:
         result = app(arguments, prog_name="poolnode", standalone_mode=False)
-        sys.stdout.flush()
+        with writing_output():
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has closed it. End as a program in C would, without a message.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 128 + signal.SIGPIPE
     except SystemExit as end:  # typer's: after completion, or when its own output found no reader any more
         return int(end.code or 0) if sys.stdout is output else 128 + signal.SIGPIPE
@@ -289,8 +291,17 @@ def status(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
+        try:
+            sys.stdout.flush()
+        except OSError:  # what could not be written cannot be written at the end either
+            _discard_output()
         return _explain(error)
     return result if isinstance(result, int) else 0
+
+
+def _discard_output() -> None:
+    """Let Python write what is left of the output nowhere when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:

@@ -192,6 +192,20 @@ main()
 """
 
 
+@pytest.mark.parametrize("python", [[sys.executable], [sys.executable, "-u"]], ids=["buffered", "unbuffered"])
+def test_an_output_that_cannot_be_written_is_named(python: list[str]) -> None:
+    program = (
+        "import sys; from pool.cli import common, main; main.app = lambda *a, **k: common.say(['a line']); main.main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [*python, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
+        )
+    assert run.returncode == 1
+    assert run.stderr == "poolnode: cannot write the output: No space left on device\n"
+
+
 def test_ctrl_c_says_nothing_of_pythons(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

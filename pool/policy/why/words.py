@@ -245,7 +245,7 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     if busy is not None:
         made.append(f"  busy with: {said_shares(busy.users)}")
         if busy.kept:
-            made.append(f"  not taken from them: {said_shares(busy.kept)}")
+            made.append(f"  their slots are not taken: {said_shares(busy.kept)}")
     if (nearest := _first(findings, Nearest)) is not None:
         made.append(f"  {_nearest(nearest, noun)}")
     return made

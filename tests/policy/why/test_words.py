@@ -101,7 +101,7 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         "    slots ask for       refuse",
         "    KeyboardIdle > 900       1  slot1@desk (their owners use them)",
         "  busy with: bob (30), carol (8)",
-        "  not taken from them: they have run for less than an hour (38)",
+        "  their slots are not taken: they have run for less than an hour (38)",
         "  of alice's 20 idle jobs 3 come first",
         "  outlook: about 14 min: the jobs there mostly take 20 min",
     ]
