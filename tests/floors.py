@@ -57,6 +57,17 @@ FLOORS = (
 
 #: Packages whose rooms have floors of their own, by their folder.
 INNER_FLOORS = {
+    "pool/roles/schedd": (
+        Floor(("core",), "the ledger, the claims, submits, the end of a run"),
+        Floor(("checkpoints",), "checkpoints on the submit side, and the server that keeps them"),
+        Floor(("files", "parallel"), "other files of jobs on the submit side; jobs on several machines"),
+        Floor(
+            ("notices", "placement", "submit", "views"),
+            "users' logs and mail; from an idle job to a running one and back; actions of people, and jobs on the "
+            "submit machine; listings and explanations",
+        ),
+        Floor(("role",), "joins the rooms, and serves the methods with which users queue and change jobs"),
+    ),
     "pool/roles/startd": (
         Floor(("slots",), "the slots and claims of one machine: their records, states and ads"),
         Floor(("images",), "checkpoint images that pass through the machine, to its peers and from them"),

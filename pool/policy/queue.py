@@ -235,17 +235,25 @@ class JobQueue:
     Args:
         prio: the PRIO control expression, evaluated against each job's ad.
         machine_references: names that machines' expressions refer to in a job's ad; see `learn`.
+        keeps_back: which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
+        pauses: called where a job of a cluster has started that wants a pause before the next one starts.
+        gave_turns: called where the turn of other jobs of a cluster has come by a change of one.
     """
 
-    def __init__(self, prio: Expr, machine_references: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        prio: Expr,
+        machine_references: frozenset[str] = frozenset(),
+        *,
+        keeps_back: Callable[[QueuedJob], bool] = lambda job: False,
+        pauses: Callable[[QueuedCluster], None] = lambda cluster: None,
+        gave_turns: Callable[[QueuedCluster], None] = lambda cluster: None,
+    ) -> None:
         self.clusters: dict[int, QueuedCluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
-        #: Which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
-        self.keeps_back: Callable[[QueuedJob], bool] = lambda job: False
-        #: Called where a job of a cluster has started that wants a pause before the next one starts.
-        self.pauses: Callable[[QueuedCluster], None] = lambda cluster: None
-        #: Called where the turn of other jobs of a cluster has come by a change of one.
-        self.gave_turns: Callable[[QueuedCluster], None] = lambda cluster: None
+        self.keeps_back = keeps_back
+        self._pauses = pauses
+        self._gave_turns = gave_turns
         self._prio = prio
         self._asked = asked_by(prio)
         self._groups: dict[tuple[str, bytes], JobGroup] = {}
@@ -296,7 +304,7 @@ class JobQueue:
         started = turns.moved(job.proc, before, after, begun=after is not None and bool(job.get("NumJobStarts", 0)))
         if started and turns.paused:
             self.pause(job.cluster)
-            self.pauses(job.cluster)
+            self._pauses(job.cluster)
         self._give_turns(job.cluster)
 
     def _give_turns(self, cluster: QueuedCluster) -> None:
@@ -306,7 +314,7 @@ class JobQueue:
                 if (job := cluster.jobs.get(proc)) is not None:
                     self.admit(job)
             if not cluster.coming:
-                self.gave_turns(cluster)
+                self._gave_turns(cluster)
 
     def pause(self, cluster: QueuedCluster) -> None:
         """Start no other job of a cluster until `resume`."""

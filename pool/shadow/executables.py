@@ -32,15 +32,19 @@ class ExecutableStore:
         directory: where copies lie; None keeps none (simulation).
         files: access to users' files.
         remember: keeps a cluster's digest over a restart; None forgets it.
+        locate: where on this machine a file of a cluster's lies.
     """
 
     def __init__(
-        self, directory: Path | None, files: FilesOf, remember: Callable[[int, str | None], None] | None = None
+        self,
+        directory: Path | None,
+        files: FilesOf,
+        remember: Callable[[int, str | None], None] | None = None,
+        locate: Callable[[int, str], str] = lambda cluster, path: path,
     ) -> None:
         self._directory = directory
         self._files = files
-        #: Where a file of a cluster's lies.
-        self.locate: Callable[[int, str], str] = lambda cluster, path: path
+        self._locate = locate
         self._remember = remember or (lambda cluster, digest: None)
         self._known: dict[tuple[Any, ...], str] = {}
         self._of_cluster: dict[int, str] = {}
@@ -70,7 +74,7 @@ class ExecutableStore:
         path = wire.get("Cmd")
         if not isinstance(path, str) or not os.path.isabs(path):
             return
-        where = self.locate(cluster.id, path)
+        where = self._locate(cluster.id, path)
         task = asyncio.get_running_loop().create_task(self._keep(cluster.id, cluster.owner, where))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -153,7 +153,11 @@ def _said_of(beside: list[tuple[str, str]]) -> str:
 
 
 class Shadow:
-    """Serves the starters of all running jobs of one schedd."""
+    """Serves the starters of all running jobs of one schedd.
+
+    Args:
+        before_placing: awaited before the outputs of a start take their places.
+    """
 
     def __init__(
         self,
@@ -163,6 +167,7 @@ class Shadow:
         note: Note,
         tell: Tell,
         spooled: Spooled | None = None,
+        before_placing: Callable[[Activation], Awaitable[None]] | None = None,
     ) -> None:
         self._spooled = spooled or _NothingSpooled(files)
         self._claims = claims
@@ -173,8 +178,7 @@ class Shadow:
         self._finished.set()
         self._executables = executables
         self._files = files
-        #: Awaited before the outputs of a start take their places.
-        self.before_placing: Callable[[Activation], Awaitable[None]] = _nothing
+        self._before_placing = before_placing or _nothing
 
     async def fetch(self, params: dict[str, Any], stream: Stream) -> None:
         """Send a job's inputs: {claim, run, executable: whether it is wanted}; see `pool.starter.staging`."""
@@ -233,7 +237,7 @@ class Shadow:
         try:
             total, announced = await arriving.take(stream, OutputPlaces(start, str(log) if log else None))
             await arriving.see_on_disk()
-            await self.before_placing(start)
+            await self._before_placing(start)
             await self._spooled.announce(start, announced)
             self._running(params)
             await arriving.place()

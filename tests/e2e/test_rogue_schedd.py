@@ -44,15 +44,15 @@ async def test_names_and_programs_out_of_a_start_are_refused_at_the_border(nodes
     rogue = Node(["schedd"], read(), nodes.state("sub"), OutsideWorld(), read, personal=False)
     await rogue.start(await token(head, "schedd"))
     try:
-        placement = rogue.running["schedd"].placement  # type: ignore[attr-defined]
+        starts = rogue.running["schedd"].placement.starts  # type: ignore[attr-defined]
         orders: list[dict[str, Any]] = []
-        made = placement.order
+        made = starts.order
 
         def noted(claim: Any, *, whole: bool = False) -> dict[str, Any]:
             orders.append(made(claim, whole=True))
             return orders[-1]
 
-        placement.order = noted
+        starts.order = noted
         async with await Pool.connect(f"unix://{rogue.state}/node.sock") as pool:
             job = {"executable": "/bin/true", "keep_claim_idle": "600", "should_transfer_files": "YES"}
             (result,) = await (await pool.submit(job, iwd=str(home))).wait(PATIENCE, until_stuck=True)

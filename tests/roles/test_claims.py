@@ -135,9 +135,9 @@ def test_a_claim_that_is_over_is_forgotten() -> None:
             await pool.submit("head", count=20)
             await pool.until(lambda: pool.queued("head") == 0, within=600)
             await asyncio.sleep(5.0)
-            reaching = pool.role("head", "schedd").placement.reaching
+            watch = pool.role("head", "schedd").placement._watch
             assert pool.traps.called["startd.claim"] >= 10
-            assert not any(reaching._over.values())
+            assert not any(watch._over.values())
             pool.sound()
 
     run_virtual(work())

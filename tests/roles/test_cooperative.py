@@ -133,17 +133,25 @@ class Listener:
 @pytest.mark.parametrize("kind", ["act", "query", "periodic"])
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
-    turns, placement = WorkTurns(), type("", (), {"offer": lambda self, owner: None})()
+    turns, running = WorkTurns(), type("", (), {"offer": lambda self, owner: None})()
     rules = Rules.of(Settings.load(None, sets={}, environ={}))
-    acts = JobActions(ledger, placement, outside, turns, lambda: rules)
+    nothing: Any = None
+    acts = JobActions(
+        ledger,
+        running,
+        outside,
+        turns,
+        keep_checkpoint=nothing,
+        waits_for_inputs=lambda job: False,
+        rules=lambda: rules,
+    )
     async with beside() as rounds:
         if kind == "act":
             done = await acts.act({"action": "remove", "constraint": DEAR}, "ann", "ann")
             assert done["done"] == 0
         elif kind == "query":
             listener = Listener()
-            nothing: Any = None
-            listings = Listings(ledger, outside, nothing, nothing, nothing, turns, str)
+            listings = Listings(ledger, outside, nothing, nothing, turns, user_name=str)
             await listings.query({"constraint": DEAR}, listener, "ann", "ann")  # type: ignore[arg-type]
             assert listener.items == []
         else:

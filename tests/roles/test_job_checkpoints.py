@@ -387,8 +387,8 @@ def test_what_a_program_was_refused_for_is_kept_for_its_owner() -> None:
         assert (await told(it, "bob"))[1] == {}
         await asyncio.sleep(MINUTE)
         schedd = it.pool.role("head", "schedd")
-        again = Notes(schedd)
-        again.take_up(schedd.store.load().meta)
+        again = Notes(schedd.store, schedd.log, schedd.spawn)
+        again.take_up(schedd.store.load().meta, lambda cluster, digest: None)
         assert again.refusals("alice", [program]) == {program: SOCKET}
 
     play(story, behave=replace(SAVABLE, refused=(SOCKET,)))

@@ -124,16 +124,16 @@ def test_a_run_that_cannot_be_looked_after(
 
 def test_a_start_that_cannot_be_worked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that breaks what works out its start is held; the others of its owner start."""
-    from pool.roles.schedd.placement.placement import Placement
+    from pool.roles.schedd.placement.starts import Starts
 
-    before = Placement._start_of
+    before = Starts._start_of
 
-    def fails(self: Placement, claim: Any, job: Any, run: int) -> Any:
+    def fails(self: Starts, claim: Any, job: Any, run: int) -> Any:
         if job.id == (1, 0):
             raise TypeError("no such thing")
         return before(self, claim, job, run)
 
-    monkeypatch.setattr(Placement, "_start_of", fails)
+    monkeypatch.setattr(Starts, "_start_of", fails)
 
     async def work() -> None:
         async with SimPool(9, settings=QUICK, directory=tmp_path) as pool:

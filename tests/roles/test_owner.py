@@ -396,7 +396,7 @@ def test_a_start_that_names_what_nobody_has_is_told() -> None:
 def test_the_schedd_is_told_when_the_owner_ends_an_idle_claim() -> None:
     async def story(it: Story) -> None:
         schedd = it.pool.role("head", "schedd")
-        schedd.placement.linger = 100.0
+        schedd.claim_settings.linger = 100.0
         await it.begun()
         await it.took(slots.CLAIMED_IDLE)
         assert schedd.placement.claims

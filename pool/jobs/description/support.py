@@ -317,7 +317,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "job_lease_duration",
         "time that it runs on without contact to the submit machine",
-        "roles/schedd/placement/placement.py",
+        "roles/schedd/placement/claiming.py",
         "JobLeaseDuration",
     ),
     _done("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),

@@ -1,73 +1,73 @@
-"""The schedd's methods: what users and other roles may ask of it.
+"""The schedd: joins the rooms below it, and serves the methods with which users queue and change jobs.
 
-Thin: the queue changes through `Ledger`, running jobs are `Placement`'s, what people see of jobs is `JobViews`', what
-they do to jobs is `JobActions`'.
+The queue changes through `Ledger`, running jobs through `Placement`; `JobActions` changes jobs for people, `JobViews`
+shows jobs to them. This is the only file that knows all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.events import EventKind
-from pool.jobs.reasons import Reason
-from pool.policy.checkpoints import Rhythm
-from pool.policy.moving import MovingTerms
-from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, JobQueue, QueuedCluster, QueuedJob, Wire
+from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import bandwidth_of, quota_of
+from pool.roles.base import Role, quota_of
 from pool.roles.schedd.checkpoints.checkpoint_server import CheckpointServer
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
+from pool.roles.schedd.checkpoints.place import CheckpointPlace
 from pool.roles.schedd.core.callers import CHOICE, owner_of
+from pool.roles.schedd.core.claim_settings import ClaimSettings
+from pool.roles.schedd.core.claims import ClaimTable
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ended_jobs import EndedJobs
 from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
 from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.notes import Notes
+from pool.roles.schedd.core.startd_calls import StartdCalls
+from pool.roles.schedd.core.store_upkeep import shrink_now_and_again
+from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.core.validation import check_kind, clean
 from pool.roles.schedd.files.output_streams import OutputStreams
 from pool.roles.schedd.files.remote_io import RemoteFiles
-from pool.roles.schedd.files.spool import SPOOLING
+from pool.roles.schedd.files.spool import SPOOLING, Spool
+from pool.roles.schedd.files.spool_methods import SpoolMethods
+from pool.roles.schedd.files.spool_outputs import SpooledOutputs
 from pool.roles.schedd.notices.reporting import Reporting
 from pool.roles.schedd.placement.deferral import Deferrals, defer
+from pool.roles.schedd.placement.methods import NegotiatorMethods, StartdMethods
 from pool.roles.schedd.placement.pacing import Pacing
 from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.placement.start_pauses import StartPauses
 from pool.roles.schedd.placement.submitters import Submitters
-from pool.roles.schedd.spool_methods import SpoolMethods
 from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.local_universe import LocalJobs
 from pool.roles.schedd.submit.rules import Rules
+from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.job_views import JobViews
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.shadow import PLACING, Shadow
-from pool.store import Rewrite, Shrink, Trim
+from pool.store import Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, Takes, optional
+from pool.wire.parameter_checks import TEXTS, Takes
 
-T = TypeVar("T")
-#: Characters of a reason that a negotiator gives.
-MOST_REASON = 500
 #: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
 KEEP_UNUSED = 86400.0
-#: Seconds between two looks at what the queue's file could give back, pages given back at a time, seconds in between,
-#: and pages (of 4 KiB) that are not worth it.
-SHRINK_EVERY, SHRINK_SLICE, SHRINK_PAUSE, FEW_PAGES = 600.0, 250, 0.02, 1000
-#: The longest a claim stays idle in the hope of another job of its owner, seconds.
-LINGER = 1.0
-#: A negotiator that has not asked for so many of its longest intervals is not there.
-CYCLES_MISSED = 2.0
-#: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
+#: Attributes that expressions of submit files rely on, where the client did not measure them. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
-#: Seconds between two words on how far a long change of jobs is.
+#: Seconds between two reports on the progress of a long change of jobs.
 TELL_EVERY = 1.0
 
-#: What is said beside the jobs when they are queued; `spool`: their files come from another machine.
+#: Parameters beside the jobs when they are queued; `spool`: their files come from another machine.
 QUEUING: Takes = {"cluster": int | None, "owner": str | None, "spool": bool | None}
 
 
@@ -88,91 +88,26 @@ class QueuedJobNames:
         return self._queue.find(int(cluster), int(proc)) is not None
 
 
-class Schedd(SpoolMethods):
+class Schedd(Role):
     """The schedd role."""
 
     name: ClassVar[str] = "schedd"
     questions: ClassVar[frozenset[str]] = frozenset({"query", "history", "why", "summary"})
 
     async def start(self) -> None:
-        given = self.given
+        given, settings = self.given, self.settings
+        self._loaded = False
+        self.rules = Rules.of(settings)
         self.store = given.store()
-        self.queue = JobQueue(self._prio())
-        self.ledger = Ledger(self.store, self.queue, self.outside, self.log)
-        self.advertiser = Advertiser(
-            given.links,
-            given.collector,
-            self.outside,
-            self.settings.number("UPDATE_INTERVAL"),
-            self.settings.number("AD_LIFETIME"),
-            self.log,
-            given.instance,
-        )
-        self.submitters = Submitters(self, self.advertiser)
-        kept = given.state / "spool" / "executables" if given.state else None
-        self.notes = Notes(self)
-        self.executables = ExecutableStore(kept, given.files, self.notes.remember)
-        self.placement = Placement(
-            self.ledger,
-            given.links,
-            self.outside,
-            self.log,
-            name=given.node,
-            executables=self.executables,
-            checkpoints=self._own_checkpoints(),
-            spawn=self.spawn,
-            changed=self.submitters.changed,
-            finished=self._finished,
-            life=self.settings.number("CLAIM_LIFE"),
-            lease=self.settings.number("CLAIM_LEASE"),
-            longest_lease=self.settings.number("CLAIM_LEASE_MAX"),
-            linger=LINGER,
-            patience=self.settings.number("CLAIM_PATIENCE"),
-            hold=self.settings.number("GANG_PATIENCE"),
-            unheard=self._unheard(),
-            turns=given.turns,
-            refused=self.notes.refused,
-            aside=given.aside,
-        )
-        self.placement.moving.terms = self._terms_of_moving()
-        self.placement.gangs.sets.rhythm = self._rhythm()
-        self.checkpoint_server = CheckpointServer(self)
+        self._make_core()
+        self._make_files()
+        self._make_placement()
+        self._make_methods()
         await self.checkpoint_server.reach()
-        self.remote = RemoteFiles(
-            self.ledger,
-            self.placement.claims,
-            given.state,
-            self.placement.images,
-            self.settings,
-            self.outside,
-            self.log,
-            user=given.user,
-            spawn=self.spawn,
-        )
-        self.placement.remote = self.remote
-        self.placement.images.announced = self.remote.secure
-        self.placement.images.kept = self.remote.kept
-        self.listings = Listings(
-            self.ledger, self.outside, self.placement, given.files, given.links, given.turns, self._user_name
-        )
-        self.rules = Rules.of(self.settings)
-        self.acts = JobActions(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
-        self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
-        self.start_pauses = StartPauses(self.outside, self._is_due)
-        self.local = self.placement.local = LocalJobs(self)
-        self.pacing = Pacing(self, self.acts.judge)
-        self.output_streams = OutputStreams(self)
-        kept_back = self.queue.keeps_back
-        self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
-        self.explaining = JobExplanations(self.ledger, self.placement, self.outside, given.node, given.turns)
-        self._views = JobViews(self.ledger, self.listings, self.explaining, self.placement)
         running = await self.ledger.load()
-        self.make_spool()
-        put, tell = self.notes.put, self._tell_owner
-        self.shadow = Shadow(self.placement, self.executables, given.files, put, tell, self.spool)
-        self.shadow.before_placing = self.output_streams.end
-        self.reporting = Reporting(self.ledger, given, self.log, self.acts.act, self.spool)
-        self.notes.take_up(self.ledger.meta)
+        self._loaded = True
+        self.spool.take_up(self.ledger.meta)
+        self.notes.take_up(self.ledger.meta, self.executables.recall)
         self.pacing.take_up()
         self.output_streams.take_up()
         self.tidy()
@@ -183,19 +118,174 @@ class Schedd(SpoolMethods):
         await self.local.take_up([job for job in running if job.cluster.at_home])
         for job in running:
             if not job.cluster.at_home:
-                self.placement.reaching.adopt(job)
+                self.placement.reconnect.adopt(job)
         self.spawn(self.advertiser.run(), "advertise")
-        self.spawn(self.placement.reaching.watch_leases(), "leases")
+        self.spawn(self.placement.watch_leases(), "leases")
         self.spawn(self.reporting.run(), "reporting")
-        self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
+        self.spawn(self.acts.watch_expressions(settings.number("PERIODIC_INTERVAL")), "periodic")
         self.spawn(self.spool.run(), "spool")
         self.spawn(self._forget_old(), "history")
-        self.spawn(self._shrink_store(), "shrink")
+        self.spawn(shrink_now_and_again(self.store, self.log), "shrink")
         for owner in self.queue.owners():
             self.submitters.changed(owner, True)
-        self.advertiser.publish("Scheduler", given.node, self.own_ad())
+        self.submitters.publish_schedd()
         if running:
             self.log.info("taking up running jobs", extra={"jobs": len(running)})
+
+    def _make_core(self) -> None:
+        """The queue and the claims, their ledger, their notes, and the means that all rooms work with."""
+        given, settings = self.given, self.settings
+        claims = ClaimTable()
+        self.costs = SubmitSideCosts(claims, self.outside, given.aside)
+        self.queue = JobQueue(
+            self._prio(),
+            keeps_back=self._keeps_back,
+            pauses=lambda cluster: self.pacing.pause(cluster),
+            gave_turns=lambda cluster: self.pacing.gave_turns(cluster),
+        )
+        self.ledger = Ledger(self.store, self.queue, self.outside, self.log, self.costs.step)
+        self.context = ScheddContext(
+            name=given.node,
+            ledger=self.ledger,
+            claims=claims,
+            calls=StartdCalls(given.links, claims),
+            links=given.links,
+            outside=self.outside,
+            log=self.log,
+            turns=given.turns,
+            spawn=self.spawn,
+        )
+        self.claim_settings = ClaimSettings.of(settings)
+        self.notes = Notes(self.store, self.log, self.spawn)
+        self.advertiser = Advertiser(
+            given.links,
+            given.collector,
+            self.outside,
+            settings.number("UPDATE_INTERVAL"),
+            settings.number("AD_LIFETIME"),
+            self.log,
+            given.instance,
+        )
+        self.submitters = Submitters(
+            self.context,
+            self.advertiser,
+            given.address,
+            movers=lambda owner: self.placement.movers(owner),
+            domain=lambda: self.settings.text("UID_DOMAIN"),
+        )
+
+    def _make_files(self) -> None:
+        """Checkpoints, and the other files of jobs on the submit side."""
+        given, settings, context = self.given, self.settings, self.context
+        spool = given.state / "spool" if given.state else None
+        waiting = PendingCheckpoints(spool / "waiting", quota_of(settings)) if spool else None
+        self.checkpoint_place = CheckpointPlace(self._own_checkpoints(), waiting, self.log)
+        self.checkpoint_server = CheckpointServer(
+            self.checkpoint_place,
+            given,
+            settings,
+            self.log,
+            self.spawn,
+            keep_back=self.queue.keep_back,
+            let_go=self.let_jobs_go,
+            tidy=self.tidy,
+        )
+        self.remote = RemoteFiles(context, self.checkpoint_place, given.state, settings, user=given.user)
+        self.images = Images(
+            context,
+            self.checkpoint_place,
+            announced=self.remote.secure,
+            kept=self.remote.kept,
+            lost=self.checkpoint_server.lose,
+            late=self.checkpoint_server.bring_waiting,
+        )
+        self.spool = Spool(context, given, self._spooled)
+        self.executables = ExecutableStore(
+            spool / "executables" if spool else None, given.files, self.notes.remember, self.spool.locate
+        )
+        self.output_streams = OutputStreams(context, self.spool.files, self.costs)
+        self.shadow = Shadow(
+            context,
+            self.executables,
+            given.files,
+            self.notes.put,
+            self._tell_owner,
+            self.spool,
+            self.output_streams.end,
+        )
+
+    def _make_placement(self) -> None:
+        """Jobs that wait, start, run and end."""
+        context = self.context
+        self.deferrals = Deferrals(context, self._is_due)
+        self.start_pauses = StartPauses(self.outside, self._is_due)
+        ended = EndedJobs(
+            self.costs,
+            self.spawn,
+            finished=lambda ad: self.reporting.finished(ad),
+            forget_images=self.images.forget,
+        )
+        self.local = LocalJobs(
+            context,
+            self.given,
+            self.settings,
+            self.claim_settings,
+            ended,
+            changed=self.submitters.changed,
+            waits=lambda job: self.deferrals.waits(job) or self.start_pauses.waits(job),
+            delay=self.deferrals.delay,
+        )
+        self.placement = Placement(
+            context,
+            self.claim_settings,
+            executables=self.executables,
+            images=self.images,
+            costs=self.costs,
+            ended=ended,
+            local=self.local,
+            remote=self.remote,
+            changed=self.submitters.changed,
+            delay=self.deferrals.delay,
+            refused=self.notes.refused,
+        )
+        self.acts = JobActions(
+            self.ledger,
+            self.placement,
+            self.outside,
+            self.given.turns,
+            keep_checkpoint=self.images.keep,
+            waits_for_inputs=self.spool.waits,
+            rules=lambda: self.rules,
+        )
+        self.pacing = Pacing(context, offer=self._offer, judge=self.acts.judge)
+        self.reporting = Reporting(self.ledger, self.given, self.log, self.acts.act, self.spool)
+
+    def _make_methods(self) -> None:
+        """The parts of the schedd that are served beside this one, under the same name."""
+        given, placement = self.given, self.placement
+        self.listings = Listings(
+            self.ledger,
+            self.outside,
+            given.files,
+            given.links,
+            given.turns,
+            user_name=self._user_name,
+            locate=self.spool.locate,
+        )
+        gathering = placement.gangs.gathering
+        explaining = JobExplanations(
+            self.context, self.checkpoint_place, placement.matches, gathering, lambda: self.local.most
+        )
+        inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
+        self._services = (
+            self,
+            JobViews(self.ledger, self.listings, explaining, inspection),
+            SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
+            NegotiatorMethods(self.context, placement.matches, gathering, self.costs, self._learn),
+            StartdMethods(
+                placement, placement.reports, placement.gangs, self.shadow, self.remote, self.images, self.costs
+            ),
+        )
 
     async def stop(self, *, handover: bool) -> None:
         idle = self.placement.release_all()
@@ -210,7 +300,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
-        self.placement.submit_side_costs.close()
+        self.costs.close()
         self.pacing.close()
         await self.local.close(kill=not handover)
         await super().stop(handover=handover)
@@ -220,7 +310,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
-        self.placement.submit_side_costs.close()
+        self.costs.close()
         self.pacing.close()
         await self.local.close(kill=False)
         await super().die()
@@ -234,16 +324,10 @@ class Schedd(SpoolMethods):
             self.acts.judge_all()
         if self.queue.reprioritise(self._prio()):
             self.regroup()
-        self.placement.life = settings.number("CLAIM_LIFE")
-        self.placement.lease = settings.number("CLAIM_LEASE")
-        self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
-        self.placement.patience = settings.number("CLAIM_PATIENCE")
-        self.placement.unheard = self._unheard()
-        self.placement.gangs.gathering.hold = settings.number("GANG_PATIENCE")
+        self.claim_settings.reload(settings)
         self.remote.reload(settings)
-        self.checkpoint_server.share.rate = bandwidth_of(settings)
-        self.placement.moving.terms = self._terms_of_moving()
-        self.placement.gangs.sets.rhythm = self._rhythm()
+        self.checkpoint_server.reload(settings)
+        self.local.reload(settings)
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
 
@@ -302,7 +386,7 @@ class Schedd(SpoolMethods):
         return owner
 
     async def _take_in(self, intake: ClusterIntake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.placement.submit_side_costs.stir()
+        self.costs.stir()
         number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
         if spool:
@@ -320,12 +404,12 @@ class Schedd(SpoolMethods):
         elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         # What has been begun is done to its end, also where nobody waits for the answer any more.
-        work = self.placement.submit_side_costs.submitted(self._queued(intake, owner, number, spool))
+        work = self.costs.submitted(self._queued(intake, owner, number, spool))
         cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
         return {"cluster": cluster.id, "count": intake.count}
 
     async def _queued(self, intake: ClusterIntake, owner: str, number: int, spool: bool) -> QueuedCluster:
-        origin, images = intake.ad.get("StartFromCheckpoint"), self.placement.images
+        origin, images = intake.ad.get("StartFromCheckpoint"), self.images
         if spool:
             await self.spool.begin(number, owner)
         try:
@@ -343,8 +427,7 @@ class Schedd(SpoolMethods):
         if not spool:
             self.executables.keep_soon(cluster)
         if len(intake.held) < intake.count:
-            self.placement.offer(owner)
-            self.submitters.changed(owner, True)
+            self._offer(owner)
         return cluster
 
     def _accept(self, params: dict[str, Any], owner: str) -> Wire:
@@ -392,8 +475,7 @@ class Schedd(SpoolMethods):
         only, params = None if everybody else owner_of(call, {}), self.listings.named(params)
         done = await self.acts.act(params, only, call.identity.name, count)
         for owner in done["owners"]:
-            self.placement.offer(owner)
-            self.submitters.changed(owner, True)
+            self._offer(owner)
         self.spool.wake()
         return done
 
@@ -406,119 +488,17 @@ class Schedd(SpoolMethods):
     async def checkpoints(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """The checkpoints that `rm --checkpoint` has kept: one's own, an administrator's answer is everybody's."""
         everybody = Right.ADMINISTER in call.identity.rights
-        return self.placement.images.kept_ones(None if everybody else owner_of(call, {}))
+        return self.images.kept_ones(None if everybody else owner_of(call, {}))
 
     @method(Right.SUBMIT, takes={"jobs": TEXTS})
     async def drop_checkpoints(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Delete kept checkpoints: {jobs: ids of the removed jobs} -> {done, refused}"""
         everybody = Right.ADMINISTER in call.identity.rights
-        return await self.placement.images.drop_kept(params["jobs"], None if everybody else owner_of(call, {}))
+        return await self.images.drop_kept(params["jobs"], None if everybody else owner_of(call, {}))
 
     @property
     def services(self) -> tuple[Service, ...]:
-        return (self, self._views)
-
-    # -- negotiator --------------------------------------------------------------------------------------
-
-    @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
-    async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
-        self.placement.submit_side_costs.stir()
-        if self.queue.learn(frozenset(str(name) for name in params.get("references", ()))):
-            self.regroup()
-        owner = self._owner(params["submitter"])
-        return {
-            "requests": self.placement.matches.requests(owner, int(params["limit"])),
-            "running": self.placement.matches.holds(owner),
-        }
-
-    @method(Right.NEGOTIATE, takes={"matches": MAPPINGS})
-    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Matches made for this schedd's submitters."""
-        for match in params["matches"]:
-            self.placement.matches.matched(match, self._owner(match["submitter"]))
-        return {}
-
-    @method(Right.NEGOTIATE, takes={"submitter": str, "time": float | int, "rejections": list})
-    async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a cycle left without a machine, and why: {submitter, time, rejections: [[request, reason]]}"""
-        when = float(params["time"])
-        for number, reason in params["rejections"]:
-            self.placement.gangs.gathering.rejected(int(number), str(reason)[:MOST_REASON], when)
-            group = self.queue.group(int(number))
-            if group is not None and group.owner == self._owner(params["submitter"]):
-                group.rejected = (str(reason)[:MOST_REASON], when)
-        return {}
-
-    # -- startds -----------------------------------------------------------------------------------------
-
-    @method(Right.EXECUTE, takes={"claims": TEXTS})
-    async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A startd asks for its leases to be renewed: {claims} -> {gone}"""
-        return {"gone": self.placement.renew([str(claim) for claim in params["claims"]], call.identity.node)}
-
-    @method(Right.EXECUTE, takes={"claim": str, "run": int, "kind": str, "data": dict})
-    async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Something happened to a running job."""
-        claim = str(params["claim"])
-        self.placement.check_node(claim, call.identity.node)
-        await self._costing(params, self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"]))
-        return {}
-
-    @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
-    async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
-        self.placement.check_node(params["claim"], call.identity.node)
-        return await self._costing(params, self.placement.gangs.meet(params["claim"], params["run"], params["card"]))
-
-    @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
-    async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""
-        self.placement.check_node(params["claim"], call.identity.node)
-        self.placement.revoked(params["claim"], Reason.from_wire(params["reason"]))
-        return {}
-
-    @method(Right.EXECUTE, takes={"claim": str, "job": JOB_ID, "run": int, "report": dict})
-    async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A running job has ended: {claim, job, run, report} -> {next, keep}"""
-        job = (int(params["job"][0]), int(params["job"][1]))
-        self.placement.check_node(str(params["claim"]), call.identity.node)
-        ended = self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
-        return await self._costing(params, ended)
-
-    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "executable": bool | None})
-    async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A job's input files, for its scratch directory."""
-        self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self.shadow.fetch(params, stream))
-
-    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
-    async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A job's output files, to be put in place at home."""
-        self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self.shadow.bring(params, stream))
-
-    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
-    async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A running job's file system asks its home."""
-        self.placement.check_node(params["claim"], call.identity.node)
-        await self._costing(params, self.remote.serve(params, stream))
-
-    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
-    async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A running job's checkpoint, to be kept."""
-        self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self.placement.images.take(params, stream))
-
-    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "generation": int})
-    async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """The checkpoint that a start goes on from."""
-        self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self.placement.images.give(params, stream))
-
-    async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:
-        """Do something for the job on a claim, which counts as what the job costs at home (EV 2.8)."""
-        return await self.placement.submit_side_costs.measured(str(params.get("claim")), work)
+        return self._services
 
     # -- own ---------------------------------------------------------------------------------------------
 
@@ -528,28 +508,16 @@ class Schedd(SpoolMethods):
             return None
         return ImageStore(self.given.state / "spool" / "checkpoints", quota=quota_of(self.settings))
 
-    def own_ad(self) -> Wire:
-        counts: dict[int, int] = {}
-        for own in self.queue.counts.values():
-            for status, number in own.items():
-                counts[status] = counts.get(status, 0) + number
-        return {
-            "MyType": "Scheduler",
-            "Name": self.given.node,
-            "ScheddAddress": self.given.address,
-            "TotalIdleJobs": counts.get(IDLE, 0),
-            "TotalRunningJobs": counts.get(RUNNING, 0) + counts.get(SUSPENDED, 0),
-            "TotalHeldJobs": counts.get(HELD, 0),
-            "Users": len(self.queue.owners()),
-        }
-
     def _keeps_back(self, job: QueuedJob) -> bool:
-        """Whether no machine is to be asked for an idle job: it runs here, or its moment has not come."""
+        """Whether no machine is to be asked for an idle job: it runs here, its time has not come, or it waits for its
+        checkpoint."""
         cluster = job.cluster
         if cluster.at_home:
             return True
         deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
-        return (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job)
+        if (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job):
+            return True
+        return self.checkpoint_place.keeps_back(job)
 
     def _is_due(self, job: QueuedJob) -> None:
         """A job may be started now that could not be before: its moment has come, or a pause is over."""
@@ -557,41 +525,38 @@ class Schedd(SpoolMethods):
             self.local.look()
             return
         self.queue.admit(job)
-        self.placement.offer(job.cluster.owner)
-        self.submitters.changed(job.cluster.owner, True)
+        self._offer(job.cluster.owner)
 
     def _prio(self) -> Any:
         return parse_expr(self.settings.text("PRIO"), syntax="old")
-
-    def _terms_of_moving(self) -> MovingTerms | None:
-        settings = self.settings
-        if not settings.flag("REMATCH"):
-            return None
-        gain, pause = settings.number("REMATCH_GAIN"), settings.number("REMATCH_PAUSE")
-        return MovingTerms(gain, pause, int(settings.number("REMATCH_MOVES")))
-
-    def _unheard(self) -> float:
-        return CYCLES_MISSED * self.settings.number("NEGOTIATION_INTERVAL")
-
-    def _rhythm(self) -> Rhythm:
-        return Rhythm(self.settings.number("CHECKPOINT_FIRST"), self.settings.number("CHECKPOINT_MOST"))
 
     def _user_name(self, user: str) -> str:
         """A user as the queue names him: alice for alice@UID_DOMAIN, as priorities and slots have it."""
         name, _, domain = user.rpartition("@")
         return name if name and domain == self.settings.text("UID_DOMAIN") else user
 
-    def _owner(self, submitter: str) -> str:
-        return submitter.rsplit("@", 1)[0]
-
-    def _finished(self, ad: Wire) -> None:
-        self.reporting.finished(ad)
-
     async def _tell_owner(self, job: QueuedJob, text: str) -> None:
         await self.ledger.commit(JobChange(job, None, {}, EventKind.NOTICE, {"text": text}))
 
+    def _offer(self, owner: str) -> None:
+        """An owner has idle jobs that may be started."""
+        self.placement.offer(owner)
+        self.submitters.changed(owner, True)
+
+    def _spooled(self, number: int) -> None:
+        """All files of a cluster have come from its submitter's machine."""
+        cluster = self.queue.clusters.get(number)
+        if cluster is not None:
+            self.executables.keep_soon(cluster)
+            self._offer(cluster.owner)
+
+    def _learn(self, names: frozenset[str]) -> None:
+        """Machines' expressions refer to these attributes of jobs."""
+        if self.queue.learn(names):
+            self.regroup()
+
     def let_jobs_go(self) -> None:
-        """What jobs were kept back for may be over."""
+        """Jobs that waited for their checkpoints may go on."""
         self.queue.let_go()
         self.regroup()
 
@@ -613,49 +578,30 @@ class Schedd(SpoolMethods):
 
     def _offer_all(self) -> None:
         for owner in self.queue.owners():
-            self.placement.offer(owner)
-            self.submitters.changed(owner, True)
+            self._offer(owner)
 
     def tidy(self) -> None:
-        """Drop what belongs to no job."""
+        """Remove stored files that belong to no job of the queue, once the whole queue is known."""
+        if not self._loaded:
+            return
         queued = QueuedJobNames(self.queue)
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
-        self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints", alone=True)
+        self.spawn(self.images.tidy(queued, kept_for), "checkpoints", alone=True)
         self.spawn(self.remote.tidy(queued), "remote", alone=True)
-
-    async def _shrink_store(self) -> None:
-        while True:
-            await asyncio.sleep(SHRINK_EVERY)
-            try:
-                await self.shrink_store()
-            except PoolError as error:
-                self.log.warning("the queue's file could not be made smaller", extra={"error": str(error)})
-
-    async def shrink_store(self) -> None:
-        """Give the space of what was removed back to the file system, in slices; a fifth of what is used stays."""
-        pages, free = await self.store.free()
-        used = pages - free
-        keep = max(FEW_PAGES, used // 5)
-        if free > keep and not self.store.shrinks:
-            if free < used:
-                return  # it waits until there is less to write anew than to win
-            self.log.info("an older queue's file is written anew, to become smaller", extra={"pages": used})
-            await self.store.write(Rewrite())
-            return
-        while free > keep:
-            left = (await self.store.write(Shrink(min(SHRINK_SLICE, free - keep))))[0]
-            if left is None or left >= free:
-                return
-            free = left
-            await asyncio.sleep(SHRINK_PAUSE)
 
     async def _forget_old(self) -> None:
         while True:
             await asyncio.sleep(3600.0)
             self.tidy()
-            await self.remove_abandoned()
+            await self._remove_abandoned()
             before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
             left = True
             while left:
                 left = any(await self.store.write(Trim(before)))
+
+    async def _remove_abandoned(self) -> None:
+        """Remove the jobs whose inputs never came."""
+        if abandoned := [[number] for number in self.spool.abandoned()]:
+            why = "its input files did not come within SPOOL_KEPT"
+            await self.acts.act({"action": "remove", "ids": abandoned, "reason": why}, None, "")

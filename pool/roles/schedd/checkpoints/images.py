@@ -1,7 +1,7 @@
 """The checkpoints of a schedd's jobs: taken in from execute machines, and given to the next one (C4, VS 5.3).
 
-A checkpoint that came in whole is committed in the store first and noted with the job then; one that is in the store
-and not noted is as good. What a start goes on from is decided by `pool.policy.checkpoints`.
+A checkpoint that arrived whole is committed in the store first, and then noted with the job; one that is in the store
+and not noted is as good. `pool.policy.checkpoints` decides from which one a start continues.
 
 The last checkpoint of a job that is removed with `rm --checkpoint` is kept under a name of its own for a while,
 for jobs to begin with that say `start_from_checkpoint`.
@@ -10,7 +10,6 @@ for jobs to begin with that say `start_from_checkpoint`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
@@ -20,19 +19,19 @@ from pool.images import ImageError, ImageStore, Manifest, NoRoom, parallel, rece
 from pool.images.priority import run_low_priority, run_normal
 from pool.jobs.activation import FileMode
 from pool.jobs.events import EventKind
-from pool.outside import OutsideWorld
 from pool.policy.checkpoints import Attempt, go_on_from
 from pool.policy.queue import QueuedJob, Wire
-from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
+from pool.roles.schedd.checkpoints.place import CheckpointPlace, name_of
 from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import TRIES
-from pool.roles.schedd.core.ledger import JobChange, Ledger
+from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
 
-#: What the names of kept checkpoints begin with.
+#: The names of kept checkpoints begin with this.
 KEPT = "kept-"
-#: What is kept with them of the machine that made them, and what its ad calls it.
+#: The facts kept with them about the machine that made them, and their names in its ad.
 MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
 #: The id of a job.
 ID = re.compile(r"\d+\.\d+")
@@ -42,72 +41,41 @@ class Images:
     """Stored checkpoints.
 
     Args:
-        store: None keeps none; jobs then begin at their beginning.
-        claims: by their ids; what a claim's job sends counts for that job.
-        home: the name of the schedd's node.
+        place: where they are stored.
+        announced: called with a job and a checkpoint of it that is coming; done before that counts.
+        kept: called with a job when another checkpoint of it is safe.
+        lost: called with the reason when the place, which could be reached, cannot be reached any more.
+        late: called when a checkpoint waits though the place is not away.
     """
 
     def __init__(
         self,
-        store: ImageStore | None,
-        ledger: Ledger,
-        claims: Mapping[str, HeldClaim],
-        outside: OutsideWorld,
-        log: logging.Logger,
-        home: str,
+        context: ScheddContext,
+        place: CheckpointPlace,
+        *,
+        announced: Callable[[QueuedJob, Manifest], Awaitable[None]],
+        kept: Callable[[QueuedJob], Awaitable[None]],
+        lost: Callable[[str], None],
+        late: Callable[[], None],
     ) -> None:
-        #: Called with a job when another checkpoint of it is safe.
-        self.kept: Callable[[QueuedJob], Awaitable[None]] | None = None
-        #: Called with a job and a checkpoint of it that is coming; done before that counts.
-        self.announced: Callable[[QueuedJob, Manifest], Awaitable[None]] | None = None
-        self.store = store
-        #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
-        self.away: tuple[str, str] | None = None
-        #: Those that came meanwhile, where there is such a place, and why they are not in their own.
-        self.waiting: PendingCheckpoints | None = None
-        self.stuck: tuple[str, str] | None = None
-        #: Called with the reason when what could be reached cannot be any more.
-        self.lost: Callable[[str], None] | None = None
-        #: Called when a checkpoint waits though nothing is away.
-        self.late: Callable[[], None] | None = None
-        self._ledger = ledger
-        self._claims = claims
-        self._outside = outside
-        self._log = log
-        self._home = home
+        self._place = place
+        self._announced = announced
+        self._kept = kept
+        self._lost = lost
+        self._late = late
+        self._ledger = context.ledger
+        self._claims = context.claims
+        self._outside = context.outside
+        self._log = context.log
+        self._home = context.name
         #: Jobs that have a checkpoint before they are in the queue.
         self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
-        self._look_through(store)
 
-    def is_back(self, store: ImageStore) -> None:
-        """What was away can be reached."""
-        self.store, self.away = store, None
-        self._look_through(store)
-
-    def _look_through(self, store: ImageStore | None) -> None:
-        for line in store.damaged if store is not None else ():
-            self._log.error("a checkpoint is damaged", extra={"what": line})
-
-    def keeps_back(self, job: QueuedJob) -> bool:
-        """Whether a job waits for its checkpoints: without them it would begin anew."""
-        return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
-
-    def why_kept_back(self) -> tuple[str, str]:
-        """Where checkpoints lie that jobs wait for, and why they cannot be had."""
-        return self.away or self.stuck or ("home", "it is on its way to where checkpoints are kept")
-
-    def _waits(self, job: QueuedJob) -> bool:
-        return self.waiting is not None and _name(job) in self.waiting
-
-    async def bring(self) -> None:
-        """Have those that wait put in their place.
-
-        Raises:
-            ImageError: some are not.
-        """
-        if self.waiting is not None and self.store is not None:
-            await run_low_priority(self.waiting.bring, self.store)
+    @property
+    def store(self) -> ImageStore | None:
+        """Where checkpoints are now; None where none can be reached."""
+        return self._place.store
 
     def newest(
         self, job: QueuedJob, mode: Callable[[], FileMode] | None = None, tries: list[Attempt] | None = None
@@ -118,7 +86,7 @@ class Images:
             mode: how that start gets at the job's files; one that was made where it was otherwise is passed over.
             tries: that failed so far; by default those noted with the job.
         """
-        store, name = self.store, _name(job)
+        store, name = self.store, name_of(job)
         if store is None or not job.get("NumCkpts", 0):
             return None
         if tries is None:
@@ -131,12 +99,12 @@ class Images:
 
     def latest(self, job: QueuedJob) -> int | None:
         """The number of a job's last checkpoint."""
-        return max(self.store.generations(_name(job)), default=None) if self.store is not None else None
+        return max(self.store.generations(name_of(job)), default=None) if self.store is not None else None
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.transfer`. The last one is waited for."""
         job = self._job_of(params)
-        store = self._place_for(job)
+        store = self._place.for_new(job)
         if params.get("set") is not None:
             await self._take_part(store, job, params, stream)
             return
@@ -144,22 +112,20 @@ class Images:
             raise ImageError("the image of a part of a job is no checkpoint of the job")
 
         async def announced(manifest: Manifest) -> None:
-            if self.announced is not None:
-                await self.announced(job, manifest)
+            await self._announced(job, manifest)
 
         async def kept(manifest: Manifest) -> None:
             if store is self.store:
                 self._remember(job, manifest.generation, params.get("nearer"))
-            elif self.away is None and self.late is not None:
-                self.late()
+            elif self._place.away is None:
+                self._late()
             if self._present(params) is job:
                 await self.note(job, {"size": manifest.size, "sent": manifest.size})
-                if self.kept is not None:
-                    await self.kept(job)
+                await self._kept(job)
 
         with run_normal(when=bool(params.get("last"))):
             try:
-                await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
+                await receive_image(store, name_of(job), stream, renumber=True, announced=announced, kept=kept)
             except ImageError as error:
                 self._has_failed(store, error)
                 raise
@@ -178,7 +144,7 @@ class Images:
 
         with run_normal(when=bool(params.get("last"))):
             try:
-                await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+                await receive_image(store, f"{name_of(job)}.{claim.part}", stream, tentative=tentative)
             except ImageError as error:
                 self._has_failed(store, error)
                 raise
@@ -195,8 +161,8 @@ class Images:
         """
         wall = self._outside.wall()
         parts, facts = parallel.together(images, over)
-        store = self._place_for(job)
-        with store.begin(_name(job)) as draft:
+        store = self._place.for_new(job)
+        with store.begin(name_of(job)) as draft:
             manifest = await run_low_priority(draft.commit, parts, wall, facts=facts)
         await self.note(job, {"size": manifest.size, "sent": manifest.size})
         return manifest
@@ -205,23 +171,23 @@ class Images:
         """The parts of a job that had ended before a checkpoint, and how."""
         if self.store is None or generation is None:
             return {}
-        return parallel.ends_in(self.store.manifest(_name(job), generation))
+        return parallel.ends_in(self.store.manifest(name_of(job), generation))
 
     def fits(self, job: QueuedJob, generation: int, modes: Mapping[int, FileMode]) -> bool:
         """Whether parts reach their files as they did at a checkpoint."""
         assert self.store is not None
-        whole = self.store.manifest(_name(job), generation)
+        whole = self.store.manifest(name_of(job), generation)
         return all(_fits(parallel.part_in(whole, part), mode) for part, mode in modes.items())
 
     def _remember(self, job: QueuedJob, generation: int, offer: Any) -> None:
         """Where else the checkpoint is to be had for a while: {address, ticket}"""
-        self._nearer.pop(_name(job), None)
+        self._nearer.pop(name_of(job), None)
         if isinstance(offer, dict) and all(isinstance(offer.get(key), str) for key in ("address", "ticket")):
-            self._nearer[_name(job)] = (generation, offer["address"], offer["ticket"])
+            self._nearer[name_of(job)] = (generation, offer["address"], offer["ticket"])
 
     def nearer(self, job: QueuedJob, generation: int | None) -> tuple[str, str] | None:
         """Address and ticket of the machine that made a checkpoint, as far as is known."""
-        known = self._nearer.get(_name(job))
+        known = self._nearer.get(name_of(job))
         return (known[1], known[2]) if known is not None and known[0] == generation else None
 
     async def note(self, job: QueuedJob, data: dict[str, Any]) -> None:
@@ -235,10 +201,10 @@ class Images:
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
         job = self._job_of(params)
-        if self.away is not None or self.store is None:
-            raise ImageError(f"checkpoints cannot be had now: {self.why_kept_back()[1]}", retry=True)
+        if self._place.away is not None or self.store is None:
+            raise ImageError(f"checkpoints cannot be had now: {self._place.why_kept_back()[1]}", retry=True)
         store = self.store
-        claim, manifest = self._claims[str(params["claim"])], store.manifest(_name(job), int(params["generation"]))
+        claim, manifest = self._claims[str(params["claim"])], store.manifest(name_of(job), int(params["generation"]))
         if claim.gang is not None:
             manifest = parallel.part_in(manifest, claim.part)
         with run_normal():
@@ -251,11 +217,11 @@ class Images:
 
     async def forget(self, job: QueuedJob) -> None:
         """The job has ended for good."""
-        self._nearer.pop(_name(job), None)
-        if self.waiting is not None:
-            await asyncio.to_thread(self.waiting.drop, _name(job))
+        self._nearer.pop(name_of(job), None)
+        if self._place.waiting is not None:
+            await asyncio.to_thread(self._place.waiting.drop, name_of(job))
         if self.store is not None:
-            await asyncio.to_thread(self.store.drop, _name(job))
+            await asyncio.to_thread(self.store.drop, name_of(job))
 
     async def keep(self, job: QueuedJob, claim: HeldClaim | None = None) -> str:
         """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.
@@ -266,7 +232,7 @@ class Images:
         generation = self.newest(job)
         if self.store is None or generation is None:
             return ""
-        name = _name(job)
+        name = name_of(job)
         made = dict(self.store.manifest(name, generation).facts)
         facts: dict[str, Any] = {"owner": job.cluster.owner, "command": str(job.get("Cmd") or "")}
         if claim is not None and made.get("run", claim.run) == claim.run:
@@ -285,8 +251,8 @@ class Images:
         Raises:
             PoolError: they cannot be reached now.
         """
-        if self.away is not None:
-            raise PoolError(self.away[1], retry=True)
+        if self._place.away is not None:
+            raise PoolError(self._place.away[1], retry=True)
         found: list[dict[str, Any]] = []
         for name in self.store.jobs() if self.store is not None else ():
             assert self.store is not None
@@ -334,8 +300,8 @@ class Images:
             PoolError: there is none, or it is another user's.
         """
         name = str(origin)
-        if self.away is not None:
-            text = f"start_from_checkpoint = {name[:80]}: {self.away[1]}"
+        if self._place.away is not None:
+            text = f"start_from_checkpoint = {name[:80]}: {self._place.away[1]}"
             raise PoolError(text, hint="submit again later", retry=True)
         kept = self.store.generations(KEPT + name) if self.store is not None and ID.fullmatch(name) else ()
         if self.store is None or not kept:
@@ -357,7 +323,7 @@ class Images:
 
     async def tidy(self, queued: Container[str], kept_for: float) -> None:
         """Drop what belongs to no job of the queue, and kept checkpoints that are older than so many seconds."""
-        store, waiting = self.store, self.waiting
+        store, waiting = self.store, self._place.waiting
         for name in waiting.jobs() if waiting is not None else ():
             assert waiting is not None
             if name not in queued:
@@ -377,21 +343,11 @@ class Images:
             raise NotThisRun("this start of the job is not the present one any more")
         return job
 
-    def _place_for(self, job: QueuedJob) -> ImageStore:
-        """Where a checkpoint that comes is kept: behind one that waits, or while the server is away, it waits too."""
-        if self.waiting is not None and (self.away is not None or self._waits(job)):
-            return self.waiting.store
-        if self.away is not None:
-            raise ImageError(f"checkpoints cannot be kept now: {self.away[1]}", retry=True)
-        if self.store is None:
-            raise ImageError("this schedd keeps no checkpoints")
-        return self.store
-
     def _has_failed(self, store: ImageStore, error: ImageError) -> None:
-        """What an operation came to may be that the place cannot be reached any more."""
+        """An operation failed: perhaps the place cannot be reached any more."""
         failed = isinstance(error.__cause__, OSError) and not isinstance(error, NoRoom)
-        if failed and store is self.store and self.away is None and self.lost is not None:
-            self.lost(error.message)
+        if failed and store is self.store and self._place.away is None:
+            self._lost(error.message)
 
     def _present(self, params: dict[str, Any]) -> QueuedJob | None:
         claim = self._claims.get(str(params.get("claim")))
@@ -404,7 +360,3 @@ def _fits(manifest: Manifest, mode: FileMode) -> bool:
     facts = dict(manifest.facts)
     where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
     return {"own": FileMode.TRANSFER, "remote": FileMode.REMOTE}.get(str(where), FileMode.SHARED) is mode
-
-
-def _name(job: QueuedJob) -> str:
-    return f"{job.id[0]}.{job.id[1]}"

@@ -1,8 +1,12 @@
-"""A claim as the schedd keeps it: a record; what is done with it is `pool.roles.schedd.placement.placement`'s."""
+"""A claim as the schedd keeps it, and the table of all claims.
+
+The room `pool.roles.schedd.placement` acts on them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,3 +99,38 @@ class HeldClaim:
     sent: Activation | None = None
     link: Connection | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ClaimTable(dict[str, HeldClaim]):
+    """All claims of one schedd, by their ids.
+
+    The table decides nothing. Rooms above it register the work that a dropped or a lost claim gives them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dropped: list[Callable[[HeldClaim], None]] = []
+        self._lost: list[Callable[[HeldClaim], None]] = []
+
+    def when_dropped(self, act: Callable[[HeldClaim], None]) -> None:
+        """Call this with each claim that is dropped, at once."""
+        self._dropped.append(act)
+
+    def when_lost(self, act: Callable[[HeldClaim], None]) -> None:
+        """Call this with each claim whose startd could not be reached, or does not know it."""
+        self._lost.append(act)
+
+    def add(self, claim: HeldClaim) -> None:
+        """Enter a claim that the startd has granted."""
+        self[claim.id] = claim
+
+    def drop(self, claim: HeldClaim) -> None:
+        """Forget a claim: it is over, or it is about to be given back."""
+        self.pop(claim.id, None)
+        for act in self._dropped:
+            act(claim)
+
+    def lose(self, claim: HeldClaim) -> None:
+        """The startd of a claim could not be reached just now, or says that it has no such claim."""
+        for act in self._lost:
+            act(claim)

@@ -322,6 +322,11 @@ def release_step(job: QueuedJob, reason: str) -> JobChange:
     return JobChange(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
 
 
+def not_begun(job: QueuedJob) -> dict[str, Any]:
+    """The changes that take an earlier run's beginning from a job."""
+    return {} if job.get(BEGAN) is None else {BEGAN: None}
+
+
 def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
     """Attributes of a job from a report of what it uses (sizes in KiB)."""
     changes: dict[str, Any] = {}

@@ -59,9 +59,20 @@ class JobChange:
 
 
 class Ledger:
-    """The one place through which the queue changes."""
+    """The one place through which the queue changes.
 
-    def __init__(self, store: Store, queue: JobQueue, outside: OutsideWorld, log: logging.Logger) -> None:
+    Args:
+        works_for: called with each job that something is written for: it costs processor time, on whichever thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: JobQueue,
+        outside: OutsideWorld,
+        log: logging.Logger,
+        works_for: Callable[[QueuedJob], None] = lambda job: None,
+    ) -> None:
         self.store = store
         self.queue = queue
         self.next_cluster = 1
@@ -72,13 +83,12 @@ class Ledger:
         #: All jobs of the cluster whose SUBMIT listeners are being told; they enter the queue after that.
         self.came: list[QueuedJob] = []
         #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
-        self.leaving: dict[JobId, QueuedJob] = {}
+        self.not_yet_in_history: dict[JobId, QueuedJob] = {}
         self._outside = outside
         self._log = log
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
         self._reserved: dict[int, str] = {}
-        #: Told of each job that something is written for: it costs processor time, whoever spends it.
-        self.works_for: Callable[[QueuedJob], None] = lambda job: None
+        self._works_for = works_for
 
     def now(self) -> float:
         """Wall time."""
@@ -204,7 +214,7 @@ class Ledger:
         emptied: set[int] = set()
         for step in steps:
             job = step.job
-            self.works_for(job)
+            self._works_for(job)
             self.note(step)
             if step.event is not None:
                 events.append((step, now))
@@ -258,7 +268,7 @@ class Ledger:
                 self.gone = {}
 
         left = {job.id: job for job, _, _, _ in ended}
-        self.leaving |= left
+        self.not_yet_in_history |= left
         try:
             return self._until_gone(left, self._begin(changes, settled))
         except StoreError:
@@ -273,7 +283,7 @@ class Ledger:
 
     def _are_gone(self, left: Iterable[JobId]) -> None:
         for name in left:
-            del self.leaving[name]
+            del self.not_yet_in_history[name]
 
     async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
         """Add an event that changes no job; durable when this returns."""

@@ -1,21 +1,19 @@
 """Short notes that a schedd keeps beside its jobs: which executable a cluster has, outputs that are being placed, and
-why programs could not be checkpointed (C7), which is told to their owner before he runs them again.
+why programs could not be checkpointed (C7), which their owner is told before the next run.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 from pool.errors import PoolError
 from pool.jobs.arguments import QuotingError, arguments_of
 from pool.jobs.checkpoint_precheck import known_as
 from pool.policy.queue import QueuedJob
-from pool.store import SetMeta
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
+from pool.roles.base import Spawn
+from pool.store import SetMeta, Store
 
 #: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
 EXECUTABLE = "executable "
@@ -30,15 +28,21 @@ MOST_PROGRAMS, MOST_NAME, MOST_REASON = 1000, 1000, 500
 class Notes:
     """The notes of one schedd."""
 
-    def __init__(self, schedd: Schedd) -> None:
-        self._schedd = schedd
+    def __init__(self, store: Store, log: logging.Logger, spawn: Spawn) -> None:
+        self._store = store
+        self._log = log
+        self._spawn = spawn
         self._refused: dict[str, str] = {}
 
-    def take_up(self, meta: Mapping[str, bytes]) -> None:
-        """What was noted before this start."""
+    def take_up(self, meta: Mapping[str, bytes], recall: Callable[[int, str], None]) -> None:
+        """Take up the notes that were made before this start.
+
+        Args:
+            recall: called with each cluster and the digest of its executable.
+        """
         for name, value in meta.items():
             if name.startswith(EXECUTABLE):
-                self._schedd.executables.recall(int(name.removeprefix(EXECUTABLE)), value.decode())
+                recall(int(name.removeprefix(EXECUTABLE)), value.decode())
             elif name.startswith(REFUSED):
                 self._refused[name] = value.decode()
 
@@ -49,7 +53,7 @@ class Notes:
     async def put(self, name: str, value: bytes | None) -> None:
         """Note something for good before this returns, or drop it soon."""
         if value is not None:
-            await self._schedd.store.write(SetMeta(name, value))
+            await self._store.write(SetMeta(name, value))
         else:
             self._keep(name, None, "a note stays until it can be removed")
 
@@ -79,15 +83,13 @@ class Notes:
         return {program: why for program, why in found if why is not None}
 
     def _keep(self, name: str, value: str | None, else_: str) -> None:
-        schedd = self._schedd
-
         async def write() -> None:
             try:
-                await schedd.store.write(SetMeta(name, value.encode() if value else None), within=UNHURRIED)
+                await self._store.write(SetMeta(name, value.encode() if value else None), within=UNHURRIED)
             except PoolError as error:
-                schedd.log.warning(else_, extra={"note": name, "why": str(error)})
+                self._log.warning(else_, extra={"note": name, "why": str(error)})
 
-        schedd.spawn(write(), "note")
+        self._spawn(write(), "note")
 
 
 def _key(owner: str, program: str) -> str:

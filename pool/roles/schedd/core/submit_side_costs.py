@@ -20,10 +20,12 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from pool.jobs.events import EventKind
 from pool.metering import Meter
 from pool.outside import OutsideWorld
 from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.ledger import JobChange
 
 T = TypeVar("T")
 
@@ -110,6 +112,18 @@ class SubmitSideCosts:
         if job.get("LocalUserCpu") is None:
             seconds += job.cluster.cost
         return max(0.0, seconds)
+
+    def charge(self, job: QueuedJob, steps: list[JobChange], now: float = 0.0) -> None:
+        """Write into the end of a run the processor time that it took on the submit side (EV 2.8).
+
+        Args:
+            now: see `take`.
+        """
+        spent = self.take(job, now)
+        steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
+        for step in steps:
+            if step.job is job and step.event is not EventKind.EXECUTE:
+                step.data["local_user_cpu"] = round(spent, 6)
 
     def forget(self, job: QueuedJob) -> None:
         """The job is in the queue no more."""

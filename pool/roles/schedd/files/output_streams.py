@@ -7,18 +7,16 @@ its owner's rights. At the end the outputs come home as ever, and the whole file
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, FileMode
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.queue import ACTIVE, JobId, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.shadow.files import UserFiles
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
 
 #: Seconds between two looks at a running job's output, and after one that failed.
 EVERY, LATER = 1.0, 5.0
@@ -52,18 +50,25 @@ class _Follower:
 
 
 class OutputStreams:
-    """The streamed outputs of one schedd's jobs."""
+    """The streamed outputs of one schedd's jobs.
 
-    def __init__(self, schedd: Schedd) -> None:
-        self._schedd = schedd
+    Args:
+        files: a user's files as the jobs of a cluster name them.
+        costs: count the work for a job.
+    """
+
+    def __init__(self, context: ScheddContext, files: Callable[[str, int], UserFiles], costs: SubmitSideCosts) -> None:
+        self._context = context
+        self._files = files
+        self._costs = costs
         self._followers: dict[tuple[JobId, str], _Follower] = {}
-        schedd.ledger.listen(self._happened)
+        context.ledger.listen(self._happened)
 
     def take_up(self) -> None:
         """The queue has been loaded: follow those that run on, once it is known again how they were started."""
-        for job in self._schedd.queue.jobs():
+        for job in self._context.queue.jobs():
             if job.status in ACTIVE and any(job.get(asks) is True for _, asks in _FILES):
-                self._schedd.spawn(self._begin_again(job), "stream output", alone=True)
+                self._context.spawn(self._begin_again(job), "stream output", alone=True)
 
     async def _begin_again(self, job: QueuedJob) -> None:
         while job.status in ACTIVE:
@@ -74,9 +79,9 @@ class OutputStreams:
 
     def _happened(self, events: Sequence[JobEvent]) -> None:
         for event in events:
-            job = self._schedd.queue.find(event.cluster, event.proc) if event.kind is EventKind.EXECUTE else None
+            job = self._context.queue.find(event.cluster, event.proc) if event.kind is EventKind.EXECUTE else None
             if job is not None and any(job.get(asks) is True for _, asks in _FILES):
-                self._schedd.spawn(self.begin(job), "stream output", alone=True)
+                self._context.spawn(self.begin(job), "stream output", alone=True)
 
     async def begin(self, job: QueuedJob) -> None:
         """A job's program runs: follow what it writes, where it does not write it home itself."""
@@ -96,7 +101,7 @@ class OutputStreams:
                     continue
                 await before.end()
             follower = self._followers[job.id, which] = _Follower(job, claim, start, which, path)
-            self._schedd.spawn(self._follow(follower), "stream output", alone=True)
+            self._context.spawn(self._follow(follower), "stream output", alone=True)
 
     async def end(self, start: Activation) -> None:
         """The whole output is about to take its place: nothing is added to it any more."""
@@ -106,8 +111,8 @@ class OutputStreams:
 
     async def _follow(self, one: _Follower) -> None:
         """Until the run is over. What cannot be written is tried again: the end brings all of it in any case."""
-        schedd, fresh, told = self._schedd, True, False
-        files = schedd.spool.files(one.job.cluster.owner, one.job.cluster.id)
+        fresh, told = True, False
+        files = self._files(one.job.cluster.owner, one.job.cluster.id)
         try:
             while one.runs:
                 pause = EVERY
@@ -115,11 +120,12 @@ class OutputStreams:
                     if fresh:
                         await self._empty(one, files)
                         fresh = False
-                    await schedd.placement.submit_side_costs.measured(one.claim.id, self._add(one, files))
+                    await self._costs.measured(one.claim.id, self._add(one, files))
                 except (PoolError, *TROUBLE) as error:
                     pause = LATER
                     if not told:
-                        schedd.log.info("output is not streamed", extra={"job": one.start.name, "why": str(error)})
+                        said = {"job": one.start.name, "why": str(error)}
+                        self._context.log.info("output is not streamed", extra=said)
                     told = True
                 await asyncio.sleep(pause)
         finally:
@@ -133,7 +139,7 @@ class OutputStreams:
 
     async def _add(self, one: _Follower, files: UserFiles) -> None:
         """Add what is new to the file at home."""
-        link = await self._schedd.given.links.to(one.claim.startd)
+        link = await self._context.links.to(one.claim.startd)
         wanted = {"claim": one.claim.id, "file": one.which, "offset": one.offset, "lines": None}
         remote = await link.stream("startd.tail", wanted)
         async for chunk in remote:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import pwd
 import shutil
 import socket
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,16 @@ from pool.images import Manifest
 from pool.jobs.activation import NOTHING, Activation, FileMode
 from pool.jobs.events import EventKind
 from pool.jobs.pipes.model import DESCRIPTOR
-from pool.outside import OutsideWorld
 from pool.policy.bandwidth import FairBandwidth
 from pool.policy.queue import QueuedJob
 from pool.remoteio.frames import VERSION, said_of_versions
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
 from pool.remoteio.trees import BadTree, below, trees_of, wishes_of
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.place import CheckpointPlace, name_of
 from pool.roles.schedd.core.claims import HeldClaim
-from pool.roles.schedd.core.ledger import JobChange, Ledger
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import NotThisRun
 from pool.starter.starter import MARK_SECONDS
 from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
@@ -103,33 +102,27 @@ class RemoteFiles:
     """The homes of a schedd's jobs.
 
     Args:
-        claims: by their ids.
-        state: the node's directory; None where nothing is kept, and no job has a home.
-        images: where checkpoints lie, with their marks.
+        place: where checkpoints are stored, with their marks.
+        state: the node's directory; None where nothing is kept, and no job reaches its owner's files.
         user: the name that the node's own user goes by; None looks it up.
-        spawn: runs a coroutine in the background of the role.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
-        claims: Mapping[str, HeldClaim],
+        context: ScheddContext,
+        place: CheckpointPlace,
         state: Path | None,
-        images: Images,
         settings: Settings,
-        outside: OutsideWorld,
-        log: logging.Logger,
         *,
         user: str | None,
-        spawn: Callable[..., Any],
     ) -> None:
-        self._ledger = ledger
-        self._claims = claims
+        self._ledger = context.ledger
+        self._claims = context.claims
         self._state = state
-        self._images = images
-        self._outside = outside
-        self._log = log
-        self._spawn = spawn
+        self._place = place
+        self._outside = context.outside
+        self._log = context.log
+        self._spawn = context.spawn
         self._journals = state / "spool" / "remote" if state is not None else None
         own = user if user is not None else _name_of(os.geteuid())
         self._user = own
@@ -248,8 +241,8 @@ class RemoteFiles:
 
     def _back_to(self, start: Activation) -> int:
         """The mark that a start's files are put back to: 0 the beginning, -1 the oldest that is known."""
-        if start.checkpoint is not None and self._images.store is not None:
-            return mark_of(self._images.store.manifest(start.name, start.checkpoint))
+        if start.checkpoint is not None and self._place.store is not None:
+            return mark_of(self._place.store.manifest(start.name, start.checkpoint))
         return -1 if start.checkpoint_code is not None else 0
 
     async def _say(self, job: QueuedJob, how: str, direct: list[str], facts: dict[str, Any]) -> None:
@@ -279,7 +272,7 @@ class RemoteFiles:
 
     async def secure(self, job: QueuedJob, manifest: Manifest) -> None:
         """A checkpoint of the job is coming: have its files of that moment on the disk before it counts."""
-        name = _name(job)
+        name = name_of(job)
         mark = mark_of(manifest)
         if mark and name in self._known and self._journals is not None:
             journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -291,8 +284,8 @@ class RemoteFiles:
 
     async def kept(self, job: QueuedJob) -> None:
         """A checkpoint of the job is safe: let go of what is older than the oldest that there is."""
-        name, owner = _name(job), str(job.get("Owner"))
-        store = self._images.store
+        name, owner = name_of(job), str(job.get("Owner"))
+        store = self._place.store
         if store is None or name not in self._known:
             return
         try:
@@ -305,7 +298,7 @@ class RemoteFiles:
 
     async def settle(self, job: QueuedJob, run: int) -> None:
         """The job has saved itself in its owner's files: they stay as they are now."""
-        name = _name(job)
+        name = name_of(job)
         if name in self._known:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
             await self.homes.ask(str(job.get("Owner")), "settle", job=name, mark=mark)
@@ -322,11 +315,11 @@ class RemoteFiles:
             async with asyncio.timeout(SETTLED):
                 await self.settle(job, run)
         except (PoolError, TimeoutError) as error:
-            self._log.warning("what undoes a job's changes goes later", extra={"job": _name(job), "why": str(error)})
+            self._log.warning("what undoes a job's changes goes later", extra={"job": name_of(job), "why": str(error)})
 
     def left(self, job: QueuedJob, run: int, *, over: bool) -> None:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
-        name = _name(job)
+        name = name_of(job)
         if name in self._known:
             self._spawn(self._leave(name, str(job.get("Owner")), over, run), "remote", alone=True)
 
@@ -430,10 +423,6 @@ def named(start: Activation, job: QueuedJob) -> tuple[list[str], list[str]]:
 def _joined(paths: Iterable[tuple[str, str]]) -> list[str]:
     found = (os.path.normpath(os.path.join(iwd, path)) for iwd, path in paths if path not in ("", NOTHING))
     return [path for path in dict.fromkeys(found) if "://" not in path]
-
-
-def _name(job: QueuedJob) -> str:
-    return f"{job.id[0]}.{job.id[1]}"
 
 
 def _name_of(uid: int) -> str:

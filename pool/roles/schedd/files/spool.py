@@ -15,10 +15,9 @@ import asyncio
 import contextlib
 import errno
 import json
-import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ from pool.jobs.reasons import Hold
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import AT_HOME, HELD, QueuedJob, Wire
 from pool.roles.base import RoleContext
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import release_step
-from pool.roles.schedd.core.ledger import Ledger
 from pool.shadow.files import FileProblem, FileWriter, UserFiles
 from pool.shadow.spooled import SpooledFiles, located
 from pool.store import SetMeta
@@ -85,23 +84,20 @@ class Spool:
     """The files of all clusters that were submitted from elsewhere, of one schedd.
 
     Args:
-        sent: told of a cluster whose inputs have all come.
-        spawn: runs something in the background.
+        sent: called with a cluster whose inputs have all arrived.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
+        context: ScheddContext,
         given: RoleContext,
-        log: logging.Logger,
         sent: Callable[[int], None],
-        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
     ) -> None:
-        self._ledger = ledger
+        self._ledger = context.ledger
         self._given = given
-        self._log = log
+        self._log = context.log
         self._sent = sent
-        self._spawn = spawn
+        self._spawn = context.spawn
         self._records: dict[int, Record] = {}
         self._used: Counter[str] = Counter()
         self._wake = asyncio.Event()
@@ -110,7 +106,10 @@ class Spool:
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._directory.chmod(0o711 if os.geteuid() == 0 else 0o700)
-        for name, packed in ledger.meta.items():
+
+    def take_up(self, meta: Mapping[str, bytes]) -> None:
+        """The queue has been loaded: take up the notes about its jobs' files."""
+        for name, packed in meta.items():
             if name.startswith(SPOOLED):
                 record = self._records[int(name.removeprefix(SPOOLED))] = Record(*unpack(packed))
                 self._used[record.owner] += record.size

@@ -2,5 +2,6 @@
 
     gathering.py             gathers a claim for each part of a job
     gangs.py                 starts all parts with one step, lets them meet, makes one end of their ends
+    part_events.py           writes beginnings and ends of parts together
     parallel_checkpoints.py  saves all parts together
 """

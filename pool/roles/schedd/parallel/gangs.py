@@ -12,8 +12,8 @@ it can be running).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs import costs
@@ -26,18 +26,20 @@ from pool.policy import nodes
 from pool.policy.charges import charge
 from pool.policy.gangs import Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ended_jobs import EndedJobs
 from pool.roles.schedd.core.gang import RunningGang
-from pool.roles.schedd.core.job_ends import After, end_steps, hold_step
+from pool.roles.schedd.core.job_ends import After, end_steps, hold_step, not_begun
 from pool.roles.schedd.core.ledger import JobChange
-from pool.roles.schedd.parallel.gathering import Gatherings
+from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
+from pool.roles.schedd.parallel.gathering import Gatherings, Obtain
 from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
 from pool.roles.schedd.parallel.part_events import ENDED, PartEvents
 from pool.wire import RemoteError, parse_address
 from pool.wire.errors import CallRefused
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
 
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
@@ -47,28 +49,49 @@ class Gangs:
     """The gangs of one schedd.
 
     Args:
-        hold: seconds for which a gang that is not whole keeps its claims.
+        images: the checkpoints that gangs continue from.
+        costs: count the work of the submit side for a job.
+        ended: is told of a run whose end is durable.
+        obtain: claims the slots that were matched to parts.
+        changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
+        send: sends a start that is durable to the startd of its claim.
     """
 
-    def __init__(self, placement: Placement, hold: float) -> None:
-        self.gathering = Gatherings(placement, hold, self._begin)
-        self.sets = ParallelCheckpoints(placement)
-        self.events = PartEvents(placement)
-        self._placement = placement
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: ClaimSettings,
+        images: Images,
+        costs: SubmitSideCosts,
+        ended: EndedJobs,
+        *,
+        obtain: Obtain,
+        changed: Callable[[str, bool], None],
+        send: Callable[[HeldClaim, Activation], Awaitable[None]],
+    ) -> None:
+        self.gathering = Gatherings(context, settings, images, obtain=obtain, changed=changed, begin=self._begin)
+        self.sets = ParallelCheckpoints(context, settings, images)
+        self.events = PartEvents(context)
+        self._context = context
+        self._images = images
+        self._costs = costs
+        self._ended = ended
+        self._changed = changed
+        self._send = send
         self._running: dict[QueuedJob, RunningGang] = {}
 
     # -- starting ----------------------------------------------------------------------------------------
 
     async def _begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
-        placement = self._placement
-        gang = RunningGang.of(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16))
+        context = self._context
+        gang = RunningGang.of(job, int(job.get("NumJobStarts", 0)) + 1, context.outside.secret(16))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
-            ends = placement.images.ends_in(job, gang.checkpoint)
+            ends = self._images.ends_in(job, gang.checkpoint)
             if ends.keys() != gathering.over:
                 gathering.over, gathering.anew = frozenset(), True  # parts that had ended begin anew, too
-                placement.changed(job.cluster.owner, True)
+                self._changed(job.cluster.owner, True)
                 return
             self.gathering.done(job)
             over = nodes.taken_over if gang.parallel else taken_over
@@ -80,15 +103,15 @@ class Gangs:
             self.gathering.done(job)
             for claim in claims.values():
                 self.gathering.give_back(claim)
-            await placement.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
+            await context.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
             return
         gang.met = asyncio.get_running_loop().create_future()
         gang.met.add_done_callback(lambda met: met.cancelled() or met.exception())
         for part, claim in sorted(claims.items()):
             self._enter(gang, part, claim)
             claim.start = starts[part]
-        await placement.ledger.commit(self._start_step(gang))
-        await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
+        await context.ledger.commit(self._start_step(gang))
+        await asyncio.gather(*(self._send(claim, starts[part]) for part, claim in sorted(claims.items())))
 
     def _checkpoint_for(self, gang: RunningGang, claims: Mapping[int, HeldClaim]) -> int | None:
         """What a gang goes on from on these claims; None for its beginning.
@@ -96,7 +119,7 @@ class Gangs:
         Raises:
             CannotStart: a part cannot reach its files there.
         """
-        images, job = self._placement.images, gang.job
+        images, job = self._images, gang.job
         checkpoint = images.newest(job)
         if checkpoint is None:
             return None
@@ -137,7 +160,7 @@ class Gangs:
         return self._start_of(claim.gang, claim.part, claim)
 
     def _start_step(self, gang: RunningGang) -> JobChange:
-        now = int(self._placement.outside.wall())
+        now = int(self._context.outside.wall())
         lead = self._lead(gang)
         parts = [_noted(claim) for claim in gang.claims.values()]
         note = {"run": gang.run, "gang": gang.secret, "parts": parts, "checkpoint": gang.checkpoint}
@@ -153,7 +176,7 @@ class Gangs:
         changes |= costs.restarts(gang.job.get, gang.checkpoint)
         if gang.job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
-        return JobChange(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
+        return JobChange(gang.job, Happening.START, changes | not_begun(gang.job))
 
     async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
         """A part is ready to begin: waits for the others, and answers with what each part brought.
@@ -161,7 +184,7 @@ class Gangs:
         Raises:
             CallRefused: they do not come any more.
         """
-        claim = self._placement.claims.get(claim_id)
+        claim = self._context.claims.get(claim_id)
         gang = claim.gang if claim is not None and claim.run == run else None
         if claim is None or gang is None or gang.met is None or gang.root is not None:
             raise CallRefused("the other parts of this job do not come", retry=True)
@@ -176,7 +199,7 @@ class Gangs:
 
     async def ended(self, claim: HeldClaim, report: dict[str, Any]) -> None:
         """A part is over: it has ended, could not be started, or is lost. Durable when this returns."""
-        gang, placement = claim.gang, self._placement
+        gang, context = claim.gang, self._context
         if gang is None or gang.claims.get(claim.part) is not claim:
             return
         job, part = gang.job, claim.part
@@ -185,17 +208,17 @@ class Gangs:
         if isinstance(report.get("costs"), dict):
             gang.costs[part] = report["costs"]
         if gang.parallel:
-            report = nodes.kept(report, claim.slot, placement.outside.wall())
+            report = nodes.kept(report, claim.slot, context.outside.wall())
             if report.get("started_event"):
                 gang.begun.setdefault(part, claim.slot)
         gang.reports.append((part, report))
         claim.job, claim.start, claim.gang = None, None, None
-        placement.drop(claim)
+        context.claims.drop(claim)
         if gang.root is None and gang.ends_job(part, report):
             gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(CallRefused("another part of this job could not be started", retry=True))
-            placement.spawn(self._stop(gang), "gang", alone=True)
+            context.spawn(self._stop(gang), "gang", alone=True)
         self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
             job.run = self._lead(gang)
@@ -205,7 +228,7 @@ class Gangs:
 
     async def _over(self, gang: RunningGang, slot: str) -> None:
         """The last part is over, and with it the job's run."""
-        placement, job = self._placement, gang.job
+        context, job = self._context, gang.job
         await self.sets.settled(gang)
         self._running.pop(job, None)
         job.run = None
@@ -218,21 +241,21 @@ class Gangs:
         if gang.costs:
             report["costs"] = costs_of(gang.costs.values())
         if gang.saved or any(one.get("checkpointed") for one in reports):
-            report |= {"checkpointed": True, "generation": placement.images.latest(job)}
+            report |= {"checkpointed": True, "generation": self._images.latest(job)}
         if (job.note("_wish") or {}).get("checkpoint"):
-            report["kept"] = await placement.images.keep(job)
-        after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)
+            report["kept"] = await self._images.keep(job)
+        after = After(lambda tries: self._images.newest(job, tries=tries), context.name)
         async with gang.writing:
             told = self.events.steps(gang) if gang.parallel else []
             for step in told:
-                placement.ledger.note(step)
-            steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
-            placement.charge_home(job, steps)
+                context.ledger.note(step)
+            steps = end_steps(job, gang.failed_on or slot, report, context.outside.wall(), after)
+            self._costs.charge(job, steps)
             steps[0].changes |= {ENDED: None, HOSTS: None}
             gang.finished = True
-            await placement.ledger.commit(*told, *steps)
-        placement.is_over(job)
-        placement.changed(job.cluster.owner, any(step.status == IDLE for step in steps))
+            await context.ledger.commit(*told, *steps)
+        self._ended.settle(job)
+        self._changed(job.cluster.owner, any(step.status == IDLE for step in steps))
 
     async def begun(self, claim: HeldClaim) -> None:
         """The program of a node runs."""
@@ -252,7 +275,7 @@ class Gangs:
     async def stop_part(self, claim: HeldClaim) -> None:
         asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
         try:
-            await self._placement.ask(claim, "startd.deactivate", asked, 30.0)
+            await self._context.calls.ask(claim, "startd.deactivate", asked, 30.0)
         except (*TROUBLE, RemoteError):
             return  # what is left of it is found out; whoever was starting it hears that it is not to be had
 
@@ -286,7 +309,7 @@ class Gangs:
     def adopt(self, job: QueuedJob) -> None:
         """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
         does: what the others brought is forgotten."""
-        note, placement = job.note("_run"), self._placement
+        note, context = job.note("_run"), self._context
         gang = RunningGang.of(job, int(note["run"]), str(note["gang"]))
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
@@ -308,10 +331,10 @@ class Gangs:
                 now,
                 now + patience(float(entry["lease"])),
             )
-            placement.claims[claim.id] = claim
+            context.claims.add(claim)
             self._enter(gang, int(entry["part"]), claim)
         for claim in list(gang.claims.values()):
-            placement.reaching.lose(claim)
+            context.claims.lose(claim)
         if gang.root is None:  # who runs has met, and who has not ends
             gang.met = asyncio.get_running_loop().create_future()
             gang.met.set_result(None)

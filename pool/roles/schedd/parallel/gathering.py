@@ -1,14 +1,14 @@
 """Claims gathered for jobs that run on several machines at once: from what such a job lacks to a claim for each part.
 
-Claims are held without a job until the gang is whole; `pool.policy.gangs` says for how long, and whom it may have
-leave. What happens then is `pool.roles.schedd.parallel.gangs`'.
+Claims are held without a job until the gang is whole; `pool.policy.gangs` decides how long, and which jobs it may have
+leave. `pool.roles.schedd.parallel.gangs` starts the gang then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.jobs.gangs import APART, PARTS, name_of, parts_of
@@ -17,19 +17,27 @@ from pool.policy.gangs import Gathering, machine_of
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.policy.why.findings import GangFinding
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import both, without_machine
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
 
 #: Requests of gangs have numbers below this one, those of jobs that move or leave above it.
 NUMBERS = -(1 << 44)
 #: Seconds for which a slot is noted that another job would have to leave: less than a startd keeps the match.
 OFFER = 20.0
 
-#: What is done with a gang that is whole: its job, how it came to be so, and the claim of each part.
+#: Starts a gang that is whole: its job, its gathering, and the claim of each part.
 Begin = Callable[[QueuedJob, Gathering, Mapping[int, HeldClaim]], Awaitable[None]]
+
+
+class Obtain(Protocol):
+    """Claims a slot that was matched to a job; see `pool.roles.schedd.placement.claiming.Claiming.obtain`."""
+
+    async def __call__(
+        self, match: dict[str, Any], owner: str, job: QueuedJob, count: int, wanted: Wire | None = None
+    ) -> list[HeldClaim]: ...
 
 
 def is_gang(ad: ClassAd) -> bool:
@@ -41,14 +49,29 @@ class Gatherings:
     """The gangs of one schedd that are not whole yet.
 
     Args:
-        hold: seconds for which such a gang keeps its claims.
+        images: the checkpoints that gangs continue from.
+        obtain: claims the slots that were matched to parts.
+        changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
         begin: called for each that is whole; calls `done` for one that does begin.
     """
 
-    def __init__(self, placement: Placement, hold: float, begin: Begin) -> None:
-        self.hold = hold
-        self._placement = placement
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: ClaimSettings,
+        images: Images,
+        *,
+        obtain: Obtain,
+        changed: Callable[[str, bool], None],
+        begin: Begin,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._images = images
+        self._obtain = obtain
+        self._changed = changed
         self._begin = begin
+        context.claims.when_dropped(self.lost)
         self._known: dict[QueuedJob, Gathering] = {}
         self._held: dict[QueuedJob, dict[int, HeldClaim]] = {}
         self._asked: dict[int, tuple[QueuedJob, list[int]]] = {}
@@ -58,12 +81,12 @@ class Gatherings:
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
         """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
-        placement, now = self._placement, asyncio.get_running_loop().time()
+        queue, now = self._context.queue, asyncio.get_running_loop().time()
         self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
         holder = next(iter((*self._held, *self._waits)), None)
         found: list[dict[str, Any]] = []
-        for group in placement.queue.groups(owner):
-            job = placement.queue.first(group) if is_gang(group.ad) else None
+        for group in queue.groups(owner):
+            job = queue.first(group) if is_gang(group.ad) else None
             if job is None or (holder is not None and job is not holder):
                 continue
             for parts in self.of(job).wanted(now):
@@ -87,8 +110,7 @@ class Gatherings:
         known = self._known.get(job)
         if known is None:
             kinds = [pack(part.own) for part in parts_of(job.ad())]
-            images = self._placement.images
-            over = frozenset(images.ends_in(job, images.newest(job)))
+            over = frozenset(self._images.ends_in(job, self._images.newest(job)))
             known = self._known[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
         return known
 
@@ -127,14 +149,14 @@ class Gatherings:
                 asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
                 self._go_on(job)
             else:
-                self._placement.spawn(self._claim(match, owner, job, taken), "claim", alone=True)
+                self._context.spawn(self._claim(match, owner, job, taken), "claim", alone=True)
         return True
 
     def _go_on(self, job: QueuedJob) -> None:
         """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
         gathering, owner = self.of(job), job.cluster.owner
         if not gathering.covered or gathering.coming:
-            self._placement.changed(owner, True)
+            self._changed(owner, True)
             return
         offers = self._offers.pop(job, {})
         gathering.offered.clear()
@@ -142,7 +164,7 @@ class Gatherings:
             return
         for part, match in offers.items():
             gathering.coming.add(part)
-            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
+            wait = self._context.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
             self._waits.setdefault(job, set()).add(wait)
 
     def _another(self, job: QueuedJob) -> bool:
@@ -174,10 +196,10 @@ class Gatherings:
             job.group.rejected = (reason, when)
 
     async def _claim(self, match: dict[str, Any], owner: str, job: QueuedJob, parts: list[int]) -> None:
-        placement, gathering = self._placement, self.of(job)
+        gathering = self.of(job)
         wire = self._wanted_ad(job, parts[0])
         try:
-            claims = await placement.matches.obtain(match, owner, job, len(parts), wire)
+            claims = await self._obtain(match, owner, job, len(parts), wire)
         finally:
             gathering.coming.difference_update(parts)
             self._waited(job)
@@ -192,7 +214,7 @@ class Gatherings:
             held = self._held.setdefault(job, {})
             held[part] = claim
             if len(held) == 1:
-                asyncio.get_running_loop().call_later(self.hold, self._check, job)
+                asyncio.get_running_loop().call_later(self._settings.gather_patience, self._check, job)
         if gathering.whole and job.status == IDLE:
             await self._begin(job, gathering, self._held[job])
         else:
@@ -221,26 +243,28 @@ class Gatherings:
             self.of(job).lose(part)
         if not held:
             del self._held[job]
-        self._placement.changed(claim.owner, True)
+        self._changed(claim.owner, True)
 
     def _check(self, job: QueuedJob) -> None:
         """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
         for it has not done so for nothing because the next takes longer to leave."""
         gathering, loop = self._known.get(job), asyncio.get_running_loop()
-        hold = max(self.hold, self._placement.patience) if job in self._waits else self.hold
+        hold = self._settings.gather_patience
+        if job in self._waits:
+            hold = max(hold, self._settings.patience)
         due = gathering.gives_up_at(hold) if gathering is not None else None
         if gathering is None or due is None:
             return
         if loop.time() < due:
             loop.call_at(due, self._check, job)
             return
-        placement, owner = self._placement, job.cluster.owner
+        owner = job.cluster.owner
         self._release(job)
-        gathering.give_up(loop.time(), placement.outside.chance.random())
+        gathering.give_up(loop.time(), self._context.outside.chance.random())
         missing = len(gathering.kinds)
-        placement.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
-        loop.call_at(gathering.not_before, placement.changed, owner, True)
-        placement.changed(owner, True)  # another's turn
+        self._context.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
+        loop.call_at(gathering.not_before, self._changed, owner, True)
+        self._changed(owner, True)  # another's turn
 
     def _release(self, job: QueuedJob) -> None:
         self._offers.pop(job, None)
@@ -252,8 +276,7 @@ class Gatherings:
     def give_back(self, claim: HeldClaim) -> None:
         """A claim that no gang has a use for."""
         claim.gathers = None
-        self._placement.drop(claim)
-        self._placement.spawn(self._placement.release(claim), "release", alone=True)
+        self._context.give_back(claim)
 
     def done(self, job: QueuedJob) -> None:
         """It begins, or will not: its claims are not held for it any more."""

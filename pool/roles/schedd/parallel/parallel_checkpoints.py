@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.errors import PoolError
-from pool.policy.checkpoints import CheckpointWish, Rhythm, rhythm_of, wish_of
+from pool.policy.checkpoints import CheckpointWish, rhythm_of, wish_of
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.gang import RunningGang, Set
 from pool.wire import RemoteError
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
 
 #: Seconds for each step, and for all images to come home.
 STEP_SECONDS, HOME_SECONDS = 50.0, 3600.0
@@ -39,20 +39,22 @@ AGAIN = 60.0
 class ParallelCheckpoints:
     """The checkpoints of one schedd's gangs.
 
-    Attributes:
-        rhythm: when they are made.
+    Args:
+        settings: say when they are made.
+        images: keep them.
     """
 
-    def __init__(self, placement: Placement) -> None:
-        self.rhythm = Rhythm()
-        self._placement = placement
+    def __init__(self, context: ScheddContext, settings: ClaimSettings, images: Images) -> None:
+        self._context = context
+        self._settings = settings
+        self._images = images
 
     # -- when ---------------------------------------------------------------------------------------------
 
     def begins(self, gang: RunningGang) -> None:
         """All parts run."""
         if wish_of(gang.job.ad()) in (CheckpointWish.AUTO, CheckpointWish.REQUIRED):
-            gang.clock = self._placement.spawn(self._periodically(gang), "sets", alone=True)
+            gang.clock = self._context.spawn(self._periodically(gang), "sets", alone=True)
 
     def ends(self, gang: RunningGang, why: str) -> None:
         """Fewer parts run than did."""
@@ -69,7 +71,7 @@ class ParallelCheckpoints:
             await asyncio.wait([gang.set.kept])
 
     async def _periodically(self, gang: RunningGang) -> None:
-        rhythm, saved = rhythm_of(gang.job.ad(), self.rhythm), 0
+        rhythm, saved = rhythm_of(gang.job.ad(), self._settings.rhythm), 0
         interval = rhythm.interval(saved)
         while interval is not None:
             await asyncio.sleep(interval)
@@ -80,7 +82,7 @@ class ParallelCheckpoints:
                 await self.make(gang)
                 saved += 1
             except PoolError as error:
-                self._placement.log.warning("no checkpoint", extra={"job": gang.job.id, "why": error.message})
+                self._context.log.warning("no checkpoint", extra={"job": gang.job.id, "why": error.message})
                 if error.retry and interval is not None:
                     interval = min(interval, AGAIN)
 
@@ -94,7 +96,7 @@ class ParallelCheckpoints:
         texts = isinstance(reason, dict) and all(isinstance(reason.get(key), str) for key in ("why", "reason"))
         if gang is None or not texts or (gang.last is not None and not gang.last.done()):
             return
-        gang.last = self._placement.spawn(self._last(gang, claim, reason), "last set", alone=True)
+        gang.last = self._context.spawn(self._last(gang, claim, reason), "last set", alone=True)
 
     async def _last(self, gang: RunningGang, leaver: HeldClaim, reason: dict[str, str]) -> None:
         async with gang.saving:
@@ -104,7 +106,7 @@ class ParallelCheckpoints:
             try:
                 await self._make(gang, [(leave, STEP_SECONDS), ({"step": "freeze"}, HOME_SECONDS)])
             except PoolError as error:
-                self._placement.log.warning("no last checkpoint", extra={"job": gang.job.id, "why": error.message})
+                self._context.log.warning("no last checkpoint", extra={"job": gang.job.id, "why": error.message})
             else:
                 gang.saved, gang.failed_on = True, leaver.slot
 
@@ -133,10 +135,10 @@ class ParallelCheckpoints:
         Raises:
             PoolError: there is no such checkpoint.
         """
-        job, placement, loop = gang.job, self._placement, asyncio.get_running_loop()
+        job, context, loop = gang.job, self._context, asyncio.get_running_loop()
         name = f"{job.id[0]}.{job.id[1]}"
         made = gang.set = Set(
-            placement.outside.secret(8),
+            context.outside.secret(8),
             frozenset(gang.claims),
             dict(gang.reports),
             loop.create_future(),
@@ -150,8 +152,8 @@ class ParallelCheckpoints:
                     made.kept.result()
             async with asyncio.timeout(HOME_SECONDS):
                 await made.whole
-            manifest = await placement.images.keep_set(job, made.images, made.ends)
-            placement.log.info("all parts are saved", extra={"job": job.id, "checkpoint": manifest.generation})
+            manifest = await self._images.keep_set(job, made.images, made.ends)
+            context.log.info("all parts are saved", extra={"job": job.id, "checkpoint": manifest.generation})
             made.kept.set_result(manifest)
         except TimeoutError as error:
             raise PoolError(f"job {name} was not checkpointed: its parts did not follow in time", retry=True) from error
@@ -172,7 +174,7 @@ class ParallelCheckpoints:
     async def _ask(self, made: Set, claim: HeldClaim, step: Mapping[str, str], seconds: float) -> None:
         params = {"claim": claim.id, "run": claim.run, "set": made.number, **step}
         try:
-            await self._placement.ask(claim, "startd.checkpoint_part", params, seconds)
+            await self._context.calls.ask(claim, "startd.checkpoint_part", params, seconds)
         except RemoteError as error:
             raise PoolError(error.message, retry=error.retry) from error
         except TROUBLE as error:

@@ -7,17 +7,15 @@ more than two writes for a gang, however many parts it has, and each caller's pa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.jobs.events import NODE_ENDED, EventKind
 from pool.policy.gangs import BY_ITSELF
 from pool.policy.queue import Wire
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.gang import RunningGang
 from pool.roles.schedd.core.job_ends import BEGAN
 from pool.roles.schedd.core.ledger import JobChange
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
 
 #: The job's own note of parts that have ended: [part, report] each.
 ENDED = "_parts"
@@ -28,8 +26,8 @@ MOMENT = 0.1
 class PartEvents:
     """Writes what has happened to the parts of gangs."""
 
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
+    def __init__(self, context: ScheddContext) -> None:
+        self._context = context
 
     async def begun(self, gang: RunningGang) -> None:
         """A node has begun: durable when this returns. The others begin in the same moment, and are written with it."""
@@ -40,7 +38,7 @@ class PartEvents:
     async def write(self, gang: RunningGang) -> None:
         """What is known of the gang's parts now is durable when this returns."""
         if gang.pending is None:
-            gang.pending = self._placement.spawn(self._write(gang), "parts", alone=True)
+            gang.pending = self._context.spawn(self._write(gang), "parts", alone=True)
         await asyncio.shield(gang.pending)
 
     async def _write(self, gang: RunningGang) -> None:
@@ -48,7 +46,7 @@ class PartEvents:
             gang.pending = None
             known = gang.told_begun == len(gang.begun) and gang.told_ended == len(gang.reports)
             if not gang.finished and not known:
-                await self._placement.ledger.commit(*self.steps(gang))
+                await self._context.ledger.commit(*self.steps(gang))
 
     def steps(self, gang: RunningGang) -> list[JobChange]:
         """The events of what has happened since the last steps, with the ends that the job keeps."""
@@ -71,7 +69,7 @@ class PartEvents:
             found.append(JobChange(job, None, {}, EventKind.NODE_EXECUTE, {"nodes": rows}))
         all_begun = len(gang.begun) + sum(bool(one.get("taken_over")) for _, one in gang.reports) == len(gang.parts)
         if fresh and all_begun and job.get(BEGAN) is None:
-            changes = {BEGAN: int(self._placement.outside.wall())}
+            changes = {BEGAN: int(self._context.outside.wall())}
             found.append(JobChange(job, None, changes, EventKind.EXECUTE, {"slot": gang.begun[min(gang.begun)]}))
         return found
 

@@ -1,6 +1,6 @@
 """Jobs that start at a moment of their own: kept back until then; held, or given their next one, when they miss it.
 
-What the moments are is `pool.policy.deferral`'s. A job's wait here costs an entry in a heap; nothing is looked through.
+`pool.policy.deferral` says what the times are. A job's wait here costs an entry in a heap; nothing is searched.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import heapq
 import itertools
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.jobs.crontab import CRONTAB, Crontab, NoSuchMoment
 from pool.jobs.reasons import Hold
 from pool.policy.deferral import deferral_of
 from pool.policy.queue import IDLE, QueuedJob
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import hold_step
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
 
 #: The clock is looked at at least so often, seconds: it may have been set.
 LOOK = 60.0
@@ -34,8 +32,8 @@ class Deferrals:
         due: called with a job whose moment has come so near that it may be started.
     """
 
-    def __init__(self, schedd: Schedd, due: Callable[[QueuedJob], None]) -> None:
-        self._schedd = schedd
+    def __init__(self, context: ScheddContext, due: Callable[[QueuedJob], None]) -> None:
+        self._context = context
         self._due = due
         self._coming: list[tuple[float, int, QueuedJob]] = []
         self._numbers = itertools.count()
@@ -43,7 +41,7 @@ class Deferrals:
 
     def waits(self, job: QueuedJob) -> bool:
         """Whether an idle job may not be started now; looked at again when that changes."""
-        now = self._schedd.outside.wall()
+        now = self._context.outside.wall()
         deferral = deferral_of(job)
         if deferral is None:
             return False
@@ -62,7 +60,7 @@ class Deferrals:
     def delay(self, job: QueuedJob) -> float:
         """Seconds until the program of a job that is started now may begin."""
         deferral = deferral_of(job)
-        return max(0.0, deferral.time - self._schedd.outside.wall()) if deferral is not None else 0.0
+        return max(0.0, deferral.time - self._context.outside.wall()) if deferral is not None else 0.0
 
     def _look_at(self, when: float, job: QueuedJob) -> None:
         heapq.heappush(self._coming, (when, next(self._numbers), job))
@@ -73,12 +71,12 @@ class Deferrals:
             self._timer.cancel()
             self._timer = None
         if self._coming:
-            pause = min(max(self._coming[0][0] - self._schedd.outside.wall(), 0.0), LOOK)
+            pause = min(max(self._coming[0][0] - self._context.outside.wall(), 0.0), LOOK)
             self._timer = asyncio.get_running_loop().call_later(pause, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        now, due = self._schedd.outside.wall(), list[QueuedJob]()
+        now, due = self._context.outside.wall(), list[QueuedJob]()
         while self._coming and self._coming[0][0] <= now:
             due.append(heapq.heappop(self._coming)[2])
         self._arm()
@@ -92,7 +90,7 @@ class Deferrals:
             else:
                 self._due(job)
         if missed:
-            self._schedd.spawn(self._hold(missed), "deferral")
+            self._context.spawn(self._hold(missed), "deferral")
 
     async def _hold(self, missed: list[tuple[QueuedJob, float]]) -> None:
         steps = []
@@ -102,7 +100,7 @@ class Deferrals:
                 reason = f"it was to start at {when}, and that has passed"
                 steps.append(hold_step(job, reason, Hold.MISSED_DEFERRED_TIME))
         if steps:
-            await self._schedd.ledger.commit(*steps)
+            await self._context.ledger.commit(*steps)
 
     def close(self) -> None:
         """Look at nothing any more."""

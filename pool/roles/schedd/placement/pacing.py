@@ -1,4 +1,4 @@
-"""What is due at a moment for jobs: the end of a pause between two starts of a cluster, and of a run's allowed time.
+"""Times that jobs wait for: the end of a pause between two starts of a cluster, and of a run's allowed time.
 
 `periodic_*` expressions are looked at every PERIODIC_INTERVAL. The moment at which a run has taken as long as it may
 is known beforehand, and the job is looked at then.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.exits import DURATIONS, run_ends_at
 from pool.policy.queue import ACTIVE, QueuedCluster, QueuedJob
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
+from pool.roles.schedd.core.context import ScheddContext
 
 #: A run is looked at this long after it has taken as long as it may, seconds.
 AFTER = 0.01
@@ -27,28 +25,34 @@ class Pacing:
     """The moments of one schedd's jobs.
 
     Args:
+        offer: called with an owner whose idle jobs may be asked for now.
         judge: looks at a job's periodic expressions and durations.
     """
 
-    def __init__(self, schedd: Schedd, judge: Callable[[QueuedJob], Coroutine[Any, Any, None]]) -> None:
-        self._schedd = schedd
+    def __init__(
+        self,
+        context: ScheddContext,
+        *,
+        offer: Callable[[str], None],
+        judge: Callable[[QueuedJob], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._context = context
+        self._offer = offer
         self._judge = judge
         self._timers: dict[object, asyncio.TimerHandle] = {}
-        schedd.queue.pauses = self._pause
-        schedd.queue.gave_turns = self._gave_turns
-        schedd.ledger.listen(self._happened)
+        context.ledger.listen(self._happened)
 
     def take_up(self) -> None:
         """The queue has been loaded: count on from where an earlier run of the node had come to."""
-        for cluster in list(self._schedd.queue.clusters.values()):
+        for cluster in list(self._context.queue.clusters.values()):
             turns = cluster.turns
             if turns is not None and turns.bounds.delay:
                 last = max((_start_of(job) for job in cluster.jobs.values() if job.status in ACTIVE), default=0.0)
-                left = last + turns.bounds.delay - self._schedd.outside.wall()
+                left = last + turns.bounds.delay - self._context.outside.wall()
                 if left > 0:
-                    self._schedd.queue.pause(cluster)
+                    self._context.queue.pause(cluster)
                     self._at(cluster, min(left, turns.bounds.delay), self._resume, cluster)
-        for job in self._schedd.queue.jobs():
+        for job in self._context.queue.jobs():
             if job.status in ACTIVE:
                 self._watch(job)
 
@@ -65,29 +69,26 @@ class Pacing:
 
     # -- starts of one cluster ---------------------------------------------------------------------------
 
-    def _pause(self, cluster: QueuedCluster) -> None:
+    def pause(self, cluster: QueuedCluster) -> None:
+        """A job of a cluster has started that wants a pause before the next one starts."""
         assert cluster.turns is not None
         self._at(cluster, cluster.turns.bounds.delay, self._resume, cluster)
 
     def _resume(self, cluster: QueuedCluster) -> None:
         self._timers.pop(cluster, None)
-        if self._schedd.queue.clusters.get(cluster.id) is cluster:
-            self._schedd.queue.resume(cluster)
+        if self._context.queue.clusters.get(cluster.id) is cluster:
+            self._context.queue.resume(cluster)
 
-    def _gave_turns(self, cluster: QueuedCluster) -> None:
-        """Other jobs may be asked for: in the midst of a change of the queue, so that it is told a moment later."""
+    def gave_turns(self, cluster: QueuedCluster) -> None:
+        """Other jobs of a cluster may be asked for. The queue is being changed now, so they are offered afterwards."""
         asyncio.get_running_loop().call_soon(self._offer, cluster.owner)
-
-    def _offer(self, owner: str) -> None:
-        self._schedd.placement.offer(owner)
-        self._schedd.submitters.changed(owner, True)
 
     # -- allowed durations -------------------------------------------------------------------------------
 
     def _happened(self, events: Sequence[JobEvent]) -> None:
         for event in events:
             if event.kind is EventKind.EXECUTE:
-                job = self._schedd.queue.find(event.cluster, event.proc)
+                job = self._context.queue.find(event.cluster, event.proc)
                 if job is not None:
                     self._watch(job)
 
@@ -96,18 +97,18 @@ class Pacing:
         wire, delta = job.cluster.wire, job.delta or {}
         if not any(name in wire or name in delta for name in DURATIONS):
             return
-        ends = run_ends_at(job.ad(), self._schedd.outside.wall())
+        ends = run_ends_at(job.ad(), self._context.outside.wall())
         if ends is not None:
-            left = ends + AFTER - self._schedd.outside.wall()
+            left = ends + AFTER - self._context.outside.wall()
             self._at(job, min(left, LONGEST), self._look, job)
 
     def _look(self, job: QueuedJob) -> None:
         self._timers.pop(job, None)
         if job.status not in ACTIVE or job.cluster.jobs.get(job.proc) is not job:
             return
-        ends = run_ends_at(job.ad(), self._schedd.outside.wall())
-        if ends is not None and ends < self._schedd.outside.wall():
-            self._schedd.spawn(self._judge(job), "durations", alone=True)
+        ends = run_ends_at(job.ad(), self._context.outside.wall())
+        if ends is not None and ends < self._context.outside.wall():
+            self._context.spawn(self._judge(job), "durations", alone=True)
         else:
             self._watch(job)
 

@@ -10,19 +10,19 @@ or is idle like any that was evicted. What may move is `pool.policy.moving`'s. O
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pool.classad import rank
 from pool.jobs.privacy import public
 from pool.policy import moving
 from pool.policy.checkpoints import CheckpointWish, wish_of
-from pool.policy.moving import MovingTerms
 from pool.policy.queue import RUNNING, QueuedJob
+from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HeldClaim
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.parallel.gathering import Obtain
 
 #: Running jobs of one owner that look for better machines in one cycle.
 MOST_AT_ONCE = 200
@@ -37,12 +37,34 @@ class JobMove:
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Rematch:
-    """The moves of one schedd's jobs. Without terms there are none."""
+class UseClaim(Protocol):
+    """Starts a job on a claim, `first` before all others."""
 
-    def __init__(self, placement: Placement) -> None:
-        self.terms: MovingTerms | None = None
-        self._placement = placement
+    async def __call__(self, claim: HeldClaim, first: QueuedJob | None = None) -> None: ...
+
+
+class Rematch:
+    """The moves of one schedd's jobs. Without terms in the settings there are none.
+
+    Args:
+        obtain: claims the slot of a match.
+        stop: has a running job stopped, with a wish for it then.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: ClaimSettings,
+        *,
+        obtain: Obtain,
+        use: UseClaim,
+        stop: Callable[[QueuedJob, dict[str, Any], bool], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._obtain = obtain
+        self._use = use
+        self._stop = stop
         self._movers: dict[str, dict[QueuedJob, None]] = {}
         self._asked: dict[int, QueuedJob] = {}
         self._last = 0
@@ -50,7 +72,7 @@ class Rematch:
 
     def started(self, job: QueuedJob) -> None:
         """A job has a machine."""
-        if self.terms is not None and moving.prefers({"Rank": job.get("Rank")}):
+        if self._settings.rematch is not None and moving.prefers({"Rank": job.get("Rank")}):
             self._movers.setdefault(job.cluster.owner, {})[job] = None
 
     def left(self, job: QueuedJob) -> None:
@@ -63,18 +85,18 @@ class Rematch:
 
     def count(self, owner: str) -> int:
         """How many of an owner's running jobs look for a better machine, or will when they have run long enough."""
-        if self.terms is None:
+        if (terms := self._settings.rematch) is None:
             return 0
-        most = self.terms.most
+        most = terms.most
         return sum(int(job.get("NumMoves", 0)) < most for job in self._movers.get(owner, ()))
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
         """What an owner's running jobs ask for, those that have waited longest for a better machine first."""
-        terms = self.terms
+        terms = self._settings.rematch
         if terms is None:
             return []
         self._asked = {number: job for number, job in self._asked.items() if job.cluster.owner != owner}
-        now = self._placement.outside.wall()
+        now = self._context.outside.wall()
         found: list[dict[str, Any]] = []
         for job in self._movers.get(owner, ()):
             claim: HeldClaim | None = job.run
@@ -107,7 +129,7 @@ class Rematch:
             return False
         job = self._asked.pop(number, None)
         if job is not None and self._free_to_move(job):
-            self._placement.spawn(self._move(match, owner, job), "move", alone=True)
+            self._context.spawn(self._move(match, owner, job), "move", alone=True)
         return True
 
     def _free_to_move(self, job: QueuedJob) -> bool:
@@ -124,31 +146,30 @@ class Rematch:
         return able and wish is not CheckpointWish.OFF and job.get("CheckpointTrouble") is None
 
     async def _move(self, match: dict[str, Any], owner: str, job: QueuedJob) -> None:
-        placement = self._placement
-        for new in await placement.matches.obtain(match, owner, job, 1):
+        for new in await self._obtain(match, owner, job, 1):
             wish = self._wish(job, new)
             if wish is None:
-                await placement.use(new)
+                await self._use(new)
                 continue
             move = self._moves[job] = JobMove(job.run, new)
             try:
-                await placement.stop(job, wish, True)
-                async with asyncio.timeout(placement.patience):
+                await self._stop(job, wish, True)
+                async with asyncio.timeout(self._settings.patience):
                     await move.left.wait()
             except TimeoutError:
                 pass
             finally:
                 del self._moves[job]
-            await placement.use(new, job)
+            await self._use(new, job)
 
     def _wish(self, job: QueuedJob, new: HeldClaim) -> dict[str, Any] | None:
-        """What becomes of the job at its end here; None when it stays."""
-        placement, old = self._placement, job.run
-        if self.terms is None or not self._free_to_move(job) or old.lost:
+        """The wish for the job at its end here; None when it stays."""
+        terms, old = self._settings.rematch, job.run
+        if terms is None or not self._free_to_move(job) or old.lost:
             return None
-        now = placement.outside.wall()
+        now = self._context.outside.wall()
         here, there = rank(job.ad(), old.ad, now), rank(job.ad(), new.ad, now)
-        if there <= here + self.terms.gain:
+        if there <= here + terms.gain:
             return None
         why = f"moved to a better machine: {new.slot} ({there:g} over {here:g})"
         changes = moving.after_move(job.wire(), old.slot.rpartition("@")[2], now)

@@ -1,26 +1,40 @@
-"""What the pool is told of a schedd's users: how many jobs each has and wants to run. Nothing is decided here."""
+"""Tells the pool how many jobs each user of a schedd has and wants to run. Decides nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED
 from pool.roles.advertise import Advertiser
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
+from pool.roles.schedd.core.context import ScheddContext
 
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
 SOON, LATER = 0.02, 0.25
 
 
 class Submitters:
-    """Tells the pool how many jobs each user wants to run; bursts become one advertisement."""
+    """Advertises a schedd's users; bursts of changes become one advertisement.
 
-    def __init__(self, schedd: Schedd, advertiser: Advertiser) -> None:
-        self._schedd = schedd
+    Args:
+        movers: how many of an owner's running jobs look for another machine.
+        domain: UID_DOMAIN, as it is now.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        advertiser: Advertiser,
+        address: str,
+        *,
+        movers: Callable[[str], int],
+        domain: Callable[[], str],
+    ) -> None:
+        self._context = context
         self._advertiser = advertiser
+        self._address = address
+        self._movers = movers
+        self._domain = domain
         self._dirty: dict[str, bool] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -43,9 +57,9 @@ class Submitters:
         self._timer = None
         self._sent = asyncio.get_running_loop().time()
         dirty, self._dirty = self._dirty, {}
-        queue, given, placement = self._schedd.queue, self._schedd.given, self._schedd.placement
+        queue, node, domain = self._context.queue, self._context.name, self._domain()
         for owner, more in dirty.items():
-            name = f"{owner}@{given.node}"
+            name = f"{owner}@{node}"
             idle = queue.count(owner, IDLE)
             running = queue.count(owner, RUNNING, SUSPENDED)
             if more:
@@ -61,15 +75,32 @@ class Submitters:
                     "MyType": "Submitter",
                     "Name": name,
                     "Owner": owner,
-                    "User": f"{owner}@{self._schedd.settings.text('UID_DOMAIN')}",
-                    "Node": given.node,
-                    "ScheddName": given.node,
-                    "ScheddAddress": given.address,
+                    "User": f"{owner}@{domain}",
+                    "Node": node,
+                    "ScheddName": node,
+                    "ScheddAddress": self._address,
                     "IdleJobs": idle,
                     "RunningJobs": running,
                     "HeldJobs": queue.count(owner, HELD),
-                    "MovingJobs": placement.moving.count(owner) + placement.leaving.count(owner),
+                    "MovingJobs": self._movers(owner),
                     "Demand": self._demand.get(owner, 0),
                 },
             )
-        self._advertiser.publish("Scheduler", given.node, self._schedd.own_ad())
+        self.publish_schedd()
+
+    def publish_schedd(self) -> None:
+        """Advertise the schedd itself, with the numbers of all its jobs."""
+        queue, counts = self._context.queue, dict[int, int]()
+        for own in queue.counts.values():
+            for status, number in own.items():
+                counts[status] = counts.get(status, 0) + number
+        ad = {
+            "MyType": "Scheduler",
+            "Name": self._context.name,
+            "ScheddAddress": self._address,
+            "TotalIdleJobs": counts.get(IDLE, 0),
+            "TotalRunningJobs": counts.get(RUNNING, 0) + counts.get(SUSPENDED, 0),
+            "TotalHeldJobs": counts.get(HELD, 0),
+            "Users": len(queue.owners()),
+        }
+        self._advertiser.publish("Scheduler", self._context.name, ad)

@@ -12,20 +12,22 @@ nobody has are asked for: nobody leaves for a job that has not left. `rematch` m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.jobs.privacy import public
 from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
+from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.parallel.gathering import Obtain
+from pool.roles.schedd.placement.rematch import UseClaim
 from pool.wire import RemoteError
-
-if TYPE_CHECKING:
-    from pool.roles.schedd.placement.placement import Placement
 
 #: Requests for these jobs are numbered from here downwards; those for others lie above.
 FIRST = -(2**40)
-#: What stands for the job's Rank of the slot it leaves: any other is better.
+#: The job's Rank of the slot it leaves, as its request has it: any other is better.
 NOTHING = -1e300
 
 
@@ -48,10 +50,27 @@ class Leave:
 
 
 class Successors:
-    """The jobs of one schedd that have to leave their machines."""
+    """The jobs of one schedd that have to leave their machines.
 
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
+    Args:
+        obtain: claims the slot of a match.
+        changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: ClaimSettings,
+        *,
+        obtain: Obtain,
+        use: UseClaim,
+        changed: Callable[[str, bool], None],
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._obtain = obtain
+        self._use = use
+        self._changed = changed
         self._leaves: dict[QueuedJob, Leave] = {}
         self._last = FIRST
 
@@ -59,7 +78,7 @@ class Successors:
         """The job of a claim has to leave its machine, which makes its last checkpoint.
 
         Args:
-            nearer: {address, ticket}: whom to ask for it ahead.
+            nearer: {address, ticket} of the machine that has its chunks already.
         """
         job = claim.job
         texts = isinstance(nearer, dict) and all(isinstance(nearer.get(key), str) for key in ("address", "ticket"))
@@ -67,7 +86,7 @@ class Successors:
             return
         self._last -= 1
         self._leaves[job] = Leave(job, claim, {key: nearer[key] for key in ("address", "ticket")}, self._last)
-        self._placement.changed(job.cluster.owner, True)
+        self._changed(job.cluster.owner, True)
 
     def left(self, job: QueuedJob) -> None:
         """A job has its machine no more."""
@@ -80,7 +99,7 @@ class Successors:
         return sum(not leave.taken for job, leave in self._leaves.items() if job.cluster.owner == owner)
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
-        """What these jobs ask for."""
+        """The requests of these jobs."""
         found: list[dict[str, Any]] = []
         for job, leave in self._leaves.items():
             if leave.taken or job.cluster.owner != owner or job.status not in (RUNNING, SUSPENDED):
@@ -106,28 +125,28 @@ class Successors:
         leave = next((leave for leave in self._leaves.values() if leave.number == number), None)
         if leave is not None and not leave.taken:
             leave.taken = True
-            self._placement.spawn(self._follow(match, owner, leave), "next machine", alone=True)
+            self._context.spawn(self._follow(match, owner, leave), "next machine", alone=True)
         return True  # of one that has gone the match is not claimed, and lapses by itself
 
     async def _follow(self, match: dict[str, Any], owner: str, leave: Leave) -> None:
-        placement, job = self._placement, leave.job
-        fresh = await placement.matches.obtain(match, owner, job, 1)
+        job = leave.job
+        fresh = await self._obtain(match, owner, job, 1)
         if not fresh and job in self._leaves:
             leave.taken = False  # asked for again with the owner's next numbers
         for new in fresh:
             if not leave.left.is_set():
                 await self._prepare(leave, new)
                 try:
-                    async with asyncio.timeout(placement.patience):
+                    async with asyncio.timeout(self._settings.patience):
                         await leave.left.wait()
                 except TimeoutError:
                     pass
-            await placement.use(new, job)
+            await self._use(new, job)
 
     async def _prepare(self, leave: Leave, new: HeldClaim) -> None:
         params = {"claim": new.id, "job": f"{leave.job.id[0]}.{leave.job.id[1]}", "nearer": leave.nearer}
         try:
-            link = await self._placement.links.to(new.startd)
+            link = await self._context.links.to(new.startd)
             await link.call("startd.prepare", params, timeout=10.0)
         except (*TROUBLE, RemoteError) as error:
-            self._placement.log.info("nothing was prepared", extra={"slot": new.slot, "why": str(error)})
+            self._context.log.info("nothing was prepared", extra={"slot": new.slot, "why": str(error)})

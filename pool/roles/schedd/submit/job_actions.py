@@ -1,4 +1,4 @@
-"""What people, and the expressions they gave at submit, do to jobs: remove, hold, release, vacate, prioritise.
+"""Changes to jobs by people and by the expressions that they gave at submit: remove, hold, release, vacate, prioritise.
 
 An idle or held job is changed on the spot. A running one is first stopped: the wish is written down with the job,
 the startd is asked, and when the end is reported (or the machine is known to be lost) the wish is carried out.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from pool.classad import evaluate, parse_expr
 from pool.errors import PoolError
@@ -23,7 +23,6 @@ from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.job_ends import hold_step, release_step
 from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
-from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.submit.editing import changes_of
 from pool.roles.schedd.submit.rules import Rules
 
@@ -65,21 +64,51 @@ class Writing:
             self._under_way.popleft()
 
 
+class RunningJobs(Protocol):
+    """The jobs that run, as far as an action changes them."""
+
+    async def stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool) -> None:
+        """Have a running job stopped; the wish says what follows then."""
+
+    async def checkpoint(self, job: QueuedJob) -> str | None:
+        """Have a running job saved now; in words why it was not."""
+
+    def offer(self, owner: str) -> None:
+        """An owner's jobs have come or gone."""
+
+    def changed(self, owner: str, more: bool) -> None:
+        """An owner's numbers changed; `more` when there is new work."""
+
+
 class JobActions:
-    """Changes to jobs by their users."""
+    """Changes to jobs by their users.
+
+    Args:
+        keep_checkpoint: keeps the last checkpoint of a job that is to be removed, and answers its name.
+        waits_for_inputs: whether inputs of a job have still to arrive from its submitter's machine.
+        rules: the administrator's, as they are now.
+    """
 
     def __init__(
-        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, turns: WorkTurns, rules: Callable[[], Rules]
+        self,
+        ledger: Ledger,
+        running: RunningJobs,
+        outside: OutsideWorld,
+        turns: WorkTurns,
+        *,
+        keep_checkpoint: Callable[[QueuedJob], Coroutine[Any, Any, str]],
+        waits_for_inputs: Callable[[QueuedJob], bool],
+        rules: Callable[[], Rules],
     ) -> None:
         self._rules = rules
+        self._keep_checkpoint = keep_checkpoint
+        self._waits_for_inputs = waits_for_inputs
         self._ledger = ledger
         self._queue = ledger.queue
-        self._placement = placement
+        self._running = running
         self._outside = outside
         self._turns = turns
         self._periodic: set[int] | None = None
-        #: Whether inputs of a job have still to come from its submitter's machine.
-        self.waits_for_inputs: Callable[[QueuedJob], bool] = lambda job: False
 
     async def act(
         self, params: dict[str, Any], only_owner: str | None, asker: str, count: list[int] | None = None
@@ -89,7 +118,7 @@ class JobActions:
         Args:
             params: {action, ids | constraint | owner | all, reason, value, force, checkpoint}.
             only_owner: whose jobs may be touched; None for an administrator.
-            asker: who asks, for his turn.
+            asker: the user who asks; users take turns.
             count: how many jobs are done stands in it all the time.
 
         Returns:
@@ -112,7 +141,7 @@ class JobActions:
             if action == "remove" and params.get("checkpoint"):
                 for job in chosen:
                     if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
-                        kept = await turn.aside(self._placement.images.keep(job))
+                        kept = await turn.aside(self._keep_checkpoint(job))
                         job.update({"CheckpointKept": kept or None})
             # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
             # with steps in hand.
@@ -140,7 +169,7 @@ class JobActions:
             some = stops[start : start + BATCH]
             await asyncio.gather(*(self._stop(job, wish, graceful, asker) for job, wish in some))
         if action == "checkpoint":
-            said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
+            said = await asyncio.gather(*(self._running.checkpoint(job) for job in done))
             refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
             done = [job for job, why in zip(done, said, strict=True) if not why]
         return {
@@ -205,8 +234,9 @@ class JobActions:
                 wish = {"what": "remove", "why": reason, "graceful": not params.get("force")}
                 stops.append((job, wish | ({"checkpoint": True} if params.get("checkpoint") else {})))
             else:
-                gone = {"RemoveReason": reason}
-                steps.append(JobChange(job, Happening.REMOVE, gone, EventKind.ABORTED, {"why": reason}))
+                steps.append(
+                    JobChange(job, Happening.REMOVE, {"RemoveReason": reason}, EventKind.ABORTED, {"why": reason})
+                )
         elif action == "hold":
             if job.status == HELD:
                 return "it is held already"
@@ -218,7 +248,7 @@ class JobActions:
         elif action == "release":
             if job.status != HELD:
                 return "it is not held"
-            if self.waits_for_inputs(job):
+            if self._waits_for_inputs(job):
                 return "its input files have not all come"
             steps.append(release_step(job, reason))
         elif action == "checkpoint":
@@ -314,7 +344,7 @@ class JobActions:
         """Stop a job that was running a moment ago; one that has lost its machine since is not started again."""
         await self._turns.moment(asker, "stop jobs")
         if job.status in ACTIVE:
-            await self._placement.stop(job, wish, graceful)
+            await self._running.stop(job, wish, graceful)
         elif self._is_queued(job) and job.status != COMPLETED:
             steps: list[JobChange] = []
             self._do(wish["what"], job, wish, wish["why"], steps, [])
@@ -348,7 +378,7 @@ class JobActions:
             for job in list(cluster.jobs.values()):
                 if turn.over or len(steps) >= BATCH:
                     await self._let_others(turn, steps)
-                    self._placement.offer(cluster.owner)
+                    self._running.offer(cluster.owner)
                 if self._is_queued(job):
                     self._look_at_one(job, now, steps, stops)
         await self._carry_out(cluster, steps, stops)
@@ -358,10 +388,10 @@ class JobActions:
     ) -> None:
         if steps:
             await self._ledger.commit(*steps)
-            self._placement.offer(cluster.owner)
-            self._placement.changed(cluster.owner, any(step.status == IDLE for step in steps))
+            self._running.offer(cluster.owner)
+            self._running.changed(cluster.owner, any(step.status == IDLE for step in steps))
         for job, wish in stops:
-            await self._placement.stop(job, wish, True)
+            await self._running.stop(job, wish, True)
 
     def _look_at_one(
         self, job: QueuedJob, now: float, steps: list[JobChange], stops: list[tuple[QueuedJob, dict[str, Any]]]
@@ -379,7 +409,7 @@ class JobActions:
             return
         wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
         if decision.verdict is ExitVerdict.RELEASE:
-            if self.waits_for_inputs(job):
+            if self._waits_for_inputs(job):
                 return
             steps.append(release_step(job, decision.reason))
         elif job.status in ACTIVE:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool.classad import ClassAd
+from pool.config import Settings
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, CannotStart, FileMode, activation
 from pool.jobs.events import EventKind
@@ -24,7 +26,10 @@ from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy.queue import IDLE, QueuedCluster, QueuedJob
 from pool.policy.starter import Event
-from pool.roles.base import LANGUAGE
+from pool.roles.base import LANGUAGE, RoleContext
+from pool.roles.schedd.core.claim_settings import ClaimSettings
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ended_jobs import EndedJobs
 from pool.roles.schedd.core.job_ends import BEGAN, After, end_steps, hold_step, usage_changes
 from pool.roles.schedd.core.ledger import JobChange
 from pool.starter.accounts import NoJobAccount, account_for
@@ -33,24 +38,21 @@ from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.spec import EndReport
 from pool.starter.starter import Starter
 
-if TYPE_CHECKING:
-    from pool.roles.schedd.role import Schedd
-
 #: A lease is renewed so many times before it ends; what a job uses is looked at as often.
 RENEWALS = 4
-#: What of the node's state no job may look into.
+#: Directories of the node's state that no job may look into.
 PRIVATE = ("spool", "keepers", "trust", "local")
 #: Where its directories are, below the node's state.
 DIRECTORY = "local"
 
 
 class AtHome:
-    """The home of a job that is there: nothing has to be carried."""
+    """The submit side of a job that runs there: nothing has to be carried."""
 
     reachable = False
 
     def __getattr__(self, name: str) -> Any:
-        raise PoolError(f"a job that runs at home has no use for {name}")
+        raise PoolError(f"a job that runs on the submit machine has no use for {name}")
 
 
 class LocalJob:
@@ -65,11 +67,37 @@ class LocalJob:
 
 
 class LocalJobs:
-    """All of them of one schedd."""
+    """All of them of one schedd.
 
-    def __init__(self, schedd: Schedd) -> None:
-        self._schedd = schedd
-        self._ledger, self._queue = schedd.ledger, schedd.queue
+    Args:
+        leases: the settings that say how long a lease lives.
+        ended: is told of a run whose end is durable.
+        changed: called when an owner's numbers changed; with True when there is new work.
+        waits: whether an idle job's time has not come, or its last start has just failed.
+        delay: seconds until the program of a job that is started now may begin.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        given: RoleContext,
+        settings: Settings,
+        leases: ClaimSettings,
+        ended: EndedJobs,
+        *,
+        changed: Callable[[str, bool], None],
+        waits: Callable[[QueuedJob], bool],
+        delay: Callable[[QueuedJob], float],
+    ) -> None:
+        self._given = given
+        self._settings = settings
+        self._leases = leases
+        self._ended = ended
+        self._changed = changed
+        self._waits = waits
+        self._delay = delay
+        self._spawn, self._outside = context.spawn, context.outside
+        self._ledger, self._queue = context.ledger, context.queue
         self._clusters: dict[int, QueuedCluster] = {}
         self._running: dict[tuple[int, int], LocalJob] = {}
         self._keepers: Keepers | None = None
@@ -81,12 +109,16 @@ class LocalJobs:
     @property
     def name(self) -> str:
         """Where they are said to run."""
-        return f"local@{self._schedd.given.node}"
+        return f"local@{self._given.node}"
 
     @property
     def most(self) -> int:
         """How many may run at once."""
-        return int(self._schedd.settings.number("MAX_LOCAL_JOBS"))
+        return int(self._settings.number("MAX_LOCAL_JOBS"))
+
+    def reload(self, settings: Settings) -> None:
+        """Take in settings that were read again; they count for the next start."""
+        self._settings = settings
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -94,7 +126,7 @@ class LocalJobs:
         """After a start of the schedd: go on with those whose keepers are there; the others are idle again."""
         for cluster in self._queue.clusters.values():
             self.added(cluster)
-        state = self._schedd.given.state
+        state = self._given.state
         if running or (state is not None and (state / DIRECTORY).exists()):
             found = {(tuple(k.spec.claim["job"]), k.spec.claim["run"]): k for k in await self._open()}
             for job in running:
@@ -104,7 +136,7 @@ class LocalJobs:
                 else:
                     self._found(job, keeper)
             for keeper in found.values():  # their ends are durable, or their starts never were
-                self._schedd.spawn(self._discard(keeper), "local")
+                self._spawn(self._discard(keeper), "local")
         self.look()
 
     async def close(self, *, kill: bool) -> None:
@@ -128,7 +160,7 @@ class LocalJobs:
         self._again = True
         if not self._looking:
             self._looking = True
-            self._schedd.spawn(self._start_waiting(), "local")
+            self._spawn(self._start_waiting(), "local")
 
     async def stop(self, job: QueuedJob, graceful: bool, signal: int | None = None) -> bool:
         """Have a job end that runs here; its wish is kept with it. False for one that does not."""
@@ -163,10 +195,6 @@ class LocalJobs:
         finally:
             self._looking = False
 
-    def _waits(self, job: QueuedJob) -> bool:
-        """Whether its moment has not come, or its last start has just failed."""
-        return self._schedd.deferrals.waits(job) or self._schedd.start_pauses.waits(job)
-
     async def _start(self, job: QueuedJob) -> None:
         """Make the intended start durable, then begin; what can never start here is held."""
         trouble: str | None = None
@@ -185,7 +213,7 @@ class LocalJobs:
         if trouble is not None:
             await self._ledger.commit(hold_step(job, f"cannot start: {trouble}", code))
             return
-        now = int(self._schedd.outside.wall())
+        now = int(self._outside.wall())
         changes: dict[str, Any] = {
             "NumJobStarts": start.run,
             "JobCurrentStartDate": now,
@@ -198,12 +226,12 @@ class LocalJobs:
         starter = Starter(start, account, self._place(start), keepers, AtHome())
         running = self._running[job.id] = LocalJob(job, start, starter)
         await self._ledger.commit(JobChange(job, Happening.START, changes))
-        self._schedd.submitters.changed(job.cluster.owner, False)
-        self._schedd.spawn(self._run(running), "local")
+        self._changed(job.cluster.owner, False)
+        self._spawn(self._run(running), "local")
 
     async def _run(self, running: LocalJob) -> None:
         job, start, starter = running.job, running.start, running.starter
-        lease = self._schedd.placement.lease
+        lease = self._leases.lease
         note = {"job": list(job.id), "run": start.run}
         try:
             await starter.start(lambda: lease, note)
@@ -218,10 +246,10 @@ class LocalJobs:
     async def _go_on(self, running: LocalJob) -> None:
         job, starter = running.job, running.starter
         if job.get(BEGAN) is None:
-            wall = int(self._schedd.outside.wall())
+            wall = int(self._outside.wall())
             began = JobChange(job, None, {BEGAN: wall}, EventKind.EXECUTE, {"slot": self.name, "started": wall})
             await self._ledger.commit(began)
-        renewing = self._schedd.spawn(self._renew(running), "local lease")
+        renewing = self._spawn(self._renew(running), "local lease")
         try:
             end = await starter.wait()
         finally:
@@ -234,7 +262,7 @@ class LocalJobs:
         keeper, job = running.starter.keeper, running.job
         assert keeper is not None
         while True:
-            lease = self._schedd.placement.lease
+            lease = self._leases.lease
             keeper.renew(lease)
             await asyncio.sleep(lease / RENEWALS)
             with contextlib.suppress(PoolError, TimeoutError):
@@ -247,10 +275,10 @@ class LocalJobs:
         """Its end is made durable, and only then forgotten by its keeper."""
         job = running.job
         del self._running[job.id]
-        await self._ledger.commit(*end_steps(job, self.name, report, self._schedd.outside.wall(), After()))
-        self._schedd.placement.is_over(job)
+        await self._ledger.commit(*end_steps(job, self.name, report, self._outside.wall(), After()))
+        self._ended.settle(job)
         await running.starter.happen(Event.SUCCESS)
-        self._schedd.submitters.changed(job.cluster.owner, job.status == IDLE)
+        self._changed(job.cluster.owner, job.status == IDLE)
         self.look()
 
     # -- after a restart ---------------------------------------------------------------------------------------
@@ -261,7 +289,7 @@ class LocalJobs:
         assert self._keepers is not None
         starter = Starter.found(keeper, start, account, self._place(start), self._keepers, AtHome())
         running = self._running[job.id] = LocalJob(job, start, starter)
-        self._schedd.spawn(self._resume(running), "local")
+        self._spawn(self._resume(running), "local")
 
     async def _resume(self, running: LocalJob) -> None:
         await running.starter.happen(Event.FOUND)
@@ -273,9 +301,9 @@ class LocalJobs:
     async def _lost(self, job: QueuedJob) -> None:
         wish = job.note("_wish")
         report = {"cause": "vacated", "why": "the machine was started anew, or its node was killed at its start"}
-        await self._ledger.commit(*end_steps(job, self.name, report, self._schedd.outside.wall(), After()))
+        await self._ledger.commit(*end_steps(job, self.name, report, self._outside.wall(), After()))
         if wish:
-            self._schedd.placement.is_over(job)
+            self._ended.settle(job)
 
     @staticmethod
     async def _discard(keeper: Keeper) -> None:
@@ -290,21 +318,21 @@ class LocalJobs:
         run = int(job.get("NumJobStarts", 0)) + 1 if run is None else run
         ad = job.ad()
         if needs_filling(ad):
-            ad = fill(ad, self._ad(), self._schedd.outside.wall())
+            ad = fill(ad, self._ad(), self._outside.wall())
         here = ClassAd.from_wire({"FileSystemDomain": "here", "HasRemoteIO": False})
         ad["FileSystemDomain"], ad["ShouldTransferFiles"], ad["RemoteIO"] = "here", "NO", False
-        delay = self._schedd.deferrals.delay(job)
+        delay = self._delay(job)
         return replace(activation(ad, here, run, None), mode=FileMode.SHARED, inputs=(), outputs=None, not_before=delay)
 
     def _account(self, job: QueuedJob) -> UnixAccount:
         """The owner's own account: nobody's rights would be of no use on the machine where its files are."""
-        settings = self._schedd.settings
+        settings = self._settings
         domain = settings.text("UID_DOMAIN")
-        rule = "node" if self._schedd.given.user is not None else settings.text("RUN_AS")
+        rule = "node" if self._given.user is not None else settings.text("RUN_AS")
         return account_for(job.cluster.owner, domain, domain, "refuse" if rule == "owner" else rule, at_home=True)
 
     def _place(self, start: Activation) -> ExecutionSite:
-        given, settings = self._schedd.given, self._schedd.settings
+        given, settings = self._given, self._settings
         state = given.state
         return ExecutionSite(
             slot=start.name,
@@ -319,20 +347,20 @@ class LocalJobs:
         )
 
     def _directory(self, name: str) -> Path:
-        state = self._schedd.given.state
-        base = state / DIRECTORY if state is not None else Path(self._schedd.settings.text("EXECUTE_DIR")) / DIRECTORY
+        state = self._given.state
+        base = state / DIRECTORY if state is not None else Path(self._settings.text("EXECUTE_DIR")) / DIRECTORY
         (base / name).mkdir(parents=True, exist_ok=True)
         return base / name
 
     async def _opened(self) -> Keepers:
         if self._keepers is None:
             for keeper in await self._open():
-                self._schedd.spawn(self._discard(keeper), "local")
+                self._spawn(self._discard(keeper), "local")
         assert self._keepers is not None
         return self._keepers
 
     async def _open(self) -> list[Keeper]:
-        keepers = self._schedd.given.local_keepers()
+        keepers = self._given.local_keepers()
         found = list(await keepers.open())
         self._keepers = keepers
         return found
@@ -342,13 +370,13 @@ class LocalJobs:
         ad = job.ad()
         if ad.get("Requirements") is None:
             return True
-        return ad.value("Requirements", False, self._ad(), self._schedd.outside.wall()) is True
+        return ad.value("Requirements", False, self._ad(), self._outside.wall()) is True
 
     def _ad(self) -> ClassAd:
         """This machine as a job's Requirements see it."""
         if self._machine is None:
-            given, settings = self._schedd.given, self._schedd.settings
-            facts = given.sensors().read(self._schedd.outside.wall())
+            given, settings = self._given, self._settings
+            facts = given.sensors().read(self._outside.wall())
             domain = settings.text("FILESYSTEM_DOMAIN")
             more = {"MyType": "Machine", "Machine": given.node, "Name": self.name, "FileSystemDomain": domain}
             able = {"HasFileTransfer": True, "HasJobDeferral": True, "CondorVersion": LANGUAGE}

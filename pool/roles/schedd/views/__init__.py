@@ -1,4 +1,4 @@
-"""Listings and explanations: methods that show jobs and change nothing. Depends on `core`, `files` and `placement`.
+"""Listings and explanations: methods that show jobs and change nothing. Depends on `core`, `checkpoints` and `files`.
 
     job_views.py   the methods
     listings.py    queue, history, accounts, events, output; alike.py: jobs that a listing shows alike

@@ -7,9 +7,8 @@ from typing import Any
 from pool.errors import PoolError
 from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
 from pool.roles.schedd.core.ledger import Ledger
-from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.views.following import Following
-from pool.roles.schedd.views.inspecting import inspect_job
+from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
 from pool.starter.inspecting import bounded
@@ -20,11 +19,13 @@ from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
 class JobViews(Service):
     """The methods with which jobs are looked at, served under the schedd's name."""
 
-    def __init__(self, ledger: Ledger, listings: Listings, explaining: JobExplanations, placement: Placement) -> None:
+    def __init__(
+        self, ledger: Ledger, listings: Listings, explaining: JobExplanations, inspection: JobInspection
+    ) -> None:
         self._ledger = ledger
         self._listings = listings
         self._explaining = explaining
-        self._placement = placement
+        self._inspection = inspection
 
     @streaming(Right.READ, takes={**CHOICE, "alike": bool | None})
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -63,7 +64,7 @@ class JobViews(Service):
 
     @method(Right.SUBMIT, cancellable=True, takes={"id": JOB_ID, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a running job does now: {id, seconds} -> {parts}; for its owner and administrators."""
+        """The present state of a running job: {id, seconds} -> {parts}; for its owner and administrators."""
         cluster, proc = int(params["id"][0]), int(params["id"][1])
         job = self._ledger.queue.find(cluster, proc)
         if job is None:
@@ -71,7 +72,7 @@ class JobViews(Service):
         only = self._own(call)
         if only is not None and only != job.cluster.owner:
             raise PoolError(f"job {cluster}.{proc} belongs to {job.cluster.owner}")
-        return {"parts": await inspect_job(self._placement, job, bounded(params.get("seconds")))}
+        return {"parts": await self._inspection.inspect(job, bounded(params.get("seconds")))}
 
     @staticmethod
     def _own(call: Call) -> str | None:

@@ -1,4 +1,4 @@
-"""What the schedd shows: the queue, the history, the accounts, the events and a job's output.
+"""Shows the queue, the history, the accounts, the events and a job's output.
 
 Reads only. Long listings go out in batches with the loop free in between; nothing here keeps a copy of anything.
 """
@@ -23,7 +23,6 @@ from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
 from pool.roles.schedd.files.spool import SENT_ALONG
-from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.views.alike import GroupedListing, project
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
@@ -40,27 +39,31 @@ CHUNK = 64 * 1024
 
 
 class Listings:
-    """The read side of a schedd."""
+    """The read side of a schedd.
+
+    Args:
+        user_name: a user as the queue names it.
+        locate: where on this machine a file of a cluster's lies.
+    """
 
     def __init__(
         self,
         ledger: Ledger,
         outside: OutsideWorld,
-        placement: Placement,
         files: FilesOf,
         links: Links,
         turns: WorkTurns,
+        *,
         user_name: Callable[[str], str],
+        locate: Callable[[int, str], str] = lambda cluster, path: path,
     ) -> None:
         self._user_name = user_name
         self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue
         self._outside = outside
-        self._placement = placement
         self._files = files
-        #: Where on this machine a file of a cluster's lies.
-        self.locate: Callable[[int, str], str] = lambda cluster, path: path
+        self._locate = locate
         self._links = links
 
     def named(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class Listings:
 
         Args:
             viewer: as whom (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
-            asker: who asks, for his turn.
+            asker: the user who asks; users take turns.
         """
         params = self.named(params)
         constraint = _parsed(params.get("constraint"))
@@ -159,7 +162,7 @@ class Listings:
 
     async def _select(self, params: dict[str, Any], turn: WorkTurn) -> AsyncIterator[QueuedJob]:
         ids, owner = params.get("ids"), params.get("owner")
-        leaving = list(self._ledger.leaving.values())
+        leaving = list(self._ledger.not_yet_in_history.values())
         if not ids:
             for job in leaving:
                 if not owner or job.cluster.owner == owner:
@@ -267,7 +270,7 @@ class Listings:
                     f"job {number[0]}.{number[1]} keeps no {'output' if which == 'out' else 'error'} file",
                     hint=f"set {'output' if which == 'out' else 'error'} in the description file",
                 )
-            full = self.locate(number[0], path if path.startswith("/") else f"{iwd}/{path}")
+            full = self._locate(number[0], path if path.startswith("/") else f"{iwd}/{path}")
             if ad.get(SENT_ALONG) is not None and job is None:
                 hint = "look for it where the job was submitted"
                 raise PoolError(f"the output of job {number[0]}.{number[1]} is kept here no longer", hint=hint)

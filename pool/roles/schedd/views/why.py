@@ -1,19 +1,19 @@
-"""What the schedd knows of why a job does not run: its state, its place in its owner's own order, what went wrong last.
+"""Explains why a job does not run, as far as its schedd knows: its state, its place in line, the last failure.
 
-What only the negotiator knows (machines, other users, limits) is asked of it by whoever wants to know, with the
-*request* that the answer here carries: the job's ad as it is matched, without what the job alone is to see.
+The negotiator alone knows machines, other users and limits. The client asks it with the *request* of the answer here:
+the job's ad as it is matched, without the attributes that only the job may see.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
-from pool.outside import OutsideWorld
 from pool.policy.deferral import deferral_of
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob, Wire
@@ -25,6 +25,7 @@ from pool.policy.why.findings import (
     Ended,
     FailedStarts,
     Finding,
+    GangFinding,
     HeldFinding,
     NotItsTurn,
     OutOfReach,
@@ -35,29 +36,58 @@ from pool.policy.why.findings import (
     Unsavable,
     to_wire,
 )
-from pool.roles.cooperative import WorkTurns
+from pool.roles.schedd.checkpoints.place import CheckpointPlace
 from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import FAILURES
-from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.core.queue_walk import walk_jobs
-from pool.roles.schedd.placement.placement import Placement
 
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
 
 
+class ClaimsUnderWay(Protocol):
+    """The slots that are being claimed for an owner."""
+
+    def on_the_way(self, owner: str) -> int:
+        """How many."""
+
+    def being_freed(self, owner: str) -> int:
+        """How many of them another job has to leave first."""
+
+
+class MissingParts(Protocol):
+    """The jobs on several machines that wait for claims."""
+
+    def why(self, job: QueuedJob) -> GangFinding | None:
+        """The parts that an idle job lacks; None for a job of one slot."""
+
+
 class JobExplanations:
-    """The schedd's part of explanations."""
+    """The schedd's part of explanations.
+
+    Args:
+        checkpoints: say whether a job waits for its checkpoints.
+        most_local: how many jobs may run on the submit machine at once.
+    """
 
     def __init__(
-        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, name: str, turns: WorkTurns
+        self,
+        context: ScheddContext,
+        checkpoints: CheckpointPlace,
+        claims: ClaimsUnderWay,
+        gatherings: MissingParts,
+        most_local: Callable[[], int],
     ) -> None:
-        self._turns = turns
-        self._ledger = ledger
-        self._queue = ledger.queue
-        self._placement = placement
-        self._outside = outside
-        self._name = name
+        self._turns = context.turns
+        self._ledger = context.ledger
+        self._queue = context.queue
+        self._outside = context.outside
+        self._name = context.name
+        self._checkpoints = checkpoints
+        self._claims = claims
+        self._gatherings = gatherings
+        self._most_local = most_local
 
     async def why(self, cluster: int, proc: int) -> dict[str, Any]:
         """{findings, request, time}: the request is None unless the job waits for a machine.
@@ -109,8 +139,8 @@ class JobExplanations:
             found.append(self._running(job))
             if trouble := job.get("CheckpointTrouble"):
                 found.append(Unsavable(str(trouble)))
-        elif job.status == IDLE and self._placement.images.keeps_back(job):
-            found.append(OutOfReach(*self._placement.images.why_kept_back()))
+        elif job.status == IDLE and self._checkpoints.keeps_back(job):
+            found.append(OutOfReach(*self._checkpoints.why_kept_back()))
         elif job.status == IDLE and (turns := job.cluster.turns) is not None and turns.keeps_back(job.proc):
             found.append(NotItsTurn(turns.bounds.idle, turns.bounds.whole, turns.bounds.delay, turns.paused))
         elif job.status == IDLE and self._queue.keeps_back(job):
@@ -120,13 +150,12 @@ class JobExplanations:
             elif not job.cluster.at_home:
                 found += self._failed_starts(job)
             else:
-                local = self._placement.local
-                found.append(BesideSchedd(local.most if local is not None else 0))
+                found.append(BesideSchedd(self._most_local()))
         elif job.status == IDLE:
-            matches, owner = self._placement.matches, job.cluster.owner
-            if matches.on_the_way(owner) > ahead:
-                found.append(ClaimingFinding(matches.on_the_way(owner), matches.being_freed(owner)))
-            if (gang := self._placement.gangs.gathering.why(job)) is not None:
+            claims, owner = self._claims, job.cluster.owner
+            if claims.on_the_way(owner) > ahead:
+                found.append(ClaimingFinding(claims.on_the_way(owner), claims.being_freed(owner)))
+            if (gang := self._gatherings.why(job)) is not None:
                 found.append(gang)
             found += self._failed_starts(job)
             if job.group is not None and job.group.rejected is not None:

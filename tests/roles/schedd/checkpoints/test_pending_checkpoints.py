@@ -36,8 +36,8 @@ class Story:
         self._mount = mount
 
     @property
-    def images(self) -> Any:
-        return self.pool.role("head", "schedd").placement.images
+    def place(self) -> Any:
+        return self.pool.role("head", "schedd").checkpoint_place
 
     def goes_away(self) -> None:
         self._mount.rename(self._mount.with_name("elsewhere"))
@@ -46,7 +46,7 @@ class Story:
     async def comes_back(self) -> None:
         self._mount.unlink()
         self._mount.with_name("elsewhere").rename(self._mount)
-        await self.pool.until(lambda: self.images.away is None, within=100)
+        await self.pool.until(lambda: self.place.away is None, within=100)
 
     def there(self) -> list[int]:
         """The job's checkpoints where they belong."""
@@ -83,7 +83,7 @@ async def leaves_while_it_is_away(it: Story) -> None:
     await vacate(it.pool)
     await asyncio.sleep(HOUR)
     assert (the_job(it.pool).status, the_job(it.pool).get("NumCkpts")) == (IDLE, 1)
-    assert it.images.waiting.jobs() == ["1.0"]
+    assert it.place.waiting.jobs() == ["1.0"]
 
 
 def test_a_last_checkpoint_waits_for_the_server_and_the_job_for_both(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_last_checkpoint_waits_for_the_server_and_the_job_for_both(tmp_path: P
         ad = await done(it.pool)
         assert ran(it.pool) == pytest.approx(2 * HOUR, abs=10)
         assert (ad["NumCkpts"], ad.get("WorkLost", 0)) == (1, pytest.approx(0, abs=10))
-        assert it.images.waiting.jobs() == []
+        assert it.place.waiting.jobs() == []
 
     play(tmp_path, story)
 
@@ -104,7 +104,7 @@ def test_the_schedd_may_die_meanwhile(tmp_path: Path) -> None:
         await it.pool.kill("head")
         await it.pool.restart("head")
         await asyncio.sleep(HOUR)
-        assert it.images.waiting.jobs() == ["1.0"]
+        assert it.place.waiting.jobs() == ["1.0"]
         await it.comes_back()
         await done(it.pool)
         assert ran(it.pool) == pytest.approx(2 * HOUR, abs=10)
@@ -117,7 +117,7 @@ def test_one_that_is_removed_takes_what_waits_with_it(tmp_path: Path) -> None:
         await leaves_while_it_is_away(it)
         await it.pool.role("head", "schedd").acts.act({"action": "remove", "ids": [[1, 0]]}, None, "root")
         it.pool.role("head", "schedd").tidy()
-        await it.pool.until(lambda: not it.images.waiting.jobs(), within=100)
+        await it.pool.until(lambda: not it.place.waiting.jobs(), within=100)
         await it.comes_back()
         assert it.there() == []
 
@@ -137,9 +137,9 @@ def test_checkpoints_beside_its_run_wait_too_and_the_newest_counts(tmp_path: Pat
         for _ in range(2):
             await asyncio.sleep(HOUR / 4)
             await running.saving.make()
-        assert it.images.waiting.jobs() == ["1.0"]
+        assert it.place.waiting.jobs() == ["1.0"]
         await it.comes_back()
-        await it.pool.until(lambda: not it.images.waiting.jobs(), within=100)
+        await it.pool.until(lambda: not it.place.waiting.jobs(), within=100)
         await running.saving.make()
         assert it.there()[-1] == 3
         await done(it.pool)

@@ -113,7 +113,7 @@ def test_without_another_machine_it_waits_as_ever() -> None:
         await asyncio.sleep(HOUR)
         await it.drain()
         await it.pool.until(lambda: it.job.status == 1, within=200)
-        assert it.pool.role("head", "schedd").placement.leaving.requests("user") == []
+        assert it.pool.role("head", "schedd").placement.successors.requests("user") == []
         await it.pool.add("m2", "startd", behave=lambda spec: SLOWLY)
         await it.ends_well(["m1", "m2"])
 

@@ -1,0 +1,48 @@
+"""The means that every room of the schedd works with: data, and the ways out of the process.
+
+None of them decides anything. A part that needs a decision of another part is given that part, or a call of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pool.outside import OutsideWorld
+from pool.policy.queue import JobQueue
+from pool.roles.base import Spawn
+from pool.roles.cooperative import WorkTurns
+from pool.roles.links import Links
+from pool.roles.schedd.core.claims import ClaimTable, HeldClaim
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.core.startd_calls import StartdCalls
+
+
+@dataclass(frozen=True, slots=True)
+class ScheddContext:
+    """The means of one schedd.
+
+    Attributes:
+        name: of the schedd's node.
+        turns: give the processor to one piece of long work after the other; many jobs may start at once.
+    """
+
+    name: str
+    ledger: Ledger
+    claims: ClaimTable
+    calls: StartdCalls
+    links: Links
+    outside: OutsideWorld
+    log: logging.Logger
+    turns: WorkTurns
+    spawn: Spawn
+
+    @property
+    def queue(self) -> JobQueue:
+        """The queue that the ledger keeps."""
+        return self.ledger.queue
+
+    def give_back(self, claim: HeldClaim) -> None:
+        """Drop a claim, and tell its startd in the background."""
+        self.claims.drop(claim)
+        self.spawn(self.calls.release(claim), "release", alone=True)

@@ -1,0 +1,184 @@
+"""The schedd's methods for negotiators and for startds, served under the schedd's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from pool.jobs.reasons import Reason
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
+from pool.roles.schedd.files.remote_io import RemoteFiles
+from pool.roles.schedd.parallel.gangs import Gangs
+from pool.roles.schedd.parallel.gathering import Gatherings
+from pool.roles.schedd.placement.matches import Matches
+from pool.roles.schedd.placement.run_reports import RunReports
+from pool.shadow.shadow import Shadow
+from pool.wire import Call, Right, Service, Stream, method, streaming
+from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, optional
+
+T = TypeVar("T")
+#: Characters of a reason that a negotiator gives.
+MOST_REASON = 500
+
+
+class NegotiatorMethods(Service):
+    """The methods with which a negotiator asks for requests and delivers matches.
+
+    Args:
+        learn: called with the names of attributes that machines' expressions refer to in a job's ad.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        matches: Matches,
+        gathering: Gatherings,
+        costs: SubmitSideCosts,
+        learn: Callable[[frozenset[str]], None],
+    ) -> None:
+        self._context = context
+        self._matches = matches
+        self._gathering = gathering
+        self._costs = costs
+        self._learn = learn
+
+    @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
+    async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The requests of a submitter's idle jobs: {submitter, limit, references} -> {requests, running}"""
+        self._costs.stir()
+        self._learn(frozenset(str(name) for name in params.get("references", ())))
+        owner = _owner(params["submitter"])
+        return {
+            "requests": self._matches.requests(owner, int(params["limit"])),
+            "running": self._matches.holds(owner),
+        }
+
+    @method(Right.NEGOTIATE, takes={"matches": MAPPINGS})
+    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Matches made for this schedd's submitters."""
+        for match in params["matches"]:
+            self._matches.matched(match, _owner(match["submitter"]))
+        return {}
+
+    @method(Right.NEGOTIATE, takes={"submitter": str, "time": float | int, "rejections": list})
+    async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The requests for which a cycle found no machine: {submitter, time, rejections: [[request, reason]]}"""
+        when = float(params["time"])
+        for number, reason in params["rejections"]:
+            self._gathering.rejected(int(number), str(reason)[:MOST_REASON], when)
+            group = self._context.queue.group(int(number))
+            if group is not None and group.owner == _owner(params["submitter"]):
+                group.rejected = (str(reason)[:MOST_REASON], when)
+        return {}
+
+
+class ReportedRuns(Protocol):
+    """The claims and the runs on them."""
+
+    def check_node(self, claim: str, node: str) -> None:
+        """Refuse a node that speaks of a claim on another's slot. Raises NotYours."""
+
+    def renew(self, claims: list[str], node: str) -> list[str]:
+        """Renew leases; answers the claims that are not ours any more."""
+
+    def revoked(self, claim_id: str, reason: Reason) -> None:
+        """The startd has ended a claim."""
+
+    async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
+        """A job has ended."""
+
+
+class StartdMethods(Service):
+    """The methods with which startds and starters report about jobs, and fetch and bring their files."""
+
+    def __init__(
+        self,
+        runs: ReportedRuns,
+        reports: RunReports,
+        gangs: Gangs,
+        shadow: Shadow,
+        remote: RemoteFiles,
+        images: Images,
+        costs: SubmitSideCosts,
+    ) -> None:
+        self._runs = runs
+        self._reports = reports
+        self._gangs = gangs
+        self._shadow = shadow
+        self._remote = remote
+        self._images = images
+        self._costs = costs
+
+    @method(Right.EXECUTE, takes={"claims": TEXTS})
+    async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A startd asks for its leases to be renewed: {claims} -> {gone}"""
+        return {"gone": self._runs.renew([str(claim) for claim in params["claims"]], call.identity.node)}
+
+    @method(Right.EXECUTE, takes={"claim": str, "run": int, "kind": str, "data": dict})
+    async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A report about a running job."""
+        claim = str(params["claim"])
+        self._runs.check_node(claim, call.identity.node)
+        await self._costing(params, self._reports.take(claim, int(params["run"]), str(params["kind"]), params["data"]))
+        return {}
+
+    @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
+    async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
+        self._runs.check_node(params["claim"], call.identity.node)
+        return await self._costing(params, self._gangs.meet(params["claim"], params["run"], params["card"]))
+
+    @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
+    async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""
+        self._runs.check_node(params["claim"], call.identity.node)
+        self._runs.revoked(params["claim"], Reason.from_wire(params["reason"]))
+        return {}
+
+    @method(Right.EXECUTE, takes={"claim": str, "job": JOB_ID, "run": int, "report": dict})
+    async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A running job has ended: {claim, job, run, report} -> {next, keep}"""
+        job = (int(params["job"][0]), int(params["job"][1]))
+        self._runs.check_node(str(params["claim"]), call.identity.node)
+        ended = self._runs.ended(str(params["claim"]), job, int(params["run"]), params["report"])
+        return await self._costing(params, ended)
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "executable": bool | None})
+    async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's input files, for its scratch directory."""
+        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        await self._costing(params, self._shadow.fetch(params, stream))
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
+    async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's output files, to be put in their places on the submit side."""
+        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        await self._costing(params, self._shadow.bring(params, stream))
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
+    async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """The requests of a running job's file system."""
+        self._runs.check_node(params["claim"], call.identity.node)
+        await self._costing(params, self._remote.serve(params, stream))
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
+    async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A running job's checkpoint, to be kept."""
+        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        await self._costing(params, self._images.take(params, stream))
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "generation": int})
+    async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """The checkpoint that a start continues from."""
+        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        await self._costing(params, self._images.give(params, stream))
+
+    async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:
+        """Do some work for the job on a claim; it counts as the job's cost on the submit side (EV 2.8)."""
+        return await self._costs.measured(str(params.get("claim")), work)
+
+
+def _owner(submitter: str) -> str:
+    return submitter.rsplit("@", 1)[0]

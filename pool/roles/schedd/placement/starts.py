@@ -1,0 +1,192 @@
+"""Which job a claim serves next, and the start that its startd is sent.
+
+A start is worked out once for the jobs of a cluster that do not differ. The step that marks a job as running has to be
+durable before the start is sent (docs/architecture.md, "The start contract").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pool.classad import symmetric_match
+from pool.jobs import costs
+from pool.jobs.activation import Activation, CannotStart, activation, mode_for
+from pool.jobs.machine_attributes import of_machine
+from pool.jobs.reasons import Hold
+from pool.jobs.states import Happening
+from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.policy.queue import IDLE, JobGroup, QueuedJob
+from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.core.claim_settings import ClaimSettings
+from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.job_ends import hold_step, not_begun
+from pool.roles.schedd.core.ledger import JobChange
+from pool.roles.schedd.files.remote_io import copied
+from pool.roles.schedd.parallel.gathering import is_gang
+
+
+class ExecutableDigests(Protocol):
+    """The store of clusters' executables (A12)."""
+
+    def digest_of(self, job: QueuedJob) -> str | None:
+        """The digest of a job's stored executable; None where none is stored."""
+
+
+class Starts:
+    """The starts of one schedd's jobs on claims of one slot.
+
+    Args:
+        images: the checkpoints that starts continue from.
+        heard: the loop's time at which a negotiator asked last.
+        delay: seconds until the program of a job that is started now may begin.
+        started: called with each job that is marked as running.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: ClaimSettings,
+        executables: ExecutableDigests,
+        images: Images,
+        *,
+        heard: Callable[[], float],
+        delay: Callable[[QueuedJob], float],
+        started: Callable[[QueuedJob], None],
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._executables = executables
+        self._images = images
+        self._heard = heard
+        self._delay = delay
+        self._started = started
+
+    def choose(self, claim: HeldClaim, steps: list[JobChange], first: QueuedJob | None = None) -> Activation | None:
+        """The start of the next job for a claim, which is marked as running there; None where there is no job for it.
+
+        Args:
+            steps: the steps to commit are added to it, those that hold jobs which can never start among them.
+            first: the job that comes before all others.
+        """
+        queue = self._context.queue
+        if claim.lost or self.is_spent(claim):
+            return None
+        if first is not None and (first.status != IDLE or first is claim.left_by or queue.is_kept_back(first)):
+            first = None
+        if first is not None and (start := self._mark(claim, first, steps)) is not None:
+            return start
+        for group in queue.groups(claim.owner):
+            if not self._fits(claim, group):
+                continue
+            while (job := queue.first(group)) is not None and job is not claim.left_by:
+                if (start := self._mark(claim, job, steps)) is not None:
+                    return start
+        return None
+
+    def is_spent(self, claim: HeldClaim) -> bool:
+        """Whether no other job follows on a claim. Without a negotiator nobody could grant another for it."""
+        now = asyncio.get_running_loop().time()
+        granted_anew = now - self._heard() < self._settings.unheard
+        return claim.spent or (now - claim.born > self._settings.life and granted_anew)
+
+    def order(self, claim: HeldClaim, *, whole: bool = False) -> dict[str, Any]:
+        """The message that starts the claim's present job: all of it, or the differences from the order before."""
+        job, start = claim.job, claim.start
+        assert job is not None
+        assert start is not None
+        before = None if whole else claim.sent
+        same_cluster = before is not None and before.job[0] == job.cluster.id
+        claim.sent = start
+        return {
+            "claim": claim.id,
+            "base": list(before.mark) if before is not None else None,
+            "start": start.to_wire(before),
+            "shared": None if same_cluster else job.cluster.wire,
+            "own": job.own() if claim.gang is None else claim.gang.own(claim.part),
+        }
+
+    def recall(self, claim: HeldClaim, job: QueuedJob) -> Activation:
+        """The start that a job was sent before the schedd was restarted.
+
+        Raises:
+            PoolError: it cannot be worked out any more.
+        """
+        return activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job))
+
+    def _mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
+        """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
+        start: Activation | None = None
+        try:
+            start = self._start_of(claim, job, int(job.get("NumJobStarts", 0)) + 1)
+            step = self._start_step(claim, job, start)
+        except (CannotStart, CannotFill) as error:
+            step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
+        except Exception as error:  # the others' starts go on
+            self._context.log.exception("a start could not be worked out", extra={"job": job.id})
+            step = hold_step(job, f"cannot start: {type(error).__name__}: {error}", Hold.START_FAILED)
+        notice = copied(job, claim, start) if start is not None else None
+        for each in (step, notice):
+            if each is not None:
+                self._context.ledger.note(each)
+                steps.append(each)
+        return start
+
+    def _start_of(self, claim: HeldClaim, job: QueuedJob, run: int) -> Activation:
+        digest = self._executables.digest_of(job)
+        checkpoint = self._images.newest(job, lambda: mode_for(job.ad(), claim.ad))
+        known = claim.template
+        alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
+        if known is not None and alike and (known.digest == digest or not known.carries_executable):
+            return known.for_job(job.id, run)
+        ad = job.ad()
+        if needs_filling(ad):
+            ad = fill(ad, claim.ad, self._context.outside.wall())
+        start = activation(ad, claim.ad, run, digest, checkpoint)
+        if checkpoint is not None:
+            start = replace(start, checkpoint_from=self._images.nearer(job, checkpoint))
+        if delay := self._delay(job):
+            start = replace(start, not_before=delay)
+        own = job.delta or checkpoint is not None or start.not_before or start.manifest
+        claim.template = None if own else start
+        return start
+
+    def _fits(self, claim: HeldClaim, group: JobGroup) -> bool:
+        known = claim.fits.get(group.id)
+        if known is None:
+            lease = self._settings.lease_of(group.ad.value("JobLeaseDuration"))
+            granted = group.charge == claim.charge and lease == claim.lease
+            now = self._context.outside.wall()
+            known = granted and not is_gang(group.ad) and symmetric_match(group.ad, claim.ad, now)
+            claim.fits[group.id] = known
+        return known
+
+    def _start_step(self, claim: HeldClaim, job: QueuedJob, start: Activation) -> JobChange:
+        claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
+        claim.idle_until = None
+        job.run = claim
+        self._started(job)
+        now = int(self._context.outside.wall())
+        changes: dict[str, Any] = {
+            "NumJobStarts": start.run,
+            "JobCurrentStartDate": now,
+            "RemoteHost": claim.slot,
+            "_run": {
+                "claim": claim.id,
+                "slot": claim.slot,
+                "startd": claim.startd,
+                "owner": claim.owner,
+                "lease": claim.lease,
+                "run": start.run,
+            },
+        }
+        if job.get("JobStartDate") is None:
+            changes["JobStartDate"] = now
+        if job.get("JobMachineAttrs") is not None:
+            changes |= of_machine(job.get, claim.ad.value)
+        changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
+        changes |= costs.restarts(job.get, start.checkpoint)
+        return JobChange(job, Happening.START, changes | not_begun(job))
