@@ -50,6 +50,7 @@ class Directory:
                 raise KeeperError(
                     f"cannot open the keepers' directory {self.path}: another node is using it",
                     hint="stop that node, or give this one another state directory",
+                    retry=True,
                 ) from error
             raise KeeperError(
                 f"cannot open the keepers' directory {self.path}: {os.strerror(error.errno or 0).lower()}",

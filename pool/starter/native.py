@@ -56,6 +56,8 @@ BATCH = 64
 INSIST_AFTER = 5.0
 #: Seconds in which a start is taken by the fork server, and after that until there is a keeper for it.
 START_TIME = 60.0
+#: Seconds for which a directory may still be in use by what is left of another node, and between two tries.
+LOCK_TIME, LOCK_AGAIN = 2.0, 0.05
 SOCKET_ROOM = 1 << 20
 
 _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED, _LET_GO = (
@@ -127,7 +129,7 @@ class NativeKeepers:
             here.
         """
         self._loop = asyncio.get_running_loop()
-        self._directory.open()
+        await self._take_directory()
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         for end in (self._ours, self._theirs):
@@ -149,6 +151,22 @@ class NativeKeepers:
         except BaseException:
             await self.close(kill=False)
             raise
+
+    async def _take_directory(self) -> None:
+        """Take the directory, from a node that was just killed, too: a fork server that it was starting has its
+        descriptors, and so its lock, until it executes its program.
+
+        Raises:
+            KeeperError: it is in use, or not writable.
+        """
+        most = self._loop.time() + LOCK_TIME
+        while True:
+            try:
+                return self._directory.open()
+            except KeeperError as error:
+                if not error.retry or self._loop.time() >= most:
+                    raise
+            await asyncio.sleep(LOCK_AGAIN)
 
     async def start(
         self,
