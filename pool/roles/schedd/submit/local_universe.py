@@ -343,6 +343,7 @@ class LocalJobs:
             hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
             network=settings.text("JOB_NETWORK"),
+            private_tmp=settings.flag("PRIVATE_TMP"),
             processes=int(settings.number("JOB_PROCESSES")) or None,
         )
 

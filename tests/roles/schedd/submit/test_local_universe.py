@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
 
@@ -41,6 +42,26 @@ def test_they_run_where_no_machine_is(universe: int) -> None:
             ads = await pool.ended("head")
             assert [(ad["ExitCode"], ad["NumJobStarts"]) for ad in ads] == [(0, 1)] * 3
             pool.sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(("setting", "iwd"), [("true", "/home/alice"), ("false", "/home/alice"), ("true", "/tmp/x")])
+def test_they_have_a_tmp_of_their_own_as_vanilla_jobs(setting: str, iwd: str) -> None:
+    async def work() -> None:
+        specs: list[Any] = []
+
+        def behave(spec: Any) -> Behaviour:
+            specs.append(spec)
+            return lasting(5.0)
+
+        async with SimPool(1, settings=QUICK | {"PRIVATE_TMP": setting}) as pool:
+            await pool.add("head", "collector,negotiator,schedd,startd", behave=behave)
+            for universe in (5, 12):
+                await pool.submit("head", ad={"JobUniverse": universe, "Iwd": iwd})
+            await pool.until(lambda: pool.queued("head") == 0, within=60)
+        assert [spec.isolation for spec in specs] == ["shared", "shared"]
+        assert [spec.private_tmp for spec in specs] == [setting == "true" and iwd != "/tmp/x"] * 2
 
     run_virtual(work())
 
