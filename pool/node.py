@@ -25,7 +25,7 @@ from typing import Any
 
 from pool import __version__
 from pool.config import Change, Settings, secrets
-from pool.config.places import state_directory
+from pool.config.places import PRIVATE, state_directory
 from pool.enrolment import Enrolment
 from pool.errors import PoolError
 from pool.identity import file_tree_seen
@@ -43,7 +43,6 @@ from pool.roles.garbage import GarbageCollection
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
-from pool.roles.startd.running.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.identity import user_name
 from pool.wire.parameter_checks import TEXTS, optional
@@ -122,6 +121,8 @@ class Node:
         from pool.wire import RealNetwork
         from pool.wire.certificates import check_name
 
+        for name in self.roles:
+            role_named(name)  # the imports take long, and nobody waits for an answer yet
         self.name = self.settings.text("NODE_NAME") or socket.gethostname()
         if not self._personal or "@" in self.name:
             check_name(self.name, ())
@@ -510,25 +511,34 @@ def _personal_node(state_dir: Path, slots: int | None, sets: dict[str, str] | No
     return Node(ROLES, read(), Path(state_dir).absolute(), OutsideWorld(), read, personal=True)
 
 
-def make_role(name: str, given: RoleContext) -> Role:
-    """A role by its name, not started yet."""
+def role_named(name: str) -> type[Role]:
+    """The class of a role, imported when it is first asked for: a node loads only the roles that it has.
+
+    Raises:
+        CannotRun: there is no such role.
+    """
     if name == "collector":
         from pool.roles.collector import Collector
 
-        return Collector(given)
+        return Collector
     if name == "negotiator":
         from pool.roles.negotiator import Negotiator
 
-        return Negotiator(given)
+        return Negotiator
     if name == "schedd":
         from pool.roles.schedd import Schedd
 
-        return Schedd(given)
+        return Schedd
     if name == "startd":
         from pool.roles.startd import Startd
 
-        return Startd(given)
+        return Startd
     raise CannotRun(f"there is no role {name}", hint=f"the roles are {', '.join(ROLES)}")
+
+
+def make_role(name: str, given: RoleContext) -> Role:
+    """A role by its name, not started yet."""
+    return role_named(name)(given)
 
 
 def _reload(node: Node) -> None:

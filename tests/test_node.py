@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,38 @@ def test_the_variables_of_the_users_tools_are_no_settings() -> None:
     tools = {"POOLNODE_ADDRESS": "/x/node.sock", "POOLNODE_STATE": "/x", "POOLNODE_TOKEN": "t", "POOLNODE_CONFIG": ""}
     settings = Settings.load(None, sets={}, environ=tools, files=False)
     assert settings.values == {}
+
+
+#: A node of all roles whose watch over the loop notes the modules that are there when it begins.
+IMPORTS = """
+import asyncio, sys
+from pathlib import Path
+from pool import node
+
+class Watch(node.LoopWatch):
+    def __init__(self, *given):
+        self.before = set(sys.modules)
+        Watch.made = self
+        super().__init__(*given)
+
+node.LoopWatch = Watch
+
+async def main():
+    made = node._personal_node(Path(sys.argv[1]), 1, None)
+    await made.start()
+    print(*sorted(name for name in set(sys.modules) - Watch.made.before if name.startswith("pool.roles.")))
+    print(*sorted(made.running))
+    await made.stop(handover=False)
+
+asyncio.run(main())
+"""
+
+
+def test_roles_are_imported_before_the_loop_is_watched(tmp_path: Path, repository: Path) -> None:
+    """Their imports take most of a second on a busy machine: nobody waits yet, and none of it is work for anybody."""
+    command = [sys.executable, "-c", IMPORTS, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository, timeout=120)
+    assert done.returncode == 0, done.stderr
+    later, roles = done.stdout.splitlines()
+    assert roles.split() == sorted(ROLES)
+    assert later.split() == []

@@ -9,6 +9,8 @@ from pathlib import Path
 SYSTEM_STATE = Path("/var/lib/poolnode")
 SYSTEM_CONFIG = Path("/etc/poolnode")
 CONFIG = "pool.conf"
+#: Directories of a node's state that no job may look into.
+PRIVATE = ("spool", "keepers", "trust")
 
 
 def state_directory(environ: Mapping[str, str], uid: int, exists: Callable[[Path], bool] = Path.exists) -> Path:

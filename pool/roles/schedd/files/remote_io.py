@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pool.config.places import PRIVATE
 from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.identity import identity_of
@@ -52,8 +53,6 @@ MARK = "mark"
 ROOM = 1 << 20
 #: Seconds that the end of a job waits at most for its home.
 SETTLED = 5.0
-#: Directories of the node's state that no job may look into.
-PRIVATE = ("spool", "keepers", "trust")
 
 
 class BandwidthGate:

@@ -18,6 +18,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.config import Settings
+from pool.config.places import PRIVATE
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, CannotStart, FileMode, activation
 from pool.jobs.events import EventKind
@@ -40,8 +41,6 @@ from pool.starter.starter import Starter
 
 #: A lease is renewed so many times before it ends; what a job uses is looked at as often.
 RENEWALS = 4
-#: Directories of the node's state that no job may look into.
-PRIVATE = ("spool", "keepers", "trust", "local")
 #: Where its directories are, below the node's state.
 DIRECTORY = "local"
 
@@ -340,7 +339,7 @@ class LocalJobs:
             executables=self._directory("executables"),
             cpus=1,
             memory=None,
-            hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+            hidden=tuple(str(state / name) for name in (*PRIVATE, DIRECTORY)) if state is not None else (),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
             network=settings.text("JOB_NETWORK"),
             private_tmp=settings.flag("PRIVATE_TMP"),

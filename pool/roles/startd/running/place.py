@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pool.config import Settings
+from pool.config.places import PRIVATE
 from pool.images import ImageStore
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
 from pool.starter.image_cache import ImageCache
 from pool.starter.place import ExecutionSite
-
-#: Directories of the node's state that no job may look into.
-PRIVATE = ("spool", "keepers", "trust")
 
 
 @dataclass(frozen=True, slots=True)
