@@ -226,7 +226,7 @@ async def test_a_directory_is_taken_over_from_a_node_that_is_just_ending(place: 
     before.close()
     async with opened(place, program) as keepers:
         assert child.poll() == 0
-        assert keepers.nursery
+        assert keepers.fork_server_pid
     child.wait()
 
 
