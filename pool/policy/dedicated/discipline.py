@@ -30,6 +30,7 @@ from pool.policy.dedicated.model import (
     DedicatedRun,
     DedicatedSettings,
     MachineClass,
+    QueueOrder,
     Reservation,
     UserQueue,
 )
@@ -90,6 +91,7 @@ class _SchedulingCycle:
         held = frozenset(name for reservation in reservations for name in reservation.machines)
         self.supply = Supply(classes, running, held)
         self.reserved = Reserved(self.supply, classes, running, reservations, settings, now)
+        self.used = {queue.user: queue.used for queue in queues}
         self.accepted: list[_Accepted] = []
         self.saves: list[SaveGang] = list(self.reserved.saves)
         self.skips: list[SkipGang] = []
@@ -107,9 +109,10 @@ class _SchedulingCycle:
 
     def _share_time(self, jobs: Iterator[DedicatedJob]) -> None:
         waiting = [job for job in jobs if not self._passed_over(job) and not self._in_reservation(job)]
-        used = {queue.user: queue.used for queue in self.queues}
         elsewhere = frozenset(save.job for save in self.saves)
-        result = time_sharing.share_time(waiting, self.running, used, self.supply, self.settings, self.now, elsewhere)
+        result = time_sharing.share_time(
+            waiting, self.running, self.used, self.supply, self.settings, self.now, elsewhere
+        )
         self.saves += result.saves
         leaving = {save.job for save in result.saves}
         for gang in self.running:
@@ -188,8 +191,9 @@ class _SchedulingCycle:
         if not fillers:
             return False
         saved = {save.job for save in self.saves}
-        fillers = [gang for gang in fillers if gang.job.id not in saved]
-        free = self._free()
+        fillers = [gang for gang in fillers if gang.job.id not in saved and self._was_before(job, gang.job)]
+        ends = math.inf if job.remaining is None else self.now + job.remaining
+        free = self._free(-math.inf if job.saveable else ends)
         for gang in fillers:
             for share in gang.shares:
                 free[share.kind] = free.get(share.kind, 0) + len(share.machines)
@@ -205,11 +209,21 @@ class _SchedulingCycle:
                 return True
         return False
 
-    def _free(self) -> Counts:
+    def _was_before(self, job: DedicatedJob, filler: DedicatedJob) -> bool:
+        """Whether a waiting job goes before one that was backfilled. Among users the order of now decides, in which it
+        is this job's turn."""
+        if self.settings.order is QueueOrder.USERS and job.user != filler.user:
+            return True
+        if job.user == filler.user and job.priority != filler.priority:
+            return job.priority > filler.priority
+        return job.submitted <= filler.submitted
+
+    def _free(self, until: float = -math.inf) -> Counts:
+        """Machines by kind that no job of this cycle has, and that are this scheduler's until a time."""
         free: Counts = {}
         for node, count in self.supply.matching.left.items():
-            kind = node.kind
-            free[kind] = free.get(kind, 0) + count
+            if node.until >= until:
+                free[node.kind] = free.get(node.kind, 0) + count
         return free
 
     def _ends(self) -> list[tuple[float, str, Counts]]:

@@ -246,7 +246,7 @@ class Simulation:
         duration = {Durations.PERFECT: job.runtime, Durations.SAID: job.estimate}.get(self.durations)
         predicted = None
         if self.durations in (Durations.PREDICTED, Durations.SAID):
-            predicted = self.predictor.predict(job.user, job.estimate)
+            predicted = self.predictor.predict(job.user, job.estimate, job.size)
         name = str(job.number)
         waiting = DedicatedJob(
             name,
@@ -355,7 +355,7 @@ class Simulation:
         self._overhead += restore * gang.job.size
         self._leave(gang)
         job = gang.job
-        self.predictor.learn(job.user, job.runtime)
+        self.predictor.learn(job.user, job.runtime, job.size)
         self.finished.append(
             FinishedJob(
                 job.number,

@@ -9,7 +9,7 @@ import pytest
 from pool.policy.dedicated import WRIGHT, Backfill, DedicatedSettings, PartClass, PlanBasis, Reservation
 from pool.policy.dedicated.expectations import CORRECTIONS, expected_end
 from pool.policy.dedicated.plan import make_plan, spell
-from pool.policy.dedicated.predictions import RunPredictor, StartErrors, read_runs
+from pool.policy.dedicated.predictions import MOST_SIZES, RunPredictor, StartErrors, read_runs
 from pool.testing.dedicated import Durations, Simulation, lublin
 from tests.policy.dedicated.building import gang, machines, queue, runs
 
@@ -101,6 +101,13 @@ def test_a_prediction_is_the_mean_of_the_last_two_runs_and_at_most_what_the_user
     again = RunPredictor(read_runs(predictor.as_dict()))
     assert again.predict("alice") == 30.0
     assert predictor.mean == pytest.approx(1060.0 / 3)
+    predictor.learn("alice", 500.0, 16)
+    assert predictor.predict("alice", size=16) == 500.0  # runs of that size count first
+    assert predictor.predict("alice", size=8) == 270.0
+    assert RunPredictor(predictor.as_dict()).predict("alice", size=16) == 500.0
+    for size in range(1, 100):
+        predictor.learn("alice", 1.0, size)
+    assert len(predictor.as_dict()) == MOST_SIZES
     assert read_runs({"alice": "12", 3: [1.0], "bob": [1, -2, "x"]}) == {"bob": [1.0]}
     assert read_runs([1]) == {}
 

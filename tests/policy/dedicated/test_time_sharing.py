@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pool.policy.dedicated import WRIGHT, DedicatedSettings, Share, decide
+from pool.policy.dedicated import WRIGHT, DedicatedSettings, MachineClass, MachineState, Share, decide
 from pool.policy.dedicated.model import DedicatedRun
 from pool.policy.dedicated.time_sharing import level_of
 from tests.policy.dedicated.building import gang, machines, queue, requested, runs, started
@@ -109,3 +109,21 @@ def test_backfilled_gangs_that_can_be_saved_leave_when_the_head_can_start() -> N
     now = decide(queue(gang("1.0", 4)), [filler], machines(idle=2), 1000.0, easy)
     assert [(save.job, save.beneficiary) for save in now.saves] == [("2.0", "1.0")]
     assert [keep.job for keep in now.keeps] == ["1.0"]
+
+
+def test_a_backfilled_gang_does_not_leave_for_a_later_job() -> None:
+    easy = replace(WRIGHT, backfill=DedicatedSettings().backfill)
+    filler = runs(gang("2.0", 2, saveable=True, submitted=1.0), 10.0, backfilled=True)
+    later = decide(queue(gang("3.0", 4, submitted=2.0)), [filler], machines(idle=2), 1000.0, easy)
+    assert not later.saves
+    assert [wait.job for wait in later.waits] == ["3.0"]
+
+
+def test_a_backfilled_gang_does_not_leave_where_the_head_could_not_stay() -> None:
+    """Two of the machines are lent for a time that is too short for the head."""
+    easy = replace(WRIGHT, backfill=DedicatedSettings().backfill)
+    filler = runs(gang("2.0", 2, saveable=True, submitted=1.0), 10.0, backfilled=True)
+    lent = MachineClass("k", MachineState.CLAIMED_IDLE, ("i1", "i2"), until=1050.0)
+    head = gang("1.0", 4, duration=100.0)
+    assert not decide(queue(head), [filler], [lent], 1000.0, easy).saves
+    assert decide(queue(replace(head, duration=20.0)), [filler], [lent], 1000.0, easy).saves
