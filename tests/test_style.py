@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import lizard
 import pytest
 
 from tests.conftest import REPOSITORY
@@ -21,7 +22,15 @@ from tests.floors import FLOOR_OF, FLOORS, INNER_FLOORS, floors_of, rooms_in, ta
 
 SOURCES = sorted((REPOSITORY / "pool").rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
+CHECKPOINT = REPOSITORY / "pool" / "checkpoint"
 LONGEST = 700
+MOST_BRANCHES = 25  # cyclomatic complexity of one C function, as lizard counts it
+
+#: The C functions above MOST_BRANCHES that are one table or one switch: split, they would be harder to read.
+TABLES_IN_C = {
+    "image/image.c": {"check_memory", "check_rest"},  # the rule of each kind of row
+    "remote_notify/path_calls.c": {"by_name"},  # each kind of call
+}
 
 CLOCK_AND_CHANCE = {
     "time": {"time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "sleep"},
@@ -245,6 +254,37 @@ def test_c_is_formatted() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert [name for name in sources if any(len(line) > 120 for line in Path(name).read_text().splitlines())] == []
+
+
+def too_complex(path: Path, text: str | None = None) -> list[str]:
+    """The functions of a C file above the bound of complexity, without those of the list."""
+    name = str(path.relative_to(CHECKPOINT))
+    read = lizard.analyze_file.analyze_source_code(str(path), path.read_text() if text is None else text)
+    return [
+        f"{each.name}: {each.cyclomatic_complexity} branches"
+        for each in read.function_list
+        if each.cyclomatic_complexity > MOST_BRANCHES and each.name not in TABLES_IN_C.get(name, ())
+    ]
+
+
+def test_c_functions_are_simple() -> None:
+    """A function with more branches is split. A function that is one table or one switch stands in TABLES_IN_C."""
+    assert faults(sorted(CHECKPOINT.rglob("*.c")), too_complex) == []
+
+
+def test_the_list_of_c_tables_is_true() -> None:
+    """A function leaves the list when it gets simple, or a new name."""
+    for name, allowed in TABLES_IN_C.items():
+        functions = lizard.analyze_file(str(CHECKPOINT / name)).function_list
+        above = {each.name for each in functions if each.cyclomatic_complexity > MOST_BRANCHES}
+        assert above == allowed, name
+
+
+def test_the_rule_of_simple_functions_catches() -> None:
+    branches = "".join(f"    if (a == {i})\n        return {i};\n" for i in range(MOST_BRANCHES))
+    made = f"int f(int a)\n{{\n{branches}    return 0;\n}}\n"
+    assert too_complex(CHECKPOINT / "made.c", made) == ["f: 26 branches"]
+    assert too_complex(CHECKPOINT / "made.c", made.replace("    if (a == 0)\n        return 0;\n", "")) == []
 
 
 def faults(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> list[str]:

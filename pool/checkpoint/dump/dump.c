@@ -149,7 +149,8 @@ static void check_root(struct dump *d)
         add_unsupported(d, "the root of the job is an image: %.200s", d->job->root);
 }
 
-static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
+/* Freezes the job and writes into the tables what is not memory. 1: the job has something that cannot be saved. */
+static int freeze_and_describe(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
         add_unsupported(d, "the submit machine's files are shown to it by notification, and are not part of an image: "
@@ -182,24 +183,35 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     if (take_shared(d) || (!stop && scratch_save(d, directory)))
         return -1;
-    if (d->reason_count)
-        return 1;
+    return d->reason_count ? 1 : 0;
+}
+
+/* The job runs on. The frozen copies write their memory beside it. */
+static void continue_beside(struct dump *d, struct outcome *o)
+{
+    let_job_go(d);
+    o->standstill_us += boot_us() - d->held_since;
+    d->held_since = 0;
+    for (size_t i = 0; i < d->count; i++)
+        self_writer_prepare(d, &d->subjects[i]);
+    __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
+    kill(getppid(), SIGCHLD); /* the keeper reports it; it may be waiting for this moment to suspend the job */
+    give_way(d, true);
+}
+
+static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
+{
+    int described = freeze_and_describe(d, directory, stop, o);
+    if (described)
+        return described;
     bool copied = !stop && copy_all(d);
     for (size_t i = 0; copied && i < d->count; i++)
         if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))
             return -1;
-    if (copied) {
-        let_job_go(d);
-        o->standstill_us += boot_us() - d->held_since;
-        d->held_since = 0;
-        for (size_t i = 0; i < d->count; i++)
-            self_writer_prepare(d, &d->subjects[i]);
-        __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
-        kill(getppid(), SIGCHLD); /* which tells of it, and may wait for it to suspend the job */
-        give_way(d, true);
-    } else if (stop) {
+    if (copied)
+        continue_beside(d, o);
+    else if (stop)
         give_way(d, false);
-    }
     if (write_all_memory(d) || (d->carry && carried_files_save(d, directory)))
         return -1;
     parent_close(d, directory);

@@ -191,6 +191,7 @@ static bool range_fits(uint64_t start, uint64_t end)
     return start < end && start >= PAGE && end <= 1ull << 47 && !((start | end) & (PAGE - 1));
 }
 
+/* One table: the rule of each kind of row. */
 static const char *check_memory(const struct image *image, const uint64_t pages[SOURCES])
 {
     EACH(image, areas, area, a)
@@ -219,6 +220,7 @@ static const char *check_memory(const struct image *image, const uint64_t pages[
     return NULL;
 }
 
+/* One table: the rule of each kind of row. */
 static const char *check_rest(const struct image *image)
 {
     EACH(image, files, file, f)
@@ -285,10 +287,8 @@ static bool is_removed(const struct image *image, uint32_t row)
 
 static bool is_terminal(const struct file *f) { return f->kind == FILE_TERMINAL && f->contents.size; }
 
-static const char *check(const struct image *image, const uint64_t pages[SOURCES])
+static const char *check_processes(const struct image *image)
 {
-    if (!text_fits(image, image->machine.scratch))
-        return "the scratch directory";
     if (!image->processes.count || image->processes.count > 1u << 22)
         return "the processes";
     EACH(image, processes, process, p)
@@ -305,7 +305,16 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
     EACH(image, members, member_row, m)
         if (m->pid && (m->pid < 2 || m->end.state & MEMBER_OVER))
             return "a process of the description";
-    const char *wrong = check_memory(image, pages);
+    return NULL;
+}
+
+static const char *check(const struct image *image, const uint64_t pages[SOURCES])
+{
+    if (!text_fits(image, image->machine.scratch))
+        return "the scratch directory";
+    const char *wrong = check_processes(image);
+    if (!wrong)
+        wrong = check_memory(image, pages);
     if (!wrong)
         wrong = check_rest(image);
     return wrong ? wrong : check_mapped(image);

@@ -248,33 +248,53 @@ static void program_runs(void)
         send_report(STARTED, 0);
 }
 
+/* Waits for an event and serves the file descriptors that are ready. SIGCHLD is unblocked only in ppoll(). */
+static void serve_events(const sigset_t *open_to_all)
+{
+    struct timespec hush = {0};
+    bool quiet = start_report_delayed(&hush);
+    struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN},
+                            {.fd = keeper.timer, .events = POLLIN},
+                            {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN},
+                            {.fd = mapping_report(), .events = POLLIN},
+                            {.fd = remote_fd(), .events = POLLIN},
+                            {.fd = notify_fd(), .events = POLLIN}};
+    if (ppoll(fds, 6, quiet ? &hush : NULL, open_to_all) <= 0)
+        return;
+    if (fds[2].revents)
+        program_runs();
+    if (fds[3].revents)
+        hear_of_misuse();
+    if (fds[0].revents)
+        listen_to_node();
+    if (fds[4].revents && !remote_heard() && !job_run.killing) /* else it was killed with the job */
+        end_because(CAUSE_KILLED, "the server of its remote files died");
+    if (fds[5].revents && notify_died() && !job_run.over && !job_run.killing)
+        end_because(CAUSE_KILLED, "the supervisor of its remote files died");
+}
+
+/* The job is over, or one of its processes failed: kills the remaining processes, and finishes when none is left. */
+static void end_if_over(void)
+{
+    if (!job_run.over && (job_run.killing || job_run.pipe >= 0 || !members_failed(&keeper.job)))
+        return;
+    if (anybody_left() && !job_run.killing)
+        kill_all();
+    else if (!anybody_left() && remote_writes_flushed()) {
+        finish();
+        next();
+    }
+}
+
 static _Noreturn void loop(void)
 {
     sigset_t open_to_all;
     sigemptyset(&open_to_all);
     for (;;) {
         set_timer();
-        struct timespec hush = {0};
-        bool quiet = start_report_delayed(&hush);
-        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN},
-                                {.fd = keeper.timer, .events = POLLIN},
-                                {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN},
-                                {.fd = mapping_report(), .events = POLLIN},
-                                {.fd = remote_fd(), .events = POLLIN},
-                                {.fd = notify_fd(), .events = POLLIN}};
-        int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
-        if (ready > 0 && fds[2].revents)
-            program_runs();
-        if (ready > 0 && fds[3].revents)
-            hear_of_misuse();
-        if (ready > 0 && fds[0].revents)
-            listen_to_node();
-        if (ready > 0 && fds[4].revents && !remote_heard() && !job_run.killing) /* else it was killed with the job */
-            end_because(CAUSE_KILLED, "the server of its remote files died");
-        if (ready > 0 && fds[5].revents && notify_died() && !job_run.over && !job_run.killing)
-            end_because(CAUSE_KILLED, "the supervisor of its remote files died");
+        serve_events(&open_to_all);
         check_time();
-        checkpoint_look(job_run.number, keeper.cell); /* before the word that it is made */
+        checkpoint_look(job_run.number, keeper.cell); /* before the report that it is made */
         reap();
         if (job_run.suspend_again && !checkpoint_holds())
             suspend(true);
@@ -282,14 +302,7 @@ static _Noreturn void loop(void)
             program_runs();
         if (job_run.over)
             end_mapping();
-        if (!job_run.over && (job_run.killing || job_run.pipe >= 0 || !members_failed(&keeper.job)))
-            continue;
-        if (anybody_left() && !job_run.killing)
-            kill_all();
-        else if (!anybody_left() && remote_writes_flushed()) {
-            finish();
-            next();
-        }
+        end_if_over();
     }
 }
 

@@ -43,7 +43,49 @@ int make_name(const struct question *q, const struct found *f, bool directory, i
     return error;
 }
 
-/* Calls with two names. Both have to lie in one tree. */
+/* The error of a call with two names, in the order in which the kernel checks. Both have to lie in one tree. `first`,
+ * `second`: the name lies in one of our trees. */
+static int check_two(bool links, bool first, const struct found *from, bool second, const struct found *to)
+{
+    int missing = first && !from->there ? ENOENT : 0;
+    if (first && from->error)
+        return from->error;
+    if (links && missing)
+        return missing;
+    if (second && to->error)
+        return to->error;
+    if (missing)
+        return missing;
+    if (!first || !second || from->tree != to->tree)
+        return EXDEV;
+    if (*from->last && *to->last)
+        return 0;
+    return !links ? EBUSY : *to->last ? EPERM : EEXIST;
+}
+
+static int link_name(const struct found *from, const struct found *to)
+{
+    struct fuse_link_in in = {.oldnodeid = from->node};
+    struct fuse_entry_out e;
+    if (to->there)
+        return EEXIST;
+    return S_ISDIR(from->attr.mode) ? EPERM : ask_entry(to->tree, FUSE_LINK, to->parent, &in, sizeof in, to->last, &e);
+}
+
+static int rename_name(struct found *from, struct found *to, uint32_t flags)
+{
+    struct fuse_rename2_in in = {.newdir = to->parent, .flags = flags};
+    struct iovec parts[4] = {
+        {0}, {&in, sizeof in}, {from->last, strlen(from->last) + 1}, {to->last, strlen(to->last) + 1}};
+    if ((from->slash || to->slash) && !S_ISDIR(from->attr.mode))
+        return ENOTDIR;
+    int error = (int)-ask_parts(from->tree, FUSE_RENAME2, from->parent, parts, 4, NULL, 0);
+    if (!error && strcmp(from->path, to->path) != 0)
+        shadow_rename(from->tree, from->path, to->path, flags);
+    return error;
+}
+
+/* Calls with two names: rename and link. */
 bool handle_two(struct question *q)
 {
     static struct found from, to;
@@ -65,34 +107,11 @@ bool handle_two(struct question *q)
     if (!first && !second)
         return true;
     q->answer->flags = 0;
-    int missing = first && !from.there ? ENOENT : 0, error = first && from.error ? from.error : links ? missing : 0;
-    error = error ? error : second && to.error ? to.error : missing; /* in the kernel's order */
-    if (!error && (!first || !second || from.tree != to.tree))
-        error = EXDEV;
-    if (!error && (!*from.last || !*to.last))
-        error = links && *to.last ? EPERM : links ? EEXIST : EBUSY;
-    if (error) {
-        answer_error(q, error);
-        return true;
+    int error = check_two(links, first, &from, second, &to);
+    if (!error) {
+        error = links ? link_name(&from, &to) : rename_name(&from, &to, flags);
+        names_changed();
     }
-    if (links) {
-        struct fuse_link_in in = {.oldnodeid = from.node};
-        struct fuse_entry_out e;
-        error = to.there                  ? EEXIST
-                : S_ISDIR(from.attr.mode) ? EPERM
-                                          : ask_entry(to.tree, FUSE_LINK, to.parent, &in, sizeof in, to.last, &e);
-    } else {
-        struct fuse_rename2_in in = {.newdir = to.parent, .flags = flags};
-        struct iovec parts[4] = {
-            {0}, {&in, sizeof in}, {from.last, strlen(from.last) + 1}, {to.last, strlen(to.last) + 1}};
-        ssize_t n = (from.slash || to.slash) && !S_ISDIR(from.attr.mode)
-                        ? -ENOTDIR
-                        : ask_parts(from.tree, FUSE_RENAME2, from.parent, parts, 4, NULL, 0);
-        error = (int)-n;
-        if (!error && strcmp(from.path, to.path) != 0)
-            shadow_rename(from.tree, from.path, to.path, flags);
-    }
-    names_changed();
     answer_error(q, error);
     return true;
 }

@@ -81,6 +81,7 @@ static int prepare_program(const struct question *q, struct found *f, int depth)
     return next.error ? next.error : !next.there ? ENOENT : prepare_program(q, &next, depth + 1);
 }
 
+/* One switch: each kind of call. */
 static void by_name(struct question *q, const struct naming *name, struct found *f, uint64_t flags)
 {
     int after = name->path + 1, error = f->error;

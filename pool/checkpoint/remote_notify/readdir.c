@@ -84,6 +84,25 @@ static size_t convert(uint8_t *to, size_t room, const struct fuse_dirent *d, boo
     return size;
 }
 
+/* Converts the entries of an answer into the caller's form, as many as fit. `at` becomes the position after the last.
+ * Returns the number of bytes; EINVAL in `error` if not even the first entry fits. */
+static size_t convert_all(uint8_t *to, size_t room, const uint8_t *entries, size_t size, bool old, off_t *at,
+                          int *error)
+{
+    size_t used = 0, from = 0, got;
+    while (from + FUSE_NAME_OFFSET <= size) {
+        const struct fuse_dirent *d = (const void *)(entries + from);
+        if (!(got = convert(to + used, room - used, d, old)))
+            break;
+        used += got;
+        *at = (off_t)d->off;
+        from += FUSE_DIRENT_SIZE(d);
+    }
+    if (!used && FUSE_NAME_OFFSET <= size)
+        *error = EINVAL;
+    return used;
+}
+
 /* False: the kernel does it. */
 bool list_directory(struct question *q, int number, bool old)
 {
@@ -106,7 +125,7 @@ bool list_directory(struct question *q, int number, bool old)
     int fd = take_from(q->tgid, number);
     off_t at = fd < 0 ? -1 : lseek(fd, 0, SEEK_CUR);
     struct listing *l = at < 0 ? NULL : listing_of(q, number, &f, at == 0, &error);
-    size_t room = (size_t)q->notif->data.args[2], used = 0, got;
+    size_t room = (size_t)q->notif->data.args[2], used = 0;
     room = room < MOST_BYTES ? room : MOST_BYTES;
     struct fuse_read_in in = {.offset = (uint64_t)at, .size = MOST_BYTES};
     if (l) {
@@ -115,20 +134,10 @@ bool list_directory(struct question *q, int number, bool old)
         n = ask(f.tree, FUSE_READDIR, f.node, &in, sizeof in, in_bytes, sizeof in_bytes);
         error = n < 0 ? (int)-n : 0;
     }
-    size_t given = 0;
-    for (ssize_t from = 0; l && !error && from + (ssize_t)FUSE_NAME_OFFSET <= n;
-         from += (ssize_t)FUSE_DIRENT_SIZE((struct fuse_dirent *)(void *)(in_bytes + from))) {
-        const struct fuse_dirent *d = (const void *)(in_bytes + from);
-        given++;
-        if (!(got = convert(out_bytes + used, room - used, d, old)))
-            break;
-        used += got;
-        at = (off_t)d->off;
-    }
     if (!l && !error)
         error = EBADF;
-    if (!error && given && !used)
-        error = EINVAL;
+    if (!error)
+        used = convert_all(out_bytes, room, in_bytes, (size_t)n, old, &at, &error);
     if (!error && used && !bytes_to(q, q->notif->data.args[1], out_bytes, used))
         error = EFAULT;
     if (!error)

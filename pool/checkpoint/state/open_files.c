@@ -241,6 +241,29 @@ static bool other_name(const char *name, const struct stat *wanted, char *other,
     return found;
 }
 
+/* A file whose name was removed: memory, a pipe, a removed directory, or a file with another name. */
+static bool removed_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
+{
+    if (!st->st_nlink) {
+        if (S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode)) {
+            f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */
+            return true;
+        }
+        if (removed_save(d, f, pid, number, name))
+            return true;
+        add_unsupported(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
+        return false;
+    }
+    char other[4200];
+    if (!other_name(name, st, other, sizeof other)) {
+        add_unsupported(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s",
+                        number, pid, name);
+        return false;
+    }
+    f->path = image_text(&d->image, other);
+    return true;
+}
+
 static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -272,34 +295,14 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         add_unsupported(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
         return false;
     }
-    size_t n = strlen(name);
     unsigned ended;
     if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
         add_unsupported(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended,
                         name);
         return false;
     }
-    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
-        if (S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode)) {
-            f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */
-            return true;
-        }
-        if (removed_save(d, f, pid, number, name))
-            return true;
-        add_unsupported(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
-        return false;
-    }
-    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0) {
-        char other[4200];
-        if (!other_name(name, st, other, sizeof other)) {
-            add_unsupported(d,
-                            "descriptor %d of process %d was removed, and has other names in other directories: %.200s",
-                            number, pid, name);
-            return false;
-        }
-        f->path = image_text(&d->image, other);
-    }
-    return true;
+    size_t n = strlen(name);
+    return n > 10 && strcmp(name + n - 10, " (deleted)") == 0 ? removed_kind(d, f, pid, number, name, st) : true;
 }
 
 char *proc_whole(pid_t pid, const char *name)

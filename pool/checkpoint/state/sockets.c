@@ -190,7 +190,29 @@ static bool name_is_lost(const struct dump *d, const struct file *f, const struc
     return *path && stat(path, &st) < 0;
 }
 
-/* A row for it; false when it is none of these, or is refused. `other` is told whether a reason was given. */
+/* Why a restore could not make this socket again, for "is a unix socket that ..."; NULL if it can. `alone`: it has no
+ * peer that is restored with it. `found`: its bound name means a file that the job's processes reach. */
+static const char *unsupported_because(struct dump *d, struct file *f, const struct facts *facts, bool alone,
+                                       const struct sockaddr_un *name, socklen_t size, bool found)
+{
+    bool datagrams = facts->type == SOCK_DGRAM;
+    if (facts->state == LISTENS && facts->waiting)
+        return "has connections that nobody has accepted yet";
+    if (alone && facts->waiting && !datagrams)
+        return "has messages that nobody has read yet";
+    if (datagrams && facts->has_peer && !facts->peer)
+        return "is connected to one that was closed";
+    if (!alone && facts->has_peer && !facts->peer && facts->shut != 3)
+        return "waits to be accepted";
+    if (alone && size && name->sun_path[0] && name_is_lost(d, f, name))
+        return "has a name that was removed, and cannot have it again";
+    if (alone && !found)
+        return "has a relative name, which is not where the job's processes are";
+    return NULL;
+}
+
+/* Adds a row for the socket. False: it is not a unix socket that this file knows, or it is refused; `told` says whether
+ * a reason was given. */
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told)
 {
     struct facts facts;
@@ -208,21 +230,9 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     bool found;
     socklen_t size = bound_name(d, f, fd, (uint32_t)inode, pid, &name, &found);
     close(fd);
-    /* The kernel calls a datagram socket connected once somebody has connected to it. */
-    bool datagrams = facts.type == SOCK_DGRAM, alone = datagrams ? size || !facts.has_peer : facts.state != CONNECTED;
-    const char *why = NULL;
-    if (facts.state == LISTENS && facts.waiting)
-        why = "has connections that nobody has accepted yet";
-    else if (alone && facts.waiting && !datagrams)
-        why = "has messages that nobody has read yet";
-    else if (datagrams && facts.has_peer && !facts.peer)
-        why = "is connected to one that was closed";
-    else if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
-        why = "waits to be accepted";
-    else if (alone && size && name.sun_path[0] && name_is_lost(d, f, &name))
-        why = "has a name that was removed, and cannot have it again";
-    else if (alone && !found)
-        why = "has a relative name, which is not where the job's processes are";
+    /* The kernel calls a datagram socket connected as soon as another socket has connected to it. */
+    bool alone = facts.type == SOCK_DGRAM ? size || !facts.has_peer : facts.state != CONNECTED;
+    const char *why = unsupported_because(d, f, &facts, alone, &name, size, found);
     if (why) {
         add_unsupported(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
         *told = true;
