@@ -1,4 +1,4 @@
-/* Small things that every folder uses: the settings of this program, failures, clocks, texts, paths. */
+/* Helpers that every folder uses: the settings of this program, failures, clocks, texts, paths. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Messages in and out: a start message taken apart with every length checked, and reports to the node. */
+/* Messages to and from the node: parses a start message and checks every length in it, and sends reports. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ static int malformed(struct failure *f)
     return set_failure(f, "read", "a start message from the node that does not fit this keeper");
 }
 
-/* What the numbers of the message say must have room in it, before anything is taken from it. */
+/* Whether the counts in the message fit its size. Checked before anything else is read. */
 static bool counts_fit(const struct start *s, const struct member_head *heads, size_t room)
 {
     uint64_t needed = (uint64_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->argc + s->envc;
@@ -89,7 +89,7 @@ static bool take_members(struct job *job, const struct member_head *heads, const
     return true;
 }
 
-/* The pointers of all lists of strings, then members and pipes, in one piece of memory. */
+/* Allocates one block for members, pipes and the pointers of all string lists. */
 static bool make_room(struct job *job, const struct member_head *heads)
 {
     const struct start *s = job->start;
@@ -157,8 +157,8 @@ void report_init(struct report *r, uint16_t verb, uint64_t number, uint32_t cell
     r->code = r->signal = -1;
 }
 
-/* Waits while the node is too busy to read; gives up only when there is no node any more. What must not be lost lies in
- * the cell before this is called. */
+/* Waits while the node is too busy to read, and gives up only when there is no node. The caller has already written
+ * what must not be lost to the cell. */
 void report_send(struct report *r, const char *text)
 {
     if (text) {

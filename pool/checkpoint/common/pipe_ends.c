@@ -1,4 +1,4 @@
-/* The ends of a job's pipes: which descriptors they are, and those that lead to another machine. */
+/* The ends of a job's pipes: their file descriptor numbers, and the ends that lead to other machines. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ int end_descriptor(const char *file, int standard)
     return *rest || rest == file + sizeof directory - 1 || number < 0 || number > 255 ? -1 : (int)number;
 }
 
-/* A pipe of the job's user, who may open his own ends anew by /dev/stdin and /dev/fd/N; the kernel gave it to the
- * keeper's. */
+/* Creates a pipe that belongs to the job's user, who may reopen its ends by /dev/stdin and /dev/fd/N. The kernel
+ * creates it with the keeper's user. */
 int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
 {
     const struct start *s = job->start;
@@ -35,7 +35,7 @@ int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
     return -1;
 }
 
-/* The number of the one end that is the job's, of a pipe whose other end is on another machine; -1 for others. */
+/* The index of the end on this machine, if the pipe's other end is on another machine; -1 for other pipes. */
 int own_end(const struct conduit *c)
 {
     if ((c->head->writer < 0) == (c->head->reader < 0))

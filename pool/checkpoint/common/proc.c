@@ -1,4 +1,4 @@
-/* Readers of /proc. The only parser of its stat lines is here. */
+/* Readers of /proc. This file has the only parser of stat lines. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ uint64_t proc_field(pid_t pid, const char *name, const char *field, int base)
     return at ? strtoull(at + strlen(wanted), NULL, base) : 0;
 }
 
-/* The fields are counted from behind the name, which may hold anything, brackets and spaces too. */
+/* Fields are counted after the process name, which may contain any character, brackets and spaces too. */
 static bool parse_stat(char *text, struct stat_line *s)
 {
     char *at = strrchr(text, ')');

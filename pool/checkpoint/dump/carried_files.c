@@ -1,6 +1,6 @@
-/* The parts of programs and libraries that the job has mapped, for a machine that has other versions or none: in a
- * file of their own, `carried`. It goes from one image of a job to the next, unread, as long as it has everything that
- * is mapped and no file has changed. */
+/* Saves the parts of programs and libraries that the job has mapped, in a file of their own, `carried`: the next
+ * machine may have other versions, or none. The file goes unread from one image of a job to the next, as long as it
+ * holds everything that is mapped and no file has changed. dump.c calls it if the checkpoint is to carry them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +12,10 @@
 
 #include "dump/parts.h"
 
-#define LARGEST (1ul << 29) /* of files that are carried */
+#define LARGEST (1ul << 29) /* of a file that is carried, in bytes */
 
-/* Of files that are only read: programs, libraries, tables; what is larger is data. A file in a scratch directory
- * that moves with the job is there. */
+/* Files that are only read: programs, libraries, tables. A larger file is taken for data. Files in a scratch directory
+ * that moves with the job are saved with it. */
 static bool wanted(const struct dump *d, uint32_t row)
 {
     EACH(&d->image, areas, area, a)
@@ -26,7 +26,7 @@ static bool wanted(const struct dump *d, uint32_t row)
            !(d->job->start->flags & FLAG_FIXED && path_is_under(image_string(&d->image, f->path), "/job"));
 }
 
-/* Where the carried extents of an image begin: they are its last. */
+/* Index of the first carried extent of an image; all later extents are carried, too. */
 static uint32_t first_of(const struct image *image)
 {
     const struct extent *extents = image->extents.rows;
@@ -37,7 +37,7 @@ static uint32_t first_of(const struct image *image)
     return at;
 }
 
-/* The end of what is carried of a file from `at` on; `at` where it is not. */
+/* The end of the carried range of a file that holds `at`; `at` if none does. */
 static uint64_t carried_until(const struct image *image, uint32_t first, uint32_t row, uint64_t at)
 {
     const struct extent *extents = image->extents.rows;
@@ -56,7 +56,7 @@ static uint32_t same_file(const struct image *before, const struct file *f)
     return NOBODY;
 }
 
-/* Takes over all of the image before, or nothing: `rows` has that image's row for each file that is wanted. */
+/* Takes over all carried extents of the parent image, or none: `rows` has the parent's row for each wanted file. */
 static bool take_over(struct dump *d, const struct image *before, const uint32_t *rows)
 {
     uint32_t first = first_of(before);

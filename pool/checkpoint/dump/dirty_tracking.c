@@ -1,12 +1,12 @@
-/* Finds the pages that a process has written since the last image. The kernel notes them (userfaultfd's asynchronous
+/* Finds the pages that a process has written since the last image. The kernel marks them (userfaultfd's asynchronous
  * write protection, Linux 6.7); the first write to a page costs some two microseconds.
  *
- *     once:       hold; the process opens a userfaultfd, and the keeper keeps a copy of it; let go
- *     each time:  scan and protect again, while the job runs     -> written before the stop
- *                 hold; scan                                     -> still clean in the stop
+ * Once: freeze; the process opens a userfaultfd, and the keeper keeps a copy of it; let go. For each image: scan and
+ * protect again while the job runs, which gives the pages written before the freeze; then freeze and scan, which gives
+ * the pages that are still clean. A page written between the two scans keeps its mark; it is saved now, and once more
+ * in the next image.
  *
- * A page that is written between scan and stop stays noted, and is saved now and once more next time. Small processes
- * are not tracked, and neither is memory that they share with other processes. */
+ * Small processes are not tracked, and neither is memory that they share with other processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "trace/pagemap_scan.h"
 
 #define WORTH_KIB (16u << 10)
-#define TOP ((1ull << 47) - PAGE) /* of what a process may have */
+#define TOP ((1ull << 47) - PAGE) /* end of the addresses that a process can use */
 
 static bool ranges_add(struct ranges *r, uint64_t start, uint64_t end)
 {
@@ -40,7 +40,7 @@ static bool ranges_add(struct ranges *r, uint64_t start, uint64_t end)
     return true;
 }
 
-/* The first that ends behind an address. */
+/* The first range that ends after an address. */
 const struct stretch *ranges_from(const struct ranges *r, uint64_t at)
 {
     size_t low = 0, high = r->count;
@@ -137,22 +137,22 @@ static bool watches(int pagemap, uint64_t start)
     return ioctl(pagemap, SCAN, &q) == 1;
 }
 
-/* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of
- * an area that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and
- * the marks stay. So all of a new area counts as written, unless its process was never watched. False: it is watched in
- * part, and nothing is known of its marks. */
+/* Registers an area for tracking. A page may still have a "not written" mark from an earlier registration: the kernel
+ * ends the registration of an area that is merged with another after a move, or, before Linux 6.14, is moved itself,
+ * and the marks stay. So all of a new area counts as written, unless its process was never tracked. False: only a part
+ * is registered, and its marks mean nothing. */
 static bool watch_area(const struct watched *w, uint64_t start, uint64_t end)
 {
     struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
     struct uffdio_writeprotect unmark = {.range = {start, end - start}};
     if (ioctl(w->fd, UFFDIO_REGISTER, &area) < 0)
-        return errno != ENOMEM; /* it cannot be watched */
+        return errno != ENOMEM; /* this kind of memory cannot be tracked */
     return w->plain || ioctl(w->fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
 }
 
-/* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an
- * area that it makes larger meanwhile would be watched in part, which makes two of it, and it could move it as one no
- * more. */
+/* Registers private memory that the process may write, now or after mprotect; other areas count as written. The process
+ * must be frozen: an area that grows in the meantime would be registered in part, which splits it in two, and the
+ * process could no longer move it as one. */
 static bool watch_areas(const struct watched *w)
 {
     char path[64], *text = NULL;
@@ -199,7 +199,7 @@ static int watch_new(struct dump *d)
     return 0;
 }
 
-/* While the job runs. */
+/* First scan, while the job runs. */
 int track_before(struct dump *d, bool stop, struct outcome *o)
 {
     struct stat_line line;
@@ -223,7 +223,7 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     return 0;
 }
 
-/* While it stands still. What is new is watched from now on. */
+/* Second scan, while the job is frozen. New areas are tracked from now on. */
 void track_held(struct dump *d, bool stop)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
@@ -234,7 +234,8 @@ void track_held(struct dump *d, bool stop)
     }
 }
 
-/* The end of what was clean and was not written, from `at` on; `at` itself when it is not. */
+/* The end of the range from `at` on that is clean and was not written; `at` if it is not clean. `next`: where the
+ * answer may change. */
 uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next)
 {
     const struct stretch *clean = ranges_from(&w->clean, at), *written = ranges_from(&w->written, at);
@@ -259,18 +260,20 @@ const struct watched *track_of(struct dump *d, pid_t pid)
     return w && w->sound ? w : NULL;
 }
 
-/* The keeper has them from one checkpoint to the next. */
+/* Hands the list of tracked processes to the keeper, which keeps it until the next checkpoint. */
 void track_hand(struct dump *d)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
+        /* -1: not to be tracked again */
         struct tracked t = {d->tracking->watched[i].pid, d->tracking->watched[i].born,
-                            d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd}; /* -1: never again */
+                            d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd};
         bool comes = d->tracking->watched[i].fresh && t.fd >= 0;
         send_with_fd(d->tracking->trail->hand, &t, sizeof t, comes ? t.fd : -1, MSG_DONTWAIT);
     }
 }
 
-/* In the keeper: what a dumper has handed over; what it does not name is watched no more. */
+/* In the keeper: takes the list that a dumper has handed over. Processes that it does not name are no longer
+ * tracked. */
 void trail_take(struct dirty_state *trail, int from, uint64_t id)
 {
     struct dirty_state old = *trail;
@@ -284,7 +287,7 @@ void trail_take(struct dirty_state *trail, int from, uint64_t id)
             t.fd = came;
         for (size_t i = 0; i < old.count && came < 0; i++)
             if (old.all[i].fd == t.fd)
-                old.all[i].fd = -1; /* goes on */
+                old.all[i].fd = -1; /* still tracked */
         struct tracked *more = realloc(trail->all, (trail->count + 1) * sizeof *more);
         if (!more) {
             close(t.fd);

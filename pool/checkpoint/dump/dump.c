@@ -1,11 +1,9 @@
-/* Dumps a whole job, in a process of its own that holds it. Slow work is done from frozen copies, while the job runs
- * on.
+/* Dumps a whole job, in a process of its own that traces it. Slow work is done from frozen copies, while the job runs
+ * on. In order: freeze all; state and files; shared memory and pipes; copies; let the job go; memory from the copies;
+ * pages and meta, synchronised.
  *
- *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies
- *     -> pages, meta, synced
- *
- * If this process is killed while the job is held, the job dies with it, and the image before it stands
- * (trace/tracee.c). Later only copies die. Without memory for the copies the job stands still to the end. */
+ * If this process is killed while the job is frozen, the job dies with it, and the previous image remains
+ * (trace/tracee.c). Later only the copies die. Without memory for the copies the job stays frozen to the end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -25,7 +23,7 @@
 #include "remote_notify/remote_notify.h"
 #include "state/fork_plan.h"
 
-/* What the job's clocks show: the keeper's, and the offsets of the job's time namespace. */
+/* Reads the job's clocks: the keeper's, plus the offsets of the job's time namespace. */
 static void clocks(struct dump *d)
 {
     struct machine *m = &d->image.machine;
@@ -53,7 +51,7 @@ static void machine(struct dump *d)
     m->scratch = image_text(&d->image, space_scratch(d->job));
 }
 
-/* Of every process all that must be known before the job may go on. */
+/* Records all state of every process that must be known before the job may continue. */
 static int describe_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
@@ -68,8 +66,7 @@ static int describe_all(struct dump *d)
     return 0;
 }
 
-/* Known before work is lost, and before thousands of descriptors are looked at: whether the tree of processes can be
- * forked again. */
+/* Checks whether the tree of processes can be forked again, before thousands of file descriptors are read. */
 static void check_fork_plan(struct dump *d)
 {
     struct image tree;
@@ -100,7 +97,7 @@ static int take_shared(struct dump *d)
     return files_contents(d) || sysv_save(d) || tmp_save(d) ? -1 : 0;
 }
 
-/* False when there is no memory for it: the job then waits until its own memory is written. */
+/* False: there is no memory for copies. The job then stays frozen until its memory is written. */
 static bool copy_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
@@ -130,9 +127,9 @@ static int finish(struct dump *d, int directory)
     return !d->no_sync && fsync(directory) < 0 ? set_failure(&d->failure, "sync", "the image's directory") : 0;
 }
 
-/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image
- * beside the job: most of it is written where a processor has nothing to do (image/workers.c); the last one has to be
- * there before the job is killed, and takes from what the job leaves. */
+/* Lowers the dumper's priority below the machine's owner and other jobs; the helpers inherit it. Nobody waits for an
+ * image that is written beside the job: most of it is written on idle CPUs (image/workers.c). The last image must be
+ * complete before the job is killed; it uses the CPU time that the job leaves. */
 static void give_way(struct dump *d, bool behind)
 {
     struct sched_param none = {0};
@@ -142,14 +139,14 @@ static void give_way(struct dump *d, bool behind)
     d->background = behind;
 }
 
-/* Files of it that were open have the image's names, and are looked for by the machine's names at the restore. */
+/* Files opened in the image's tree have names there, and a restore would look for them by the machine's names. */
 static void check_root(struct dump *d)
 {
     if (*d->job->root)
         add_unsupported(d, "the root of the job is an image: %.200s", d->job->root);
 }
 
-/* Freezes the job and writes into the tables what is not memory. 1: the job has something that cannot be saved. */
+/* Freezes the job, and records everything except private memory. 1: some state cannot be saved. */
 static int freeze_and_describe(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
@@ -186,7 +183,7 @@ static int freeze_and_describe(struct dump *d, int directory, bool stop, struct 
     return d->reason_count ? 1 : 0;
 }
 
-/* The job runs on. The frozen copies write their memory beside it. */
+/* Lets the job run on. The frozen copies write their memory beside it. */
 static void continue_beside(struct dump *d, struct outcome *o)
 {
     let_job_go(d);
@@ -243,8 +240,8 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = done == 0 ? 1 : done > 0 ? 2 : 3;
-    /* The last checkpoint: nothing may happen in the job after it, so it is killed before it is let go; and after the
-     * outcome is noted, since the keeper ends what is left of a job that is over, this process too. */
+    /* The last checkpoint: nothing may happen in the job after it, so the job is killed before it is released. The
+     * outcome is recorded first, since the keeper kills everything that is left of a finished job, this process too. */
     for (size_t i = 0; ends && i < d->count; i++)
         kill(d->subjects[i].pid, SIGKILL);
 }
@@ -260,7 +257,7 @@ static void check_tables(struct dump *d, pid_t pid)
     free(threads);
 }
 
-/* Descriptors and areas tell almost all, and can be read while the job runs. */
+/* File descriptors and memory areas show almost everything that cannot be saved, and can be read while the job runs. */
 static void examine_all(struct dump *d, struct outcome *o)
 {
     if (mapping_settle(d)) {

@@ -14,10 +14,10 @@
 #include "dump/parts.h"
 #include "mapped_files/mapped_files.h"
 
-#define STOP_US 50000 /* for a thread to stop once it is asked to */
-#define PASS_US 100000 /* for a vfork to pass */
-#define STUCK_US 5000000 /* of trying */
-#define LOOKS 50 /* a millisecond apart, at who holds it up */
+#define STOP_US 50000 /* for a thread to stop after it was asked to */
+#define PASS_US 100000 /* for a vfork to finish */
+#define STUCK_US 5000000 /* after which the freeze is given up */
+#define LOOKS 50 /* one millisecond apart, when a vfork blocks the freeze */
 
 static struct dumped_process *subject_of(struct dump *d, pid_t pid)
 {
@@ -33,7 +33,7 @@ static struct dumped_process *subject_of(struct dump *d, pid_t pid)
     return &more[d->count++];
 }
 
-/* Its state; X when there is none. */
+/* A thread's state; X if there is no such thread. */
 static char state_of(pid_t pid, pid_t tid)
 {
     struct stat_line line;
@@ -46,14 +46,14 @@ static bool has_ended(pid_t pid, pid_t tid)
     return state == 'Z' || state == 'X';
 }
 
-/* Its first thread may end before the others, and is a zombie until they have. */
+/* The first thread may exit before the others; it is a zombie until they have exited. */
 static bool lives(pid_t pid)
 {
     struct stat_line line;
     return stat_read(pid, &line) && (line.state != 'Z' || line.threads > 1);
 }
 
-/* Returns how many threads were new. */
+/* Seizes the process's new threads. Returns how many were new. */
 static int hold_threads(struct dumped_process *s)
 {
     char path[64];
@@ -82,11 +82,10 @@ static int hold_threads(struct dumped_process *s)
     return fresh;
 }
 
-/* Whatever the job needs of the keeper's is none of it. */
+/* Processes that serve the job but do not belong to it. */
 static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || is_spared(pid) || pid == mapping_supervisor(); }
 
-/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time.
- */
+/* Waits for the threads to stop. Threads that have exited are removed from the list. True: all have stopped in time. */
 static bool await_stops(struct dump *d, uint64_t until)
 {
     for (uint64_t pause = 20;;) {
@@ -110,7 +109,7 @@ static bool await_stops(struct dump *d, uint64_t until)
     }
 }
 
-/* All of them are on their way to a processor: on a busy machine that takes its time, and is all they wait for. */
+/* All threads that have not stopped are runnable: they only wait for a CPU, which takes a while on a busy machine. */
 static bool all_run(const struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
@@ -120,7 +119,8 @@ static bool all_run(const struct dump *d)
     return true;
 }
 
-/* Whoever was asked to stop and has not yet cannot be let go: it stays in the list, and counts when it has. */
+/* Releases the threads that have stopped. A thread that has not stopped yet cannot be released; it stays in the
+ * list. */
 static void release_still(struct dump *d)
 {
     size_t left = 0;
@@ -141,14 +141,14 @@ static void release_still(struct dump *d)
     d->count = left;
 }
 
-/* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
- * held. All that is held goes on, and so does who stops meanwhile. What the stop cut short of reads and writes of
- * mapped files is made whole first: it would be short for the program. */
+/* A vfork parent cannot be stopped before its child executes a program, and the child cannot get there while it is
+ * stopped. So all stopped threads run on for a moment, and so do those that stop in the meantime. Interrupted reads and
+ * writes of mapped files are completed first, or the program would see short counts. */
 static void let_pass(struct dump *d)
 {
     complete_partial_io(d);
     release_still(d);
-    mapping_run(); /* what the child opens on its way may have to be asked about */
+    mapping_run(); /* a file that the child opens may need the supervisor */
     await_stops(d, boot_us() + PASS_US);
     complete_partial_io(d);
     mapping_go();
@@ -171,7 +171,7 @@ bool refuse_traced(struct dump *d, struct dumped_process *s)
     return tracer != 0;
 }
 
-/* But those that are refused for it. */
+/* True if all threads are traced by us, except those that another process traces, which are refused. */
 static bool all_asked(const struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
@@ -188,8 +188,8 @@ static void bind_all(struct dump *d)
             tracee_bind(&d->subjects[i].threads[j]);
 }
 
-/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0,
- * 1 when somebody does not stop, -1. */
+/* Stops all threads. Repeats until a round finds no new process: a thread that is not stopped yet may fork another. All
+ * are asked before any is waited for. Returns 0, 1 if a thread does not stop, or -1. */
 static int stop_all(struct dump *d, uint64_t end)
 {
     if (mapping_settle(d))
@@ -222,14 +222,15 @@ static int stop_all(struct dump *d, uint64_t end)
     return 1;
 }
 
-/* It shares the memory of its parent, who waits for it, and sleeps: it could have a program of its own long since. */
+/* Whether this process blocks a vfork: it shares the memory of its parent, which waits for it, and it sleeps instead of
+ * executing a program. */
 static bool holds_up(pid_t pid, struct stat_line *line)
 {
     return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 &&
            state_of(line->parent, line->parent) == 'D' && syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
 }
 
-/* It may wake now and then. */
+/* It may wake up now and then, so it is checked several times. */
 static bool refuse_vfork(struct dump *d)
 {
     for (int look = 0; look < LOOKS && !d->reason_count; look++) {

@@ -1,7 +1,6 @@
-/* The memory areas of a process, and which of their pages are saved.
- *
- * Only pages that the process has changed are saved; the others are read from their file again. The kernel says which
- * they are (PAGEMAP_SCAN, Linux 6.7; before it /proc/PID/pagemap). */
+/* The memory areas of a process, and which of their pages are saved: only those that the process has changed; the
+ * others are read from their file again. The kernel reports them (PAGEMAP_SCAN, Linux 6.7; before it
+ * /proc/PID/pagemap). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +15,9 @@
 #include "dump/parts.h"
 #include "trace/pagemap_scan.h"
 
-#define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
+#define ADVICE_WHOLE (1u << 31) /* only during a dump: the file is gone, the whole area is saved */
 
-#define ADVICE_TAKEN (1u << 30) /* while dumping only: already written */
+#define ADVICE_TAKEN (1u << 30) /* only during a dump: already written */
 
 struct line { /* of /proc/PID/maps */
     uint64_t start, end, offset, device, inode;
@@ -62,7 +61,7 @@ static void refuse_area(struct dump *d, struct dumped_process *s, const struct l
         add_unsupported(d, "process %d has the device %.200s mapped", s->pid, l->name);
 }
 
-/* Another row of `files` for each thing that is mapped; memory that has no name is known by its inode. */
+/* The row of `files` for shared memory. Memory without a name is identified by its inode. */
 static uint32_t shared_memory(struct dump *d, struct dumped_process *s, const struct line *l)
 {
     EACH(&d->image, files, file, f)
@@ -78,7 +77,7 @@ static uint32_t shared_memory(struct dump *d, struct dumped_process *s, const st
     return d->image.files.count - 1;
 }
 
-/* Mapped privately, of a file without a name: saved whole, unless a descriptor is found that has the file open. */
+/* A private mapping of a removed file: saved whole, unless memory_join finds a file descriptor of that file. */
 static void note_removed(struct dump *d, struct area *a, const struct line *l)
 {
     a->advice |= ADVICE_WHOLE;
@@ -134,7 +133,7 @@ int memory_areas(struct dump *d, struct dumped_process *s)
         if (!parse(text, &l) || l.start >= 1ull << 47)
             continue;
         if (s->room && l.start < s->room + ROOM && s->room < l.end && *l.name == 0) {
-            /* The page for arguments has grown together with an area of the job's. */
+            /* The kernel has merged our page for arguments with an area of the job's. */
             if (s->room > l.start) {
                 struct line before = l;
                 before.end = s->room;
@@ -161,7 +160,7 @@ int memory_areas(struct dump *d, struct dumped_process *s)
     }
     free(text);
     fclose(maps);
-    if (s->room && proc_field(s->pid, "status", "VmLck", 10)) /* which its copy does not inherit */
+    if (s->room && proc_field(s->pid, "status", "VmLck", 10)) /* the copy does not inherit it */
         read_advice(d, s, s->pid);
     return 0;
 }
@@ -174,8 +173,8 @@ static struct area *area_at(struct dump *d, uint32_t owner, uint64_t start)
     return NULL;
 }
 
-/* When all descriptors are known: a private mapping of a file that is saved by its descriptor is one again. Pages that
- * the process has not changed show what is written to the file later. */
+/* Called when all file descriptors are known. A private mapping of a removed file that is saved through a file
+ * descriptor becomes a file mapping again, so that its unchanged pages show later writes to the file. */
 void memory_join(struct dump *d)
 {
     EACH(d, removed, removed, m) {
@@ -199,7 +198,7 @@ struct source {
     char *buffer;
 };
 
-/* All of it that is there, at once. */
+/* Writes all pages of the area that are present. */
 static int put_whole(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     for (uint64_t at = a->start; at < a->end;) {
@@ -219,7 +218,7 @@ static bool saved(const struct area *a, uint64_t categories)
            (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
 }
 
-/* Pages that may not be touched (MADV_GUARD_INSTALL, as stacks of threads have them): they have no contents. */
+/* Guard pages (MADV_GUARD_INSTALL, as in thread stacks) have no contents. */
 static void note_guard(struct dump *d, uint32_t owner, const struct region *found)
 {
     *(struct guard *)table_add(&d->image.guards) =
@@ -229,7 +228,7 @@ static void note_guard(struct dump *d, uint32_t owner, const struct region *foun
 static int scan_area(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     static struct region found[1024];
-    static uint64_t guard = IS_GUARD; /* known to Linux 6.15 */
+    static uint64_t guard = IS_GUARD; /* since Linux 6.15 */
     struct scan q = {.size = sizeof q,
                      .start = a->start,
                      .end = a->end,
@@ -287,7 +286,7 @@ static int open_of(pid_t pid, const char *name)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Advice that lies in an area's flags, from the source, since reading it walks all page tables. */
+/* Reads the advice flags of the areas. It reads them of the source, since this walks all page tables. */
 static void read_advice(struct dump *d, const struct dumped_process *s, pid_t from)
 {
     static const struct {
@@ -362,7 +361,7 @@ static size_t areas_of(pid_t pid, struct line **all)
     return count;
 }
 
-/* Whether any page with contents is there. False where the kernel has no such scan. */
+/* Whether the area has any page with contents. False if the kernel has no PAGEMAP_SCAN. */
 static bool populated(int pagemap, const struct area *a)
 {
     struct region first;
@@ -379,9 +378,9 @@ static bool populated(int pagemap, const struct area *a)
     return ioctl(pagemap, SCAN, &q) > 0;
 }
 
-/* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself,
- * while it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no
- * fork. */
+/* Writes memory that the copies lack, from the frozen process itself: areas with MADV_DONTFORK (JIT compilers set it on
+ * all memory), and areas that are empty in the copy because of MADV_WIPEONFORK (random number generators set it): a
+ * move is no fork. */
 int memory_left_out(struct dump *d, struct dumped_process *s)
 {
     struct line *lines;
@@ -448,7 +447,8 @@ int memory_write(struct dump *d, struct dumped_process *s, pid_t from)
     return done;
 }
 
-/* How far it was taken from there; `at` itself where it was not, and then `next` is where it may be again. */
+/* The end of the part that was already taken from `at` on; `at` if none was, and then `next` is where the next taken
+ * part begins. */
 static uint64_t taken_to(const struct dump *d, uint32_t file, uint64_t at, uint64_t *next)
 {
     EACH(d, taken, part, p) {
@@ -472,8 +472,8 @@ static int take_part(struct dump *d, const struct source *from, const struct are
     return 0;
 }
 
-/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it
- * through the mapping of one of them. */
+/* A copy does not freeze memory that processes share, so it is saved while everything is frozen, each part of it
+ * through one process's mapping. */
 int memory_shared(struct dump *d, struct dumped_process *s)
 {
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
@@ -483,7 +483,7 @@ int memory_shared(struct dump *d, struct dumped_process *s)
         if (a.owner != s->row || a.kind != AREA_SHARED)
             continue;
         if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY)
-            continue; /* by its descriptor it is taken whole */
+            continue; /* saved whole through its file descriptor */
         uint64_t end = a.offset + (a.end - a.start);
         for (uint64_t at = a.offset, next; at < end && !done; at = next) {
             uint64_t until = end;

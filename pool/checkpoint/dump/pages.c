@@ -1,5 +1,5 @@
-/* Memory on its way into an image, as image/writer.c has planned it: by the frozen copy itself, or read from it by
- * several processes. */
+/* Writes the memory that image/writer.c has planned: the frozen copy writes it itself (self_writer.c), or several
+ * processes read it from the copy. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,9 +10,9 @@
 
 #include "dump/self_writer.h"
 
-/* As a debugger reads, also what the process may not read itself; beyond the end of a file there is nothing. Not by
- * process_vm_readv: it pins what it reads, and the kernel gives a process that shares a page since a fork one of its
- * own first (Linux 5.19), so that to read a frozen copy is to copy the job. */
+/* Reads memory as a debugger does, also pages that the process may not read itself; beyond the end of a file there are
+ * none. It does not use process_vm_readv, which pins the pages: the kernel gives a process that shares a page since a
+ * fork its own copy first (Linux 5.19), so reading a frozen copy would copy the job. */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 {
     ssize_t n = pread(mem, to, size, (off_t)at);
@@ -20,10 +20,10 @@ size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 }
 
 struct moving {
-    struct write_job *write_job; /* shared; its units are in both files by turns */
-    uint32_t *chunks; /* of the units */
+    struct write_job *write_job; /* shared; its units alternate between both files */
+    uint32_t *chunks; /* chunk index of each unit */
     size_t size;
-    int mem; /* descriptor of the process's memory */
+    int mem; /* file descriptor of the process's memory */
     const int *files;
 };
 
@@ -52,7 +52,8 @@ static int move(void *what, uint32_t unit, char *buffer, struct failure *f)
     struct unit *u = UNITS(m->write_job) + unit;
     if (__atomic_load_n(&u->state, __ATOMIC_ACQUIRE) == UNIT_DONE)
         return 0;
-    __atomic_store_n(&u->state, UNIT_TAKEN, __ATOMIC_RELAXED); /* whose hands have it write the same there */
+    /* if a self-writer has taken it too, it writes the same bytes to the same place */
+    __atomic_store_n(&u->state, UNIT_TAKEN, __ATOMIC_RELAXED);
     const struct slice *p = PARTS(m->write_job) + u->first, *last = p + u->count;
     for (char *to = buffer; p < last; p++)
         for (uint64_t got = 0; got < p->size;) {
@@ -79,7 +80,8 @@ static bool all_done(const struct write_job *e)
     return true;
 }
 
-/* By the copy itself, in the idle class; what it cannot, or has not after ten times as long as it takes, by others. */
+/* The copy writes in the idle class. Units that it cannot write, or has not written after ten times the usual time, are
+ * written by others. */
 static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, uint64_t bytes)
 {
     bool by_hand = s->hands && m->write_job == s->hands->write_job && self_writer_run(s);
@@ -90,7 +92,7 @@ static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, 
                : workers_run(move, m, m->write_job->units, by_hand ? 0 : bytes, d->background, &d->failure);
 }
 
-/* In the memory that the hands share where it is to be written by them. */
+/* Uses the memory shared with the self-writers if they write it. */
 static struct write_job *new_errand(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts,
                                     bool large)
 {

@@ -1,8 +1,7 @@
-/* The last image: this one takes over its unchanged chunks, not their contents.
- *
- * The node lays the `meta` of the last image beside the new one as `parent`, its pages as pages.1 and so on (those
- * that it took over itself come after its own), and its `carried`. They count only if the pages written since are
- * known (dirty_tracking.c). */
+/* The parent image: the new image takes over its unchanged chunks by reference, without copying their contents. The
+ * node puts the `meta` of the last image beside the new one as `parent`, its pages as pages.1 and so on (pages that it
+ * took over itself follow its own), and its `carried`. Chunks are taken over only if the pages written since are known
+ * (dirty_tracking.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -11,22 +10,22 @@
 
 #include "dump/parts.h"
 
-struct piece { /* of an extent of the image before */
+struct piece { /* of an extent of the parent image */
     const struct extent *of;
     uint64_t at, size;
 };
 
 static struct {
     struct image image;
-    bool read, there; /* it counts */
-    const struct watched *watched; /* of the process at hand, or NULL */
-    const struct extent **extents; /* its, by their addresses */
+    bool read, there; /* there: its memory may be used */
+    const struct watched *watched; /* the current process, or NULL */
+    const struct extent **extents; /* the extents of the current process, sorted by address */
     size_t extent_count;
     struct piece *pieces;
     size_t piece_count, piece_room;
 } before;
 
-/* A chain becomes neither long nor, with what nobody needs any more, larger than three images. */
+/* Limits the length of a chain, and its size: unused chunks may not make it larger than three images. */
 static bool fits(const struct dump *d, const struct machine *m)
 {
     uint64_t live = 0;
@@ -49,7 +48,7 @@ void parent_open(struct dump *d, int directory)
     m->sources = before.there ? before.image.machine.sources + 1 : 1;
 }
 
-/* The image before, or NULL; it is this job's, whether its memory counts or not. */
+/* The parent image, or NULL. It belongs to this job, whether its memory may be used or not. */
 const struct image *parent_image(void) { return before.read ? &before.image : NULL; }
 
 static int by_address(const void *a, const void *b)
@@ -113,7 +112,7 @@ static bool take_over(const struct extent *e, uint64_t at, uint64_t size)
     return true;
 }
 
-/* Plans a range of the process at hand: to be written, or taken over. */
+/* Plans a range of the current process: to be written, or taken over. */
 void parent_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
 {
     for (uint64_t at = start, next; at < end; at = next) {
@@ -132,7 +131,7 @@ void parent_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
     }
 }
 
-/* When all of the process's own is written: each chunk that it takes something of once, its pieces in a row. */
+/* Called when the process's own pages are written. Adds each chunk that it takes over once, followed by its pieces. */
 void parent_finish(struct dump *d, uint32_t owner)
 {
     uint32_t last = NOBODY;
@@ -159,7 +158,7 @@ void parent_finish(struct dump *d, uint32_t owner)
     before.piece_count = 0;
 }
 
-/* Nothing lies beside the image that it does not need. */
+/* Removes the files beside the image that it does not need. */
 void parent_close(struct dump *d, int directory)
 {
     char name[SOURCE_NAME];

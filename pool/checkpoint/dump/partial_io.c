@@ -1,9 +1,8 @@
-/* Completes reads and writes of mapped files that the freeze interrupted: programs do file I/O here and expect no
- * short counts.
- *
- * The kernel ends such a call when a thread is asked to stop, and returns the bytes moved so far. The thread then runs
- * a few instructions of ours that make the call for the rest and return the sum. They lie in a page of its memory, so
- * that they are part of the image. A thread that is stopped there once more runs through another such piece first. */
+/* Completes reads and writes of mapped files that the freeze interrupted: programs do file I/O here and expect no short
+ * counts. The kernel ends such a call when a thread is asked to stop, and returns the bytes moved so far. The thread
+ * then runs a few instructions of ours that make the call for the rest and return the sum. They lie in a page of its
+ * memory, so they are part of the image. A thread that is stopped inside them again runs through another such piece
+ * first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 #include "dump/parts.h"
 #include "mapped_files/mapped_files.h"
 
-#define LIST 64u /* where a list of parts lies, behind the code */
+#define LIST 64u /* offset of the list of parts, after the code */
 _Static_assert(REST_SIZE <= LIST, "code and list");
 
 static bool is_mapped(pid_t pid, int number)
@@ -30,7 +29,7 @@ static bool is_mapped(pid_t pid, int number)
     return sscanf(text, "socket:[%lu]", &inode) == 1 && mapping_is(inode);
 }
 
-/* What is left of the parts, and how much that is. */
+/* Reduces the parts to those not yet moved, and sums their sizes. */
 static size_t rest_of(struct iovec *parts, size_t count, uint64_t moved, uint64_t *left)
 {
     size_t first = 0;

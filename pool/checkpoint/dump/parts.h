@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. */
+/* Declarations that the files of this folder share. */
 #ifndef POOL_DUMP_PARTS_H
 #define POOL_DUMP_PARTS_H
 
@@ -8,46 +8,47 @@
 struct stretch {
     uint64_t start, end;
 };
-struct ranges { /* one after the other */
+struct ranges { /* in ascending order */
     struct stretch *all;
     size_t count, room;
 };
-struct watched { /* a process whose writes are noted, while an image is made */
+struct watched { /* a tracked process, while an image is made */
     pid_t pid;
     int fd;
     uint64_t born;
-    bool fresh, sound, lost,
-        plain; /* not watched before; what follows is right; to be watched no more; never watched */
+    /* fresh: not tracked before; sound: its ranges are complete; lost: tracking ends; plain: it was never tracked
+     * before */
+    bool fresh, sound, lost, plain;
     struct ranges written, clean;
 };
 struct tracking {
     const struct dirty_state *trail;
     size_t watched_count;
     struct watched *watched;
-    uint64_t taken_over; /* bytes of the image before */
+    uint64_t taken_over; /* bytes taken over from the parent image */
 };
 
 /* freeze.c, processes.c: processes and threads */
-int freeze_job(struct dump *d); /* holds every thread of every process */
-int list_processes(struct dump *d); /* without holding: for `examine` */
-bool refuse_traced(struct dump *d, struct dumped_process *s); /* refuses it where another process of the job holds it,
-                                                                 as a debugger does */
-void forget_processes(struct dump *d); /* those found, when nobody is held */
+int freeze_job(struct dump *d); /* stops every thread of every process */
+int list_processes(struct dump *d); /* without stopping them: for CHECKPOINT_EXAMINE */
+/* refuses a process that another process of the job traces, as a debugger does */
+bool refuse_traced(struct dump *d, struct dumped_process *s);
+void forget_processes(struct dump *d); /* empties the list; no process may be stopped */
 int describe_process(struct dump *d,
-                     struct dumped_process *s); /* what is known of process and threads but memory and files */
+                     struct dumped_process *s); /* records the state of process and threads, except memory and files */
 void let_job_go(struct dump *d);
 int copy_process(struct dumped_process *s); /* makes the frozen copy */
-void drop_copies(struct dump *d); /* ends the copies */
+void drop_copies(struct dump *d); /* kills the copies */
 
 /* memory.c */
 int memory_areas(struct dump *d, struct dumped_process *s);
 void memory_join(struct dump *d);
-int memory_shared(struct dump *d, struct dumped_process *s); /* while everything stands still */
-int memory_left_out(struct dump *d, struct dumped_process *s); /* of the copy: taken from the process itself */
+int memory_shared(struct dump *d, struct dumped_process *s); /* while everything is frozen */
+int memory_left_out(struct dump *d, struct dumped_process *s); /* memory that the copy lacks, from the process itself */
 int memory_write(struct dump *d, struct dumped_process *s, pid_t from);
 
 /* pages.c */
-int pages_write(struct dump *d, struct dumped_process *s, pid_t from); /* all that was planned */
+int pages_write(struct dump *d, struct dumped_process *s, pid_t from); /* all planned chunks */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size);
 
 /* dirty_tracking.c */
@@ -67,13 +68,13 @@ void parent_finish(struct dump *d, uint32_t owner);
 void parent_close(struct dump *d, int directory);
 
 /* carried_files.c */
-int carried_files_save(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
+int carried_files_save(struct dump *d, int directory); /* mapped parts of files that another machine may lack */
 
 /* partial_io.c */
 int complete_partial_io(struct dump *d);
 
 /* quiet_moment.c */
-int freeze_at_quiet_moment(struct dump *d, struct outcome *o); /* timeouts_note and freeze_job, at a moment when the job
-                                                                  has read what it was told */
+/* timeouts_note and freeze_job, at a moment when the job has read its inotify events */
+int freeze_at_quiet_moment(struct dump *d, struct outcome *o);
 
 #endif

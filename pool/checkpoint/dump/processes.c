@@ -1,4 +1,5 @@
-/* The job's processes and threads: describes them, copies them, lets them go. freeze.c has found and stopped them. */
+/* The job's processes and threads: describes them, makes frozen copies of them, and lets them go. freeze.c has found
+ * and stopped them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,7 @@ static int save_thread(struct dump *d, struct dumped_process *s, size_t place)
     return 0;
 }
 
-/* What only the thread itself can be asked; `room` is there now. */
+/* Asks the thread, by injected calls, for state that only it can read. `room` is mapped by now. */
 static int ask_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
 {
     uint64_t at = 0;
@@ -91,7 +92,7 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     stat_read(s->pid, &line);
     p->pid = s->pid, p->parent = line.parent, p->group = line.group, p->session = line.session, p->nice = line.nice;
     p->born = line.born;
-    p->terminal = line.terminal; /* pty_join makes it a row */
+    p->terminal = line.terminal; /* pty_join replaces it by a row */
     p->layout = (struct layout){line.start_code,  line.end_code,  line.start_data, line.end_data,  line.start_brk, 0,
                                 line.start_stack, line.arg_start, line.arg_end,    line.env_start, line.env_end};
     p->umask = (uint32_t)proc_field(s->pid, "status", "Umask", 8);
@@ -115,7 +116,7 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     n = readlink(path, text, sizeof text - 1);
     text[n < 0 ? 0 : n] = 0;
     if (is_keeper(path))
-        text[n = 0] = 0; /* its own was not where it was put back */
+        text[n = 0] = 0; /* the restore could not set its own program as /proc/PID/exe */
     if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
         add_unsupported(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
     p->exe = image_text(&d->image, text);
@@ -161,7 +162,7 @@ static void ask_process(struct dumped_process *s, struct process *p)
     attributes_of_process(s, p);
 }
 
-/* Out of the kernel's own code: on another kernel it is another one. */
+/* Single-steps the threads out of the vdso: another kernel has another vdso. */
 static void leave_vdso(struct dumped_process *s)
 {
     char path[64], line[512];
@@ -196,7 +197,7 @@ int describe_process(struct dump *d, struct dumped_process *s)
         return 0;
     if (!s->count)
         return zombie(d, s);
-    for (size_t i = 1; i < s->count; i++) /* the leader first */
+    for (size_t i = 1; i < s->count; i++) /* the first thread of the process comes first */
         if (s->threads[i].tid == s->pid) {
             struct tracee leader = s->threads[i];
             s->threads[i] = s->threads[0];
@@ -236,8 +237,8 @@ int describe_process(struct dump *d, struct dumped_process *s)
     return 0;
 }
 
-/* A copy of the whole process that never runs, made by the process itself. A process that shares its memory makes the
- * copy and is reaped at once, so that nothing is left for the job to wonder at and the copy is the keeper's child. */
+/* Makes a copy of the whole process that never runs; the process forks it itself. A helper process that shares the
+ * memory forks the copy and is reaped at once: the job has no unknown child, and the copy is the keeper's child. */
 int copy_process(struct dumped_process *s)
 {
     struct tracee middle, *h = &s->threads[0];

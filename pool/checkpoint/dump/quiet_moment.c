@@ -1,5 +1,4 @@
-/* The job frozen at a moment when it has read the inotify events that wait for it: what nobody has read would be lost.
- */
+/* Freezes the job at a moment when it has read its inotify events: unread events would be lost. dump.c calls it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 
 #include "dump/parts.h"
 
-#define LOOKS 500u /* a millisecond apart, at a job that has not read its events and does not want to run */
+#define LOOKS 500u /* one millisecond apart, while events are unread and no reader wants to run */
 #define MOST_US 10000000u
 
 static bool is_queue(const char *name)
@@ -19,7 +18,7 @@ static bool is_queue(const char *name)
     return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0;
 }
 
-struct queue { /* of a process of the job, at a descriptor of ours */
+struct queue { /* pid: a process of the job; fd: our copy of its inotify descriptor */
     pid_t pid;
     int fd;
 };
@@ -55,7 +54,7 @@ static bool unread(const struct table *queues)
     return false;
 }
 
-/* Whether one that could read waits for a processor. */
+/* Whether a thread that could read the events waits for a CPU. */
 static bool wants_to_run(const struct table *queues)
 {
     char path[64];
@@ -80,7 +79,7 @@ static void note_waits(struct dump *d)
     forget_processes(d);
 }
 
-/* Those that are made after they were listed are looked at when the job is described. */
+/* Queues made after the list was taken are checked when the job is described. */
 int freeze_at_quiet_moment(struct dump *d, struct outcome *o)
 {
     struct table queues = {.size = sizeof(struct queue)};

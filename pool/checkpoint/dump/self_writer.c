@@ -1,14 +1,11 @@
-/* A frozen copy writes its own memory, with the code of self_writer_code.c, in two processes that share it.
+/* A frozen copy writes its own memory, with the code of self_writer_code.c, in two processes that share it: code into
+ * its room; a socket pair; the files and the write job through it; a second process; both run; both stop.
  *
- *     code into its room -> a pair of sockets -> the files and the job through it -> a second process
- *     -> both run -> both stop
- *
- * A copy has all of the job's limits, filters and its cgroup. Where one of them is in the way nothing is lost: other
- * processes read its memory then (pages.c), and also write the rest of an unfinished one. The job itself is never made
- * to write: that would count against its limits.
- *
- * Everything is prepared before the keeper may suspend the job: a process in a frozen cgroup does an injected call
- * only when the cgroup is thawed. A writer that is frozen while it writes is given up after a while. */
+ * A copy has all of the job's limits and filters, and its cgroup. If one of them prevents the writing, other processes
+ * read its memory (pages.c); they also write the rest of an unfinished one. The job itself is never made to write: that
+ * would count against its limits. Everything is prepared before the keeper may suspend the job: a process in a frozen
+ * cgroup executes an injected call only when the cgroup is thawed. A writer that is frozen while it writes is given up
+ * after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,10 +25,10 @@
 #include "common/fd_passing.h"
 #include "dump/self_writer.h"
 
-#define STACK 8192u /* of each hand, at the end of the room */
-#define GIVEN (HANDS + 1) /* descriptors: the files, and the errand */
+#define STACK 8192u /* for each writer, at the end of the room */
+#define GIVEN (HANDS + 1) /* file descriptors to send: the files and the write job */
 
-struct letter { /* as it lies in the copy's room, behind the code */
+struct letter { /* its layout in the copy's room, after the code */
     struct msghdr head;
     struct iovec part;
     int ends[2];
@@ -39,7 +36,7 @@ struct letter { /* as it lies in the copy's room, behind the code */
     char control[CMSG_SPACE(GIVEN * sizeof(int))] __attribute__((aligned(8)));
 };
 
-/* A filter of the job's own may forbid what a hand does, and end it. */
+/* A filter that the job installed itself may forbid a call of the writer and kill it. */
 static bool filtered(const struct dump *d, const struct dumped_process *s)
 {
     const struct process *p = (struct process *)d->image.processes.rows + s->row;
@@ -50,7 +47,7 @@ static bool filtered(const struct dump *d, const struct dumped_process *s)
            proc_field(s->copy.tid, "status", "Seccomp_filters", 10) > ours;
 }
 
-/* What it writes is charged to its cgroup's memory, and files' pages may be more than the job has left. */
+/* Page cache that the copy writes is charged to the job's cgroup, and may exceed its memory limit. */
 static bool charged(void) { return settings.able & ABLE_MEMORY && fcntl(GROUP, F_GETFD) >= 0; }
 
 static bool large_enough(pid_t pid, uint64_t size)
@@ -62,7 +59,7 @@ static bool large_enough(pid_t pid, uint64_t size)
     return limit.rlim_max >= size && prlimit(pid, RLIMIT_FSIZE, &limit, NULL) == 0;
 }
 
-/* As those do who read for it (image/workers.c). */
+/* Sets the same low priority as for the workers (image/workers.c). */
 static bool gives_way(pid_t tid)
 {
     struct sched_param none = {0};
@@ -72,7 +69,7 @@ static bool gives_way(pid_t tid)
            (sched_getaffinity(0, sizeof set, &set) < 0 || sched_setaffinity(tid, sizeof set, &set) == 0);
 }
 
-/* Our descriptors, and under which numbers the copy has them then. */
+/* Passes our file descriptors to the copy; `there` gets their numbers in it. */
 static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIVEN])
 {
     struct tracee *h = &s->copy;
@@ -103,7 +100,7 @@ static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIV
     return true;
 }
 
-/* Enough for all of its pages, each by itself. */
+/* Reserves room for one slice for each page. */
 static bool reserve(struct self_writer *hands, pid_t pid)
 {
     uint64_t kib = proc_field(pid, "status", "VmRSS", 10) + proc_field(pid, "status", "VmSwap", 10);
@@ -136,7 +133,7 @@ static bool make(struct dump *d, struct dumped_process *s)
     memcpy(hands->files, there, sizeof hands->files);
     if (workers_most() > 1 && tracee_clone(h, &hands->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
         hands->second.tid = 0;
-    /* At last: a call that is done in the idle class may take its time. */
+    /* Last, since an injected call may take long in the idle class. */
     return gives_way(h->tid) && (!hands->second.tid || gives_way(hands->second.tid));
 }
 
@@ -167,8 +164,8 @@ static void drop(struct dump *d, struct dumped_process *s)
     s->hands = NULL;
 }
 
-/* Nothing that the job closes stays open because of a copy: ends of pipes, files with locks. Files at home are told of
- * each end. */
+/* Closes the copy's files, so that it keeps none open that the job closes: ends of pipes, files with locks. It does not
+ * if there are remote files: the submit side is notified of each close. */
 static void let_files_go(const struct dump *d, struct dumped_process *s)
 {
     if (s->copy.tid && !d->job->start->remotes && !filtered(d, s))
@@ -199,13 +196,13 @@ bool self_writer_run(struct dumped_process *s)
 {
     struct self_writer *hands = s->hands;
     memcpy(hands->write_job->files, hands->files, sizeof hands->files);
-    signal(SIGCHLD, SIG_DFL); /* the keeper's says nothing of those that stop */
+    signal(SIGCHLD, SIG_DFL); /* the keeper's handler is not called for children that stop */
     hands->running[0] = run(s, &s->copy, 0);
     hands->running[1] = run(s, &hands->second, 1);
     return hands->running[0] || hands->running[1];
 }
 
-/* Whatever else stops a hand is not for it. */
+/* Signals that stop a writer for other reasons are not delivered. */
 static bool runs(struct tracee *h)
 {
     int status;

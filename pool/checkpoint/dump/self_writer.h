@@ -1,4 +1,4 @@
-/* The hands of a frozen copy, as who has something for them to write sees them. */
+/* The writers of a frozen copy, as pages.c uses them. */
 #ifndef POOL_HANDS_H
 #define POOL_HANDS_H
 
@@ -7,18 +7,17 @@
 
 struct self_writer {
     struct tracee second, *running[HANDS];
-    int memory; /* descriptor of the errand's */
-    struct write_job *write_job; /* room for it */
+    int memory; /* file descriptor of the shared memory of the write job */
+    struct write_job *write_job; /* that memory */
     size_t size;
-    uint64_t there; /* where the copy has it */
-    int files[HANDS]; /* what the copy knows them as */
+    uint64_t there; /* its address in the copy */
+    int files[HANDS]; /* file descriptor numbers in the copy */
 };
 
-void self_writer_prepare(struct dump *d,
-                         struct dumped_process *s); /* before anybody may make the job stand still again */
+void self_writer_prepare(struct dump *d, struct dumped_process *s); /* before the job may be stopped again */
 bool self_writer_run(struct dumped_process *s);
-void self_writer_await(struct self_writer *hands, uint64_t ms); /* until all have stopped, no longer than that */
+void self_writer_await(struct self_writer *hands, uint64_t ms); /* waits until all have stopped, at most `ms` */
 void self_writer_end(struct dump *d,
-                     struct dumped_process *s); /* and of the copy: nothing is written by them behind this */
+                     struct dumped_process *s); /* ends them and the copy: they write nothing after this */
 
 #endif

@@ -1,9 +1,8 @@
-/* The code by which a frozen copy writes its own memory, laid into it by self_writer.c: what it has need not be read by
- * somebody else first, and goes to the page cache in one copy.
- *
- * It runs anywhere and has nothing: no library, no data, no relocations, no vector registers (whose constants would be
- * data), no call and no return (which a shadow stack would have to know). It writes to its stack and to the errand
- * only. What it cannot write for itself it leaves to who asked. */
+/* The code by which a frozen copy writes its own memory; self_writer.c puts it into the copy. No other process has to
+ * read the memory first, and it goes to the page cache in one copy. The code must run at any address. It uses no
+ * library, no data, no relocations, no vector registers (their constants would be data), and no call or return (a
+ * shadow stack would have to know them). It writes only to its stack and to the write job. Units that it cannot write
+ * are left to the dumper. */
 #include <sys/syscall.h>
 
 #ifndef __x86_64__
@@ -27,7 +26,7 @@ SUM_INLINE long write_parts(int fd, const struct slice *parts, uint64_t count, u
     return result;
 }
 
-/* Summed where it lies, when it is written: what the kernel could read can be read. */
+/* Checksums the memory in place, after it was written: pages that the kernel could read are readable. */
 SUM_INLINE uint64_t sum_parts(const struct slice *parts, uint64_t count)
 {
     uint64_t lane[8] = SUM_BEGUN;
@@ -50,8 +49,8 @@ void work(struct write_job *e)
             u->sum = sum_parts(PARTS(e) + u->first, u->count);
             __atomic_store_n(&u->state, UNIT_DONE, __ATOMIC_RELEASE);
         } else if (n < 0 && n != EFAULT_) {
-            break; /* no room, or no right: the dumper finds out for itself */
+            break; /* no space, or no right: the dumper finds the error itself */
         }
     }
-    __builtin_trap(); /* which the dumper sees */
+    __builtin_trap(); /* stops the process; the dumper sees it */
 }

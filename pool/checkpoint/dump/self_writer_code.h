@@ -1,31 +1,31 @@
-/* What the frozen copy of a process writes for itself: shared by it, its second hand, the dumper and who helps that. */
+/* The write job of a frozen copy, shared by the copy, its second process, the dumper and the dumper's workers. */
 #ifndef POOL_HAND_H
 #define POOL_HAND_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define HANDS 2u /* of a copy, and files that they write to: two writers of one file wait for each other */
+#define HANDS 2u /* writers of a copy, and files: two writers of one file would wait for each other */
 
 enum { UNIT_FREE, UNIT_TAKEN, UNIT_DONE };
-struct unit { /* a chunk: what is of it in memory, and where it comes */
+struct unit { /* a chunk: its parts in memory, and its place in the file */
     uint64_t place, size, sum;
-    uint32_t first, count; /* of its parts */
+    uint32_t first, count; /* indices of its parts */
     uint32_t file, state;
 };
 struct slice { /* struct iovec */
     uint64_t at, size;
 };
-struct write_job { /* before its units, and their parts */
-    uint32_t next, units; /* next: to be looked at by whoever is free */
-    int32_t files[HANDS]; /* as the copy knows them */
-    uint64_t units_at, parts_at; /* behind the beginning of this */
+struct write_job { /* followed by its units and their parts */
+    uint32_t next, units; /* next: the next unit for a free writer */
+    int32_t files[HANDS]; /* numbers in the copy */
+    uint64_t units_at, parts_at; /* offsets from the beginning of this struct */
 };
 
 #define UNITS(e) ((struct unit *)((char *)(e) + (e)->units_at))
 #define PARTS(e) ((struct slice *)((char *)(e) + (e)->parts_at))
 
-extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand"); /* self_writer_code.c, as it
-                                                                                              is laid elsewhere */
+/* the bounds of self_writer_code.c, which is copied elsewhere */
+extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand");
 
 #endif

@@ -1,5 +1,5 @@
-/* The checksum of contents, in parts: eight lanes, so that the processor multiplies while it loads. Finds damage, not
- * malice. In a header for code that may call nothing (dump/self_writer_code.c). */
+/* The checksum of image contents, computed in parts. Eight lanes let the processor multiply while it loads. It finds
+ * damage, not malice. It is a header because dump/self_writer_code.c may not call functions. */
 #ifndef POOL_SUM_H
 #define POOL_SUM_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define SUM_ODD 0x9e3779b97f4a7c15ull
-#define SUM_STEP 64u /* bytes: all parts but the last are multiples of it */
+#define SUM_STEP 64u /* bytes: all parts except the last are multiples of it */
 #define SUM_BEGUN {1, 2, 3, 4, 5, 6, 7, 8}
 #define SUM_INLINE static inline __attribute__((always_inline, no_sanitize_address, no_sanitize_undefined))
 
@@ -24,7 +24,7 @@ SUM_INLINE void sum_add(uint64_t lane[8], const unsigned char *at, size_t size)
     }
 }
 
-/* `rest`: what is left of the last part; all: `left` and its size. */
+/* `rest`: the remaining bytes of the last part, `left` of them. */
 SUM_INLINE uint64_t sum_end(const uint64_t lane[8], const unsigned char *rest, size_t left)
 {
     uint64_t all = left;

@@ -1,8 +1,7 @@
-/* The metadata of a checkpoint: adds rows, writes them, reads them back and checks them.
- *
- * An image may be damaged or malicious. After image_read no row points outside its tables, every text ends, and sizes
- * are sane. Each user of a value checks whether it makes sense: the kernel refuses most, and a restored job has no
- * more rights than a job that is started. */
+/* The metadata of a checkpoint: adds rows, writes them, reads them, and checks them. An image may be damaged or
+ * malicious. After image_read no row points outside its tables, every text is terminated, and sizes are sane. Each user
+ * of a value checks whether it makes sense: the kernel refuses most bad values, and a restored job has no more rights
+ * than a job that is started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +20,7 @@
 struct header {
     char magic[8];
     uint32_t version, arch;
-    uint64_t size, sum; /* of all after the header */
+    uint64_t size, sum; /* of everything after the header */
     struct {
         uint32_t count, size;
     } tables[TABLE_COUNT];
@@ -140,7 +139,7 @@ static int write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
-/* Rows begin at multiples of 8, so that they can be used where they lie. */
+/* Rows begin at multiples of 8, so that they can be used in place. */
 static size_t padded(size_t size) { return (size + 7) & ~(size_t)7; }
 
 int image_write(const struct image *image, int directory, bool sync)

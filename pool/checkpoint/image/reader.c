@@ -1,4 +1,4 @@
-/* Reads and checks chunks of an image: into a buffer, or where they lie in the page cache, without a copy. */
+/* Reads and checks chunks of an image: into a buffer, or in place in the page cache, without a copy. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 static sigjmp_buf before;
 static volatile sig_atomic_t looking;
 
-/* A file that is cut while it is mapped, and a disk that cannot read: what was to be looked at is not there. */
+/* A mapped file was truncated, or the disk cannot read it: the page is not there. */
 static void on_fault(int number)
 {
     if (looking)
@@ -39,7 +39,7 @@ static const char *look(const char *at, const struct chunk *c)
 {
     const char *page = at - c->place % PAGE;
     if (madvise((void *)(uintptr_t)page, c->size + c->place % PAGE, MADV_POPULATE_READ) <
-        0) /* as one, and what fails fails here */
+        0) /* populated at once, so that an error is returned here */
         return NULL;
     bool right = false;
     if (!sigsetjmp(before, 0)) {
@@ -54,7 +54,7 @@ const char *chunk_look(struct image_reader *r, uint32_t chunk, char *buffer)
 {
     const struct chunk *c = (struct chunk *)r->image->chunks.rows + chunk;
     const char *found = r->mapped[c->source] ? look(r->mapped[c->source] + c->place, c) : NULL;
-    return found ? found : chunk_read(r, chunk, buffer); /* it says why, too */
+    return found ? found : chunk_read(r, chunk, buffer); /* it also reports the error */
 }
 
 const char *chunk_read(struct image_reader *r, uint32_t chunk, char *buffer)

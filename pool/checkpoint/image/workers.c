@@ -1,11 +1,9 @@
-/* Shares work out among as many processes as there are CPUs, unit by unit. The memory of large jobs is moved so.
+/* Shares work among as many processes as there are CPUs, unit by unit. It moves the memory of large jobs.
  *
  * Background work is done by other processes, in the idle class, since no process can leave that class without a
- * privilege. On a machine whose CPUs are all busy they do nothing; so after ten times the usual time the caller takes
- * part, at its own low priority.
- *
- * They are processes and not threads: their numbers are free again when they were waited for, and a restore needs all
- * numbers. */
+ * privilege. If all CPUs are busy, they make no progress; so after ten times the usual time the caller takes part, at
+ * its own low priority. They are processes and not threads: after waitpid their pids are free again, and a restore
+ * needs all pids. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +21,7 @@
 
 #define MOST 4
 
-struct board { /* shared by the crew */
+struct board { /* shared by the workers */
     uint32_t next, failed;
     struct failure failure;
 };
@@ -80,7 +78,7 @@ int workers_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, boo
     int count = hire(work, what, units, board, buffer, bytes < MUCH ? 0 : workers_most() - !behind, behind, mates);
     if (behind) {
         struct pollfd all = {.fd = ends[0]};
-        close(ends[1]); /* they have it yet, until they end */
+        close(ends[1]); /* the workers hold it open until they exit */
         if (count > 0)
             poll(&all, 1, (int)(bytes / SLOWEST));
         close(ends[0]);

@@ -1,5 +1,5 @@
-/* Contents on their way into an image: written at once, or planned first, in chunks of many small pieces or of part of
- * a large one. */
+/* Writes contents into an image: at once, or planned first and written later. A planned chunk holds many small pieces,
+ * or a part of a large one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ static struct chunk *last_chunk(struct image_writer *w)
     return (struct chunk *)w->image->chunks.rows + w->image->chunks.count - 1;
 }
 
-/* `size` is a multiple of the page and at most CHUNK. */
+/* `size` is a multiple of the page size and at most CHUNK. */
 int writer_put(struct image_writer *w, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size,
                struct failure *f)
 {
@@ -70,7 +70,7 @@ void writer_plan(struct image_writer *w, uint32_t owner, uint64_t start, uint64_
     }
 }
 
-/* The first extents of the chunks that are planned, in their order: they have no sum yet. */
+/* Lists the first extents of the planned chunks, in order. A planned chunk has no checksum yet. */
 uint32_t writer_planned(const struct image_writer *w, uint32_t *firsts, uint64_t *bytes, uint32_t *parts)
 {
     const struct chunk *chunks = w->image->chunks.rows;
@@ -91,7 +91,7 @@ uint32_t writer_planned(const struct image_writer *w, uint32_t *firsts, uint64_t
     return count;
 }
 
-/* Where a chunk comes; the second half of many into a file of its own. */
+/* Assigns a chunk's position; with much memory the second half goes to a file of its own. */
 void writer_place(struct image_writer *w, struct chunk *c, bool second)
 {
     uint64_t *end = second ? &w->more_size : &w->pages_size;

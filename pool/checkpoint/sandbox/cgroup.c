@@ -1,10 +1,11 @@
-/* A cgroup (version 2) for each cell, where one may be made: the kernel's own way to reach every process of a job, to
- * stand it still without its noticing, and to limit its memory as a whole.
+/* Makes a cgroup (version 2) for each cell, if the machine allows it. With a cgroup the kernel reaches every process of
+ * a job, freezes it without its noticing, and limits its memory as a whole. The keeper stays outside. The job is born
+ * inside (CLONE_INTO_CGROUP, Linux 5.7), which costs next to nothing; moving a process into a cgroup would block every
+ * fork on the machine for a while.
  *
- * The keeper stays outside; its job is born inside (CLONE_INTO_CGROUP, Linux 5.7), which costs next to nothing, whereas
- * moving a process into a cgroup stops every fork on the machine for a while. The cgroups lie below the node's own and
- * stay from job to job like their cells. Without the memory controller (it cannot be passed on by a cgroup that has
- * processes of its own, unless that is the root) they still hold a job together. Version 1 is not used. */
+ * The cgroups lie below the node's own and are reused from job to job, like their cells. Without the memory controller
+ * they still hold a job together. (A cgroup with processes of its own cannot pass the controller on, unless it is the
+ * root.) Version 1 is not used. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 
 #include "sandbox/sandbox.h"
 
-static int above = -1, base = -1; /* the node's cgroup, and the directory of ours in it */
+static int above = -1, base = -1; /* file descriptors of the node's cgroup, and of our directory in it */
 static char base_name[64];
 
 static int put(int directory, const char *file, const char *text)
@@ -62,13 +63,13 @@ static int own_cgroup(void)
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static void clear(void) /* what earlier nurseries left and no job is in */
+static void clear(void) /* removes empty cgroups that earlier fork servers left */
 {
     int copy = dup(base);
     DIR *all = copy < 0 ? NULL : fdopendir(copy);
     struct dirent *e;
     if (all)
-        rewinddir(all); /* the copy shares its place in the directory */
+        rewinddir(all); /* the copy shares the directory position */
     while (all && (e = readdir(all)))
         if (strncmp(e->d_name, "cell.", 5) == 0)
             unlinkat(base, e->d_name, AT_REMOVEDIR);
@@ -76,7 +77,7 @@ static void clear(void) /* what earlier nurseries left and no job is in */
         closedir(all);
 }
 
-/* Forks, into a cgroup when there is one. */
+/* Forks, into the cgroup if there is one. */
 pid_t group_fork(int group)
 {
     struct clone_args a = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group};
@@ -113,10 +114,11 @@ static bool born_inside(void)
     return pid > 0;
 }
 
-/* Whether the cgroups of the cells can be given a controller. */
+/* Whether a controller can be enabled for the cgroups of the cells. */
 static bool pass_on(const char *controller)
 {
-    put(above, "cgroup.subtree_control", controller); /* refused if the node's cgroup has it passed on, or cannot */
+    /* fails if it is already enabled in the node's cgroup, or cannot be */
+    put(above, "cgroup.subtree_control", controller);
     return put(base, "cgroup.subtree_control", controller) == 0;
 }
 
@@ -162,8 +164,9 @@ int group_leaf(uint32_t cell)
     return openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* A cgroup nobody was ever killed in. Linux 6.18 kills what is born into one where cgroup.kill was used before, so that
- * a used one is not used again; what is left in it, by a keeper that was killed without a nursery, ends here. */
+/* A cgroup in which nothing was ever killed. Linux 6.18 kills processes born into a cgroup in which cgroup.kill was
+ * used before, so used cgroups are replaced. Processes that remain in it, because their keeper was killed while there
+ * was no fork server, are killed here. */
 int group_fresh(uint32_t cell, int group)
 {
     char name[32];
@@ -190,8 +193,8 @@ static int put_limit(int group, const char *file, uint64_t value)
     return put(group, file, text);
 }
 
-/* The limits of a job, and back to none for the next one that has none. Of the processors it is a share of what others
- * want at the same time: a job may use what is idle. */
+/* Sets the limits of a job; without a limit it resets that of the job before. The CPU limit is a share among those that
+ * want CPU time: a job may use idle CPUs. */
 bool group_limit(int group, const struct start *s)
 {
     if (group < 0)
@@ -200,7 +203,7 @@ bool group_limit(int group, const struct start *s)
         put_limit(group, "pids.max", s->processes);
     uint64_t cpus = s->cpus == UNLIMITED ? 1 : s->cpus < 1 ? 1 : s->cpus > 100 ? 100 : s->cpus;
     if (settings.able & (ABLE_COUNT | ABLE_MEMORY))
-        put_limit(group, "cpu.weight", cpus * 100); /* no such file without the controller */
+        put_limit(group, "cpu.weight", cpus * 100); /* the file does not exist without the controller */
     if (!(settings.able & ABLE_MEMORY))
         return false;
     put(group, "memory.oom.group", "1");
@@ -208,7 +211,7 @@ bool group_limit(int group, const struct start *s)
     return put_limit(group, "memory.max", s->memory) == 0;
 }
 
-/* How often the kernel has killed in it for want of memory. */
+/* The number of out-of-memory kills in the cgroup. */
 uint64_t group_memory_kills(int group)
 {
     char text[512];

@@ -1,15 +1,12 @@
-/* The system-call filter of a job that is not its node's own user's: what filter_calls.h lists is refused, all else is
- * allowed.
+/* The system-call filter of a job that does not run as its node's own user: it refuses the calls in filter_calls.h and
+ * allows all others. The job's first process installs it after no_new_privs and before its program; nothing removes it.
+ * Calls that are allowed whatever their arguments cost nothing, since the kernel keeps them in a bitmap (Linux 5.11).
+ * The other numbers are found by binary search. Jobs that share files and user with the node have no filter: such a job
+ * may do what its owner may do in a terminal, so a filter would protect nobody and would break debuggers, profilers and
+ * containers.
  *
- * It is put on by the job's first process after no_new_privs and before its program; nothing takes it off again. Calls
- * that it allows whatever their arguments cost nothing: the kernel has a bitmap of them (Linux 5.11). For the rest the
- * numbers are searched by halves.
- *
- * Jobs that share files and user with the node have none: such a job may do what its owner may do in a terminal beside
- * it, so that a filter would protect nobody and stand in the way of debuggers, profilers and containers.
- *
- * Beside it a Landlock domain (Linux 6.12): abstract sockets of others have no owner and no mode by which a file system
- * could refuse them, and signals to processes outside would get through where there is no pid namespace. */
+ * A Landlock domain is added (Linux 6.12). Abstract sockets of other users have no owner and no mode that could refuse
+ * a connection, and without a pid namespace signals would reach processes outside the job. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -47,7 +44,7 @@ struct program {
     struct sock_filter code[LONGEST];
     unsigned short length;
 };
-static struct program plain, nested; /* nested: a job may have namespaces of its own */
+static struct program plain, nested; /* nested: for jobs that may create namespaces */
 
 static void put(struct program *p, unsigned short code, unsigned char if_true, unsigned char if_false, uint32_t value)
 {
@@ -59,14 +56,14 @@ static void answer(struct program *p, uint32_t value) { put(p, BPF_RET | BPF_K, 
 static void refuse(struct program *p, int err) { answer(p, SECCOMP_RET_ERRNO | (uint32_t)err); }
 static void load(struct program *p, size_t offset) { put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset); }
 
-/* The low half of the first argument, on machines of either byte order. */
+/* Loads the low half of the first argument, on machines of either byte order. */
 static void load_argument(struct program *p)
 {
     const uint16_t one = 1;
     load(p, offsetof(struct seccomp_data, args) + (*(const uint8_t *)&one ? 0 : 4));
 }
 
-/* Refuses when the argument has (or, turned round, lacks) a bit, or is a value. */
+/* Refuses if the argument has a bit (with `turned`: lacks it), or equals a value. */
 static void by_argument(struct program *p, unsigned short test, uint32_t value, bool turned, int err)
 {
     load_argument(p);
@@ -96,13 +93,13 @@ static void judge(struct program *p, enum verdict verdict)
     }
 }
 
-struct range { /* of numbers that are judged alike */
+struct range { /* of numbers with the same verdict */
     int from, to;
     enum verdict verdict;
 };
 
-/* By halves. What is done for a number counts: the kernel runs the program for every call there is, to make its bitmap,
- * whenever a job puts the filter on. */
+/* A binary search. The number of instructions for each number counts: the kernel runs the program once for every system
+ * call number, to make its bitmap, whenever a job installs the filter. */
 static void search(struct program *p, const struct range *ranges, size_t count)
 {
     if (count == 1) {
@@ -118,7 +115,7 @@ static void search(struct program *p, const struct range *ranges, size_t count)
     }
     size_t half = count / 2, at = p->length;
     put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, (uint32_t)ranges[half].from);
-    put(p, BPF_JMP | BPF_JA, 0, 0, 0); /* for where the jump itself does not reach far enough */
+    put(p, BPF_JMP | BPF_JA, 0, 0, 0); /* used if the conditional jump does not reach far enough */
     search(p, ranges, half);
     size_t far = p->length - at - 1;
     if (p->length == LONGEST)
@@ -170,7 +167,7 @@ static void build(struct program *p, bool is_nested)
     size_t jump = p->length;
     put(p, BPF_JMP | BPF_JA, 0, 0, 0);
 #ifdef __x86_64__
-    load(p, offsetof(struct seccomp_data, nr)); /* the same calls under other numbers (x32), which nobody uses */
+    load(p, offsetof(struct seccomp_data, nr)); /* the x32 calls, which no program uses */
     put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
     refuse(p, ENOSYS);
 #endif
@@ -200,8 +197,8 @@ static int install(struct program *p)
 
 int filter_try(void) { return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : install(&plain); }
 
-/* Where the kernel is too old for it, or has it switched off, nothing is said: it closes no door that file systems do.
- */
+/* Without an error if the kernel is too old for Landlock, or has it switched off: file permissions do not depend on
+ * it. */
 static void scope(void)
 {
     const struct {
@@ -215,9 +212,9 @@ static void scope(void)
     close(fd);
 }
 
-/* Once, by the process from which all processes of a restored job are forked, before it makes a socket for them: a
- * domain is shared by inheritance only. Processes that each enter one of their own can neither signal each other nor
- * connect to each other's abstract sockets. */
+/* Called once, by the process from which all processes of a restored job are forked, before it makes a socket for them.
+ * A domain is shared only by inheritance: processes that each enter a domain of their own can neither signal each other
+ * nor connect to each other's abstract sockets. */
 int filter_enter_domain(const struct job *job, struct failure *f)
 {
     if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))
@@ -228,7 +225,7 @@ int filter_enter_domain(const struct job *job, struct failure *f)
     return 0;
 }
 
-/* The system call filter for a restored job, whose threads install it themselves; NULL when it has none. */
+/* The system-call filter of a restored job, which its threads install themselves; NULL if it has none. */
 const void *filter_code(const struct job *job, size_t *instructions)
 {
     const struct program *p = job->start->flags & FLAG_NESTED ? &nested : &plain;

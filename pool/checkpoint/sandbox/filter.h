@@ -7,12 +7,12 @@
 enum verdict { REFUSED, ABSENT, NESTED, ABSENT_UNLESS_NESTED, OTHERS, FAULTS_OF_USERS, NO_USER_NAMESPACE, NO_VSOCK };
 
 struct call {
-    int number; /* negative: the table does not have it */
+    int number; /* negative: the table lacks this call */
     enum verdict verdict;
 };
 
-extern const struct call *const calls_native, *const calls_32; /* calls_32: of programs for 32 bits, NULL where there
-                                                                  are none */
+/* calls_32: of 32-bit programs, NULL if the machine has none */
+extern const struct call *const calls_native, *const calls_32;
 extern const size_t calls_native_count, calls_32_count;
 
 #endif

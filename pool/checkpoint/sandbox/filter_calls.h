@@ -1,9 +1,8 @@
-/* The system calls that a filtered job has no business with. Included by one file for each table of numbers, behind the
- * header that defines it; what a table lacks is left out.
- *
- * Everything ordinary programs use is left alone: threads, debuggers and tracers of the job's own processes, compilers
- * that write code as they run, memory policies, file systems' attributes. What the job would be refused anyway, for
- * want of capabilities, is here too when it is a door into the kernel that has let people in before. */
+/* The system calls that a filtered job has no use for. Each table of numbers has one file that includes this one, after
+ * the header that defines the numbers; calls that a table lacks are left out. Calls that ordinary programs use are
+ * allowed: threads, debuggers and tracers of the job's own processes, compilers that write code as they run, memory
+ * policies, extended attributes. A call that fails anyway without capabilities is listed too if it was a way into the
+ * kernel before. */
 #include "sandbox/filter.h"
 
 #define NOT_HERE (-1)
@@ -61,7 +60,7 @@
 #define __NR_open_tree_attr_anywhere 467
 
 static const struct call calls[] = {
-    /* the machine: its kernel, clock, swap, and what it is called */
+    /* the machine: its kernel, clock, swap and name */
     {__NR_init_module, REFUSED},
     {__NR_finit_module, REFUSED},
     {__NR_delete_module, REFUSED},
@@ -93,20 +92,20 @@ static const struct call calls[] = {
     {__NR_sysfs, REFUSED},
     {__NR_nfsservctl, REFUSED},
     {__NR_lookup_dcookie, REFUSED},
-    /* other people's: the kernel's keys are kept by user, not by job; handles reach past directories */
+    /* other users: kernel keys belong to a user, not to a job; file handles bypass directory permissions */
     {__NR_keyctl, REFUSED},
     {__NR_add_key, REFUSED},
     {__NR_request_key, REFUSED},
     {__NR_open_by_handle_at, REFUSED},
     {__NR_fanotify_init, REFUSED},
-    /* programs in the kernel, and what watches it */
+    /* programs in the kernel, and tracing of the kernel */
     {__NR_bpf, REFUSED},
     {__NR_perf_event_open, REFUSED},
     {__NR_userfaultfd, FAULTS_OF_USERS},
     {__NR_io_uring_setup, ABSENT},
     {__NR_io_uring_enter, ABSENT},
     {__NR_io_uring_register, ABSENT},
-    /* views of the file system, and namespaces of a job's own */
+    /* mounts, and namespaces of the job's own */
     {__NR_mount, NESTED},
     {__NR_umount, NESTED},
     {__NR_umount2, NESTED},
@@ -123,12 +122,12 @@ static const struct call calls[] = {
     {__NR_clone, NO_USER_NAMESPACE},
     {__NR_unshare, NO_USER_NAMESPACE},
     {__NR_clone3,
-     ABSENT_UNLESS_NESTED}, /* its flags lie in memory, out of a filter's sight; libraries fall back on clone */
-    /* other processes, where no pid namespace keeps them out of sight */
+     ABSENT_UNLESS_NESTED}, /* its flags lie in memory, which a filter cannot read; libraries fall back on clone */
+    /* other processes, if no pid namespace hides them */
     {__NR_ptrace, OTHERS},
     {__NR_process_vm_readv, OTHERS},
     {__NR_process_vm_writev, OTHERS},
     {__NR_pidfd_getfd, OTHERS},
     {__NR_kcmp, OTHERS},
-    {__NR_socket, NO_VSOCK}, /* to the machine that this one is a guest of */
+    {__NR_socket, NO_VSOCK}, /* to the host of this virtual machine */
 };

@@ -1,4 +1,4 @@
-/* The filter's table by the numbers of 32-bit programs, which this machine's kernel may run too. */
+/* The filter's table with the numbers of 32-bit programs, which this machine's kernel may run too. */
 #include "sandbox/filter.h"
 
 #ifdef __x86_64__

@@ -1,4 +1,4 @@
-/* The filter's table by this machine's numbers. */
+/* The filter's table with this machine's numbers. */
 #include <sys/syscall.h>
 
 #include "sandbox/filter_calls.h"

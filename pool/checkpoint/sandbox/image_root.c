@@ -1,8 +1,7 @@
-/* An unpacked image as a job's root: a directory of this machine, read-only, in place of the system's own tree.
- *
- * The root is a small file system of its own, into which each entry of the directory is mounted, so that /dev, /proc,
- * /tmp and the scratch directory have their places whether the image has them or not. The directory is opened with the
- * job's rights: what lies below one that its user may not enter is not shown to him by naming it. */
+/* An unpacked image as a job's root: a directory of this machine, read-only, replaces the system's own tree. The root
+ * is a small file system into which each entry of the directory is mounted, so that /dev, /proc, /tmp and the scratch
+ * directory exist even if the image lacks them. The directory is opened with the job's rights: a user cannot see, by
+ * naming it, a directory that he may not enter. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -20,12 +19,12 @@
 
 #include "sandbox/sandbox.h"
 
-/* Where the image hangs while its entries are taken from it. */
+/* Mount point of the image while its entries are mounted into the root. */
 #define IMAGE ".image"
 
-/* Whose places are the job's own, whatever the image has there. */
+/* The job has its own of these, whatever the image has there. */
 static const char *const own[] = {"dev", "proc", "sys", "tmp", "job"};
-/* Of the machine, over files that the image has: without them no name is found in the network. */
+/* The machine's files replace the image's: without them the job resolves no host names. */
 static const char *const resolving[] = {"etc/resolv.conf", "etc/hosts"};
 
 static bool is_own(const char *name)
@@ -36,7 +35,7 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Of the machine, and no images: programs listen on sockets there, which a job reaches by their names. */
+/* Directories of the machine that are no images: programs listen on sockets there, which a job could reach by name. */
 static const char *const machine_trees[] = {"/run", "/dev"};
 static const char *const machine_directories[] = {"/", "/tmp", "/var", "/var/tmp"};
 
@@ -51,7 +50,7 @@ static bool is_machines(const char *real)
     return false;
 }
 
-/* What the node keeps to itself, and what other jobs have here, is neither in the image nor around it. */
+/* Whether the image contains, or lies in, a directory that is hidden from jobs: the node's own, or other jobs'. */
 static bool holds_hidden(const struct job *job, int directory)
 {
     char name[64], real[4096], hidden[4096], own_place[4096];
@@ -60,7 +59,8 @@ static bool holds_hidden(const struct job *job, int directory)
     if (n <= 0)
         return true;
     real[n] = 0;
-    if (job->start->flags & FLAG_KEPT_ROOT) /* the node names it without links, and its jobs see nothing around it */
+    /* the node names it without symbolic links, and its jobs see nothing around it */
+    if (job->start->flags & FLAG_KEPT_ROOT)
         return strcmp(real, job->root) != 0;
     bool scratch = *job->scratch && realpath(job->scratch, own_place) && path_is_under(real, own_place);
     for (uint32_t i = 0; i <= job->start->hides; i++) {
@@ -73,15 +73,14 @@ static bool holds_hidden(const struct job *job, int directory)
     return !scratch && is_machines(real);
 }
 
-/* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files.
- */
+/* /proc and /sys are no images: through the host's /proc a job reaches other processes' files. */
 static bool is_files(int directory)
 {
     struct statfs found;
     return fstatfs(directory, &found) == 0 && found.f_type != PROC_SUPER_MAGIC && found.f_type != SYSFS_MAGIC;
 }
 
-/* Without what is mounted below the directory: that would be more than the image. */
+/* Without the mounts below the directory, which are not part of the image. */
 int image_take(const struct job *job, struct failure *f)
 {
     struct mount_attr quiet = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
@@ -112,8 +111,8 @@ static int bind(const char *from, const char *to, struct failure *f)
     return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? set_failure(f, "bind", to) : 0;
 }
 
-/* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name
- * that became one since it was looked at would lead out of the image, to what is hidden from the job. */
+/* Mounts an entry of the image, which its user may change at any time. It follows no symbolic link at either end: a
+ * name replaced by a link since the check would lead out of the image, to files that are hidden from the job. */
 static int show(int from_links, const char *from, const char *to, struct failure *f)
 {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
@@ -162,7 +161,7 @@ static int show_all(struct failure *f)
     return done;
 }
 
-/* The place must be a plain file of the image's: a link in it leads where the image wants. */
+/* The target must be a regular file of the image: a link in the image may lead anywhere. */
 static int show_resolving(struct failure *f)
 {
     for (size_t i = 0; i < sizeof resolving / sizeof *resolving; i++) {
@@ -202,7 +201,7 @@ int image_enter(int image, struct failure *f)
         return -1;
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return set_failure(f, "pivot_root", "the image's root");
-    /* Both roots are now on top of each other; the old one goes (pivot_root(2)). */
+    /* Both roots are now mounted on top of each other; this unmounts the old one (pivot_root(2)). */
     if (fchdir(old) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
         return set_failure(f, "umount", "the old root");
     close(old);

@@ -1,11 +1,11 @@
-/* Namespaces: what of the host a job can see and reach.
+/* Namespaces: they limit which parts of the host a job can see and reach. An ordinary user's fork server enters a user
+ * namespace at its start, with the identity map of its own ids, and gains there the capabilities to make the other
+ * namespaces for each job. A fork server that has the capabilities (root) needs none. A kernel or container may forbid
+ * some of them: each step is tried in a child, and left out if it fails.
  *
- * An ordinary user's nursery enters one user namespace, with the identity map of its own ids, at its start and gains
- * there what it takes to make the others for each job; a nursery with the capabilities (root) needs none. What a kernel
- * or container forbids is found by trying each step in a child, and left out. What costs: a pid namespace is almost
- * free beside fork and exec; a mount namespace costs in proportion to the mounts it copies.
- *
- * Does not secure: the network, unless the job is to have none; what a job that is not filtered (filter.c) may call. */
+ * Costs: a pid namespace is almost free beside fork and exec; a mount namespace costs in proportion to the mounts that
+ * it copies. This file does not secure the network, unless the job is to have none, nor the system calls of a job
+ * without a filter (filter.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int write_file(const char *path, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-/* One line for each map, setgroups first: without it the kernel refuses the group map (user_namespaces(7)). */
+/* One line for each map. setgroups comes first: without it the kernel refuses the group map (user_namespaces(7)). */
 int space_enter_user(void)
 {
     char map[64];
@@ -61,7 +61,7 @@ int space_enter_user(void)
     return write_file("/proc/self/gid_map", map);
 }
 
-/* Mounts made here stay here; what the host mounts later still appears. */
+/* Mounts made here do not propagate to the host; later mounts of the host still appear here. */
 int space_enter_mount(void) { return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL); }
 
 int space_mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
@@ -98,7 +98,7 @@ unsigned long space_flags(const struct job *job)
         flags |= CLONE_NEWPID;
     if (settings.able & ABLE_IPC)
         flags |= CLONE_NEWIPC;
-    if (settings.able & ABLE_MOUNT && !full(job)) /* full: made from the nursery's tree instead */
+    if (settings.able & ABLE_MOUNT && !full(job)) /* full: copied from the fork server's tree instead */
         flags |= CLONE_NEWNS;
     if (job->start->flags & FLAG_NO_NETWORK)
         flags |= CLONE_NEWNET;
@@ -157,8 +157,8 @@ static int private_tmp(const struct job *job, struct failure *f)
     return cover("/tmp", options, f);
 }
 
-/* By its own name where nothing else was asked for. In the tree of `full` nothing else of the directory it lies in is
- * there: other jobs' names would be. */
+/* Mounts the scratch directory at its own name, unless another was asked for. In the tree of `full` its parent
+ * directory holds nothing else, so that the names of other jobs do not show. */
 static int place_scratch(int tree, const char *path, struct failure *f)
 {
     struct stat st;
@@ -177,7 +177,7 @@ static int place_scratch(int tree, const char *path, struct failure *f)
     return put(tree, path, f);
 }
 
-/* What is not there needs no cover. */
+/* A directory that does not exist is skipped. */
 static int hide(const char *path, struct failure *f)
 {
     if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=64") < 0 && errno != ENOENT)
@@ -185,7 +185,8 @@ static int hide(const char *path, struct failure *f)
     return 0;
 }
 
-/* Nothing is left in a cover for the next job of this keeper. What is mounted below it stays as it is. */
+/* Makes the covers read-only, so that nothing in them remains for the next job of this keeper. Mounts below them are
+ * unchanged. */
 static void close_covers(const struct job *job)
 {
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
@@ -202,7 +203,7 @@ static int hide_all(const struct job *job, struct failure *f)
     return hide(settings.directory, f);
 }
 
-/* What is shown below /tmp is put back over the job's own /tmp. */
+/* Directories shown below /tmp are mounted again over the job's own /tmp. */
 static int tmp_with_shown(const struct job *job, struct failure *f)
 {
     int trees[16];
@@ -222,7 +223,7 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     return 0;
 }
 
-/* The accelerators of the job's slot, taken from the host's /dev; one that has gone meanwhile is not there. */
+/* Takes the accelerators of the job's slot from the host's /dev; a device that is gone is skipped. */
 static int take_devices(const struct job *job, int trees[], struct failure *f)
 {
     for (uint32_t i = 0; i < job->start->devices; i++) {
@@ -244,7 +245,7 @@ static int put_devices(const struct job *job, int trees[], struct failure *f)
     return 0;
 }
 
-/* Those of other jobs are theirs. */
+/* A devpts of the job's own, without the terminals of other jobs. */
 static int own_terminals(struct failure *f)
 {
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
@@ -252,7 +253,7 @@ static int own_terminals(struct failure *f)
     return 0;
 }
 
-/* By user id 0, and only by it, the kernel is set through files that belong to it, whatever capabilities it lacks. */
+/* User id 0 may change kernel settings through files that it owns, even without any capability. Other users may not. */
 static int close_kernel(const struct job *job, struct failure *f)
 {
     static const char *const settings_of[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
@@ -304,7 +305,8 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     return 0;
 }
 
-/* Where the machine's programs leave files for each other. In the tree of `full` the other two are links to /tmp. */
+/* Directories in which the machine's programs leave files for each other. In the tree of `full` the last two are links
+ * to /tmp. */
 static const char *const for_all[] = {"/tmp", "/var/tmp", "/dev/shm"};
 
 static bool covered(const char *path, const struct job *job)
@@ -322,8 +324,7 @@ static bool covered(const char *path, const struct job *job)
     return false;
 }
 
-/* One file system under three names, so that one limit, one look (reuse.c) and one walk (tmp_directory.c) are enough.
- */
+/* One file system under three names, so that one limit, one check (reuse.c) and one walk (tmp_directory.c) suffice. */
 static int own_tmp_everywhere(const struct job *job, struct failure *f)
 {
     struct stat tmp, st;
@@ -352,10 +353,10 @@ static int enter_shared(const struct job *job, struct failure *f)
     if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
         return -1;
     close_covers(job);
-    return own_terminals(f); /* their numbers are the job's, wherever it goes on */
+    return own_terminals(f); /* their numbers are the job's, on every machine */
 }
 
-/* The only device of a new network namespace, which is down. */
+/* Starts the only device of a new network namespace. */
 static int loopback_up(struct failure *f)
 {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
@@ -385,8 +386,8 @@ int space_enter(const struct job *job, const struct extra_mounts *extra, struct 
     return close_kernel(job, f);
 }
 
-/* What root's own jobs keep where they share the host's files: the power over files that the name root means to
- * programs, none over the machine. Everybody else's, and all in `full`, keep nothing. */
+/* The capabilities that root's own jobs keep if they share the host's files: power over files, as programs expect of
+ * root, and none over the machine. Jobs of other users, and all jobs of `full`, keep none. */
 static uint64_t kept(const struct job *job)
 {
     if (job->start->uid || job->start->flags & FLAG_FULL || !(settings.able & ABLE_SETUID))
@@ -397,8 +398,8 @@ static uint64_t kept(const struct job *job)
 
 uint64_t space_kept(const struct job *job) { return kept(job); }
 
-/* The keeper with the job's rights over files, and back. Only the effective ones change: what it may do stays
- * permitted. */
+/* Gives the keeper the job's rights over files, and restores its own. Only the effective capabilities change; the
+ * permitted ones remain. */
 int space_as_job(const struct job *job, bool as, struct failure *f)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -441,11 +442,11 @@ int space_drop(const struct job *job, struct failure *f)
     struct __user_cap_data_struct sets[2] = {{.effective = (uint32_t)keep, .permitted = (uint32_t)keep}};
     if (change_ids(job, f))
         return -1;
-    /* no_new_privs makes it last: a program run by user id 0 gets no more than the permitted set of who runs it. */
+    /* no_new_privs makes it permanent: a program of user id 0 gets no more than the permitted set of its caller */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return set_failure(f, "prctl", "no_new_privs");
     struct __user_cap_data_struct held[2] = {{0}};
-    if (keep && syscall(SYS_capget, &head, held) == 0) { /* no more than what is held: root of a container has less */
+    if (keep && syscall(SYS_capget, &head, held) == 0) { /* no more than the keeper has: root of a container has less */
         sets[0].permitted &= held[0].permitted;
         sets[0].effective &= held[0].permitted;
     }

@@ -1,8 +1,8 @@
-/* The file tree of isolation `full`: the system's directories read-only, a few devices, nothing of anybody's.
- *
- * Built once by the nursery in a mount namespace of its own; a job gets a copy of that namespace and adds its scratch
- * directory (at /job), /tmp and /proc (namespaces.c). Copying a namespace of some twenty mounts is cheaper than
- * building it. Not shown: homes, /root, /srv, /mnt, /media, /var and /run but for what name resolution needs. */
+/* The file tree of isolation `full`: the system's directories, read-only, and a few devices; no user's files. The fork
+ * server builds it once, in a mount namespace of its own. A job gets a copy of that namespace and adds its scratch
+ * directory (at /job), /tmp and /proc (namespaces.c): copying a namespace of some twenty mounts is cheaper than
+ * building it. Not shown: home directories, /root, /srv, /mnt, /media, and /var and /run except for the files that name
+ * resolution needs. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -45,8 +45,7 @@ static const char *const shown[] = {
 static const char *const devices[] = {
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
 };
-/* Where accelerators are looked for. A job sees those that its slot was assigned: here only places for them are made.
- */
+/* Places of accelerators. Only mount points are made here; a job sees the accelerators that its slot was assigned. */
 static const char *const accelerators[][2] = {{"/dev", "nvidia"}, {"/dev", "kfd"}, {"/dev/dri", "renderD"}};
 static const char *const links[][2] = {
     {"/proc/self/fd", "dev/fd"}, {"fd/0", "dev/stdin"}, {"fd/1", "dev/stdout"}, {"fd/2", "dev/stderr"},
@@ -85,8 +84,8 @@ static int touch(const char *path)
     return fd < 0 ? -1 : close(fd);
 }
 
-/* Shows one path of the host, if it is there. Always with what is mounted below: in a user namespace the kernel refuses
- * to uncover what lies under a mount that it did not make. */
+/* Shows one path of the host, if it exists, always with the mounts below it: in a user namespace the kernel refuses to
+ * uncover files under a mount that it did not make. */
 static int show(const char *path, uint64_t attributes, struct failure *f)
 {
     struct stat st, there;
@@ -161,8 +160,8 @@ static int fill(struct failure *f)
     for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
         if (places_for(accelerators[i][0], accelerators[i][1], f))
             return -1;
-    /* A job's own /proc is mounted over the host's: in a user namespace the kernel allows a new one only where one that
-     * hides nothing is in sight already (mount_too_revealing in fs/namespace.c). */
+    /* A job's own /proc is mounted over the host's. In a user namespace the kernel allows a new /proc only if a fully
+     * visible one is already there (mount_too_revealing in fs/namespace.c). */
     if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) < 0)
         return set_failure(f, "bind", "/proc");
     return 0;
@@ -171,7 +170,7 @@ static int fill(struct failure *f)
 static int build(struct failure *f)
 {
     int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const char *here = settings.directory; /* by its name: DIRECTORY lies in the namespace that was left */
+    const char *here = settings.directory; /* by name, since DIRECTORY belongs to the namespace that was left */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("tmpfs", here, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m") < 0)
         return set_failure(f, "mount", "tmpfs");
@@ -184,7 +183,7 @@ static int build(struct failure *f)
         return set_failure(f, "open_tree", "tmpfs");
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return set_failure(f, "pivot_root", here);
-    /* Both roots are now on top of each other; the old one goes (pivot_root(2)). */
+    /* Both roots are now mounted on top of each other; this unmounts the old one (pivot_root(2)). */
     if (fchdir(old) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
         return set_failure(f, "umount", "the old root");
     close(old);

@@ -5,29 +5,30 @@
 #include "common/common.h"
 
 /* namespaces.c */
-/* Steps of a process that tries them, or makes the namespaces of the nursery: 0, or -1 and errno. */
+/* Steps that a process tries, or that make the namespaces of the fork server: 0, or -1 and errno. */
 int space_enter_user(void);
 int space_enter_mount(void);
 int space_in_new_pid(int (*then)(void)); /* in a child */
 int space_mount_proc(void);
 
-struct extra_mounts { /* of a job with its own file tree, made by somebody else */
-    int (*take)(const struct job *job, struct failure *f); /* in the host's tree, before it is left */
-    int (*place)(const struct job *job, struct failure *f); /* in the job's */
+struct extra_mounts { /* of a job with its own file tree; the caller defines them */
+    int (*take)(const struct job *job, struct failure *f); /* called in the host's tree, before leaving it */
+    int (*place)(const struct job *job, struct failure *f); /* called in the job's tree */
 };
 unsigned long space_flags(const struct job *job);
-int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
+int space_prepare(const struct job *job, struct failure *f); /* in the fork server: directories in the tree of `full` */
 int space_enter(const struct job *job, const struct extra_mounts *extra,
-                struct failure *f); /* in the keeper: the job's mounts */
+                struct failure *f); /* in the keeper: makes the job's mounts */
 int image_take(const struct job *job,
-               struct failure *f); /* sandbox/image_root.c; a mount of the directory that is the job's root */
-int image_enter(int image, struct failure *f); /* it becomes the root of this namespace; /tmp and /job are empty */
-int image_close(struct failure *f); /* nothing is made in the root any more */
-bool space_own_tmp(const struct job *job); /* whether its /tmp is not the machine's */
-const char *space_scratch(const struct job *job); /* its scratch directory as the job sees it */
-int space_drop(const struct job *job, struct failure *f); /* in the job: user id and capabilities */
-uint64_t space_kept(const struct job *job); /* the capabilities that it leaves */
-int space_as_job(const struct job *job, bool as, struct failure *f); /* the keeper, for opening files as the job may */
+               struct failure *f); /* image_root.c: a mount of the directory that is the job's root */
+int image_enter(int image, struct failure *f); /* makes it the root of this namespace; /tmp and /job are empty */
+int image_close(struct failure *f); /* makes the root read-only */
+bool space_own_tmp(const struct job *job); /* whether its /tmp is its own */
+const char *space_scratch(const struct job *job); /* the path of its scratch directory inside the job */
+int space_drop(const struct job *job, struct failure *f); /* in the job: sets user id and capabilities */
+uint64_t space_kept(const struct job *job); /* the capabilities that space_drop leaves */
+/* the keeper takes the job's rights, to open files as the job may */
+int space_as_job(const struct job *job, bool as, struct failure *f);
 
 /* rootfs.c */
 int root_build(struct failure *f); /* makes the tree of isolation `full` at ROOT and ROOT_RW */
@@ -35,20 +36,20 @@ int make_path(int at, const char *path, bool last, struct failure *f);
 bool is_accelerator(const char *path);
 
 /* filter.c */
-void filter_build(void); /* in the nursery, when it is known what is able */
+void filter_build(void); /* in the fork server, when the abilities are known */
 int filter_try(void);
 int filter_enter_domain(const struct job *job, struct failure *f);
 const void *filter_code(const struct job *job, size_t *instructions);
-int filter_install(const struct job *job, struct failure *f); /* in the job, last of all before its program */
+int filter_install(const struct job *job, struct failure *f); /* in the job: the last step before its program */
 
 /* cgroup.c */
-uint32_t group_open(void); /* which of ABLE_GROUP, ABLE_MEMORY and ABLE_COUNT; errno when none */
+uint32_t group_open(void); /* a set of ABLE_GROUP, ABLE_MEMORY and ABLE_COUNT; errno if none */
 void group_close(void);
-int group_leaf(uint32_t cell); /* a directory descriptor, or -1 */
+int group_leaf(uint32_t cell); /* a directory's file descriptor, or -1 */
 int group_fresh(uint32_t cell, int group);
 pid_t group_fork(int group);
-pid_t fork_as(pid_t pid, int group, uint64_t flags); /* under that number; group -1: none */
-bool group_limit(int group, const struct start *s); /* true when the kernel watches the memory */
+pid_t fork_as(pid_t pid, int group, uint64_t flags); /* with that pid; group -1: no cgroup */
+bool group_limit(int group, const struct start *s); /* true if the kernel limits the memory */
 uint64_t group_memory_kills(int group);
 bool group_kill(int group);
 bool group_freeze(int group, bool still);

@@ -1,11 +1,11 @@
-/* Where a process has a system call instruction, by which it is made to do calls. */
+/* Finds a system call instruction in a process. trace/tracee.c makes the process execute it for injected calls. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 
 #include "trace/trace.h"
 
-/* In its vdso, else in any code it has. */
+/* Searches the vdso first, then all executable memory. */
 uint64_t find_syscall_instruction(pid_t pid)
 {
     static unsigned char code[1 << 16];

@@ -1,4 +1,4 @@
-/* PAGEMAP_SCAN of Linux 6.7 and what of userfaultfd goes with it, which headers of before it do not have. */
+/* PAGEMAP_SCAN of Linux 6.7 and the userfaultfd features that it needs; older headers lack both. */
 #ifndef POOL_SCAN_H
 #define POOL_SCAN_H
 
@@ -9,11 +9,11 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
-#define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: the kernel wants it for anonymous memory */
+#define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: required for anonymous memory */
 #define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 
 enum { IS_WATCHED = 1, IS_WRITTEN = 2, IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32, IS_GUARD = 256 };
-enum { SCAN_PROTECT = 1 }; /* what is found is protected against writing in the same step */
+enum { SCAN_PROTECT = 1 }; /* write-protects the pages that it reports, in the same step */
 struct region {
     uint64_t start, end, categories;
 };
@@ -22,9 +22,9 @@ struct scan { /* struct pm_scan_arg */
 };
 #define SCAN _IOWR('f', 16, struct scan)
 
-/* Behind what a call has found; false at the end. Where the walk came to its end the kernel names a place before it,
- * where a buffer of its own was last full (512 regions; seen in Linux 6.18): from there all would be found once more,
- * and in no order what was written meanwhile. */
+/* Continues after the regions of the last call; false at the end. At the end of a walk the kernel may report a position
+ * before the end: the place where its own buffer was last full (512 regions; seen in Linux 6.18). A scan from there
+ * would report pages twice, and out of order pages written in the meantime. */
 static inline bool scan_on(struct scan *q, int found)
 {
     const struct region *all = (const struct region *)(uintptr_t)q->vector;

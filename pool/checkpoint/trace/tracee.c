@@ -1,7 +1,6 @@
-/* Stops threads with ptrace. Each of ptrace's traps that was met has a function or a comment here.
- *
- * A stopped thread dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and half
- * a job is worse than none. A thread that was only asked to stop does not die: it is unchanged. */
+/* Stops threads with ptrace and injects system calls into them. Each trap of ptrace that we met has a function or a
+ * comment here. A stopped thread dies with its tracer (EXITKILL): between two injected calls its registers are not its
+ * own, and half a job is worse than none. A thread that was only asked to stop does not die: it is unchanged. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -35,11 +34,12 @@ static int regs_set(struct tracee *h, struct user_regs_struct *r)
     return trace(PTRACE_SETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
 }
 
-/* A call that is injected is four changes between two threads. On one processor each takes a microsecond or two;
- * between two it wakes the other one, which takes ten times as long, and more in a virtual machine. */
+/* Tracer and tracees are pinned to one CPU, because an injected system call costs four context switches. On one CPU
+ * each takes a microsecond or two. Between two CPUs each wakes the other CPU, which takes ten times as long, and more
+ * in a virtual machine. */
 static struct {
     bool now;
-    long all; /* processors; 0: none was chosen yet */
+    long all; /* number of CPUs; 0: none chosen yet */
     cpu_set_t before, one;
 } together;
 
@@ -56,7 +56,7 @@ void pin_cpu(void)
     together.now = sched_setaffinity(0, sizeof together.one, &together.one) == 0;
 }
 
-/* Who may run on all that there are is not bound to those: more may come. */
+/* A thread that may run on all present CPUs gets an affinity to all possible ones: more CPUs may be added. */
 static void spread(pid_t tid, cpu_set_t *to)
 {
     if (CPU_COUNT(to) >= together.all)
@@ -103,8 +103,8 @@ static int wait_one(struct tracee *h, int *status)
     return -1;
 }
 
-/* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a
- * handler's frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
+/* Another signal may stop the thread before the stop that we asked for. We deliver it: the kernel sets up the handler's
+ * frame, no instruction of the handler runs, and our stop follows at once. */
 int tracee_poll(struct tracee *h)
 {
     int status;
@@ -143,8 +143,8 @@ int tracee_bind(struct tracee *h)
     return h->bound ? 0 : -1;
 }
 
-/* All signals are blocked before the first call: one that came in between would find registers that are not the
- * thread's own. By ptrace and not by a call, for the same reason. */
+/* Blocks all signals before the first injected call: a handler that ran in between would see registers that are not the
+ * thread's own. Uses ptrace instead of a system call, for the same reason. */
 int tracee_open(struct tracee *h, uint64_t call_at)
 {
     uint64_t all = ~0ull;
@@ -174,7 +174,7 @@ void tracee_release(struct tracee *h)
     trace(PTRACE_DETACH, h->tid, NULL, 0);
 }
 
-/* Step by step, with all signals blocked: what lies there may be other code where the thread goes on. */
+/* Single-steps with all signals blocked: the memory in the range may hold other code when the thread continues. */
 int tracee_leave(struct tracee *h, uint64_t start, uint64_t end)
 {
     struct user_regs_struct r;
@@ -198,8 +198,8 @@ int tracee_leave(struct tracee *h, uint64_t start, uint64_t end)
     return done;
 }
 
-/* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP
- * cannot be blocked, and is sent again when the thread is let go. */
+/* Runs the tracee to its next system call entry or exit. Other stops on the way are passed over. SIGSTOP cannot be
+ * blocked; it is recorded, and sent again when the thread is released. */
 static int to_call_stop(struct tracee *h)
 {
     int status;
@@ -234,8 +234,8 @@ long tracee_call(struct tracee *h, long number, ...)
     return regs_result(&r);
 }
 
-/* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed
- * over by whatever is done next. */
+/* The interrupt that is requested at the call's entry arrives when the call would block, and once more after its exit.
+ * The next operation on the tracee passes over the second one. */
 long tracee_begin(struct tracee *h, long number, const unsigned long a[6])
 {
     struct user_regs_struct r = h->now;
@@ -287,7 +287,7 @@ static pid_t clone_by(struct tracee *h, struct tracee *child, long number, const
     trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN);
     if (regs_result(&r) < 0)
         return (pid_t)regs_result(&r);
-    /* The new one stops by itself before its first instruction: it inherits the tracer. */
+    /* The child stops by itself before its first instruction, since it inherits the tracer. */
     if (!child->tid || wait_one(child, &status) < 0)
         return -ESRCH;
     tracee_bind(child);
@@ -353,7 +353,7 @@ int tracee_rseq(struct tracee *h, struct rseq_place *place)
                : 0;
 }
 
-/* One of the signals that wait; 1 when there is one at this place. */
+/* Reads one pending signal; 1 if there is one at this index. */
 int tracee_pending(struct tracee *h, bool shared, uint64_t place, void *info)
 {
     struct __ptrace_peeksiginfo_args wanted = {.off = place, .flags = shared ? PTRACE_PEEKSIGINFO_SHARED : 0, .nr = 1};

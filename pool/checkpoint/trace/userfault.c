@@ -1,9 +1,8 @@
-/* A userfaultfd of a stopped process: it opens one by an injected call, without a privilege, and closes it when we
- * have a copy. With it we track writes to its memory (dump/dirty_tracking.c), and give it pages that it has not
- * touched (restore/memory.c): such a page is copied once, into memory that is not zeroed first, without a fault.
- *
- * It belongs to the memory that the process had then: any process with the descriptor, also a child forked meanwhile,
- * works on that memory. */
+/* A userfaultfd of a stopped process. The process opens it by an injected call, without a privilege, and closes it when
+ * we have a copy. With it we track writes to the process's memory (dump/dirty_tracking.c), and supply pages that it has
+ * not touched (restore/memory.c): such a page is copied once, into memory that is not zeroed first, and without a
+ * fault. A userfaultfd belongs to the memory that the process had when it was opened. Any process that has the file
+ * descriptor, also a child forked later, works on that memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What depends on the processor: registers, the system call instruction, restart codes, features. */
+/* Everything that depends on the processor: registers, the system call instruction, restart codes, CPU features. */
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <errno.h>
@@ -18,19 +18,19 @@ void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const 
 {
     r->rip = call_at;
     r->rax = (unsigned long)number;
-    r->orig_rax = ~0ul; /* no call in progress: the kernel must not restart one when it lets the thread go */
+    r->orig_rax = ~0ul; /* no system call in progress: else the kernel would restart one when the thread continues */
     r->rdi = a[0], r->rsi = a[1], r->rdx = a[2], r->r10 = a[3], r->r8 = a[4], r->r9 = a[5];
 }
 
-/* At the beginning of a function, with one argument. */
+/* Sets the registers for a call of a function with one argument. */
 void regs_enter(struct user_regs_struct *r, uint64_t code, uint64_t stack, uint64_t argument)
 {
     r->rip = code;
-    r->rsp = stack - 8; /* as behind a call */
+    r->rsp = stack - 8; /* as after a call instruction */
     r->rdi = argument;
     r->rax = 0;
     r->orig_rax = ~0ul;
-    r->eflags &= ~0x500ul; /* no step, strings upwards */
+    r->eflags &= ~0x500ul; /* clears the trap flag and the direction flag */
 }
 
 long regs_result(const struct user_regs_struct *r) { return (long)r->rax; }
@@ -57,8 +57,8 @@ void regs_answer(struct user_regs_struct *r, long result)
     r->rip += CALL_SIZE;
 }
 
-/* Calls that answer EINTR to being stopped though no handler ran (signal(7)): the program would see that it was
- * stopped. */
+/* Calls that fail with EINTR when the thread is stopped, even if no handler ran (signal(7)): the program would notice
+ * the stop. */
 static bool touchy(unsigned long number)
 {
     switch (number) {
@@ -70,7 +70,7 @@ static bool touchy(unsigned long number)
     case SYS_semtimedop:
     case SYS_msgrcv:
     case SYS_msgsnd:
-    /* Of a socket that is given a while (SO_RCVTIMEO, SO_SNDTIMEO). */
+    /* On sockets with a timeout (SO_RCVTIMEO, SO_SNDTIMEO). */
     case SYS_read:
     case SYS_readv:
     case SYS_recvfrom:
@@ -89,9 +89,9 @@ static bool touchy(unsigned long number)
     return false;
 }
 
-/* The codes are the kernel's own (include/linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND are done again
- * with what they were given. ERESTART_RESTARTBLOCK goes on with what is left of its time: the kernel knows how much,
- * and loses it with the process; state/timeouts.c sees to it in an image. */
+/* The codes are internal to the kernel (include/linux/errno.h). ERESTARTSYS, ERESTARTNOINTR and ERESTARTNOHAND restart
+ * the call with the same arguments. ERESTART_RESTARTBLOCK continues with the remaining time: the kernel keeps it, and
+ * loses it with the process. For an image state/timeouts.c records it. */
 void regs_settle(struct user_regs_struct *r, bool for_image)
 {
     long code = (long)r->rax;
@@ -124,8 +124,8 @@ static size_t put(unsigned char *code, size_t at, const void *bytes, size_t size
     return at + size;
 }
 
-/* syscall; test %rax, %rax; js 1f; add $moved, %rax; jmp 2f; 1: mov $moved, %rax; 2: the arguments as they were; on. No
- * more than 2 GiB are moved by a call. */
+/* syscall; test %rax, %rax; js 1f; add $moved, %rax; jmp 2f; 1: mov $moved, %rax; 2: restore the arguments; jump back.
+ * One call moves at most 2 GiB. */
 void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64_t code_at, uint64_t from,
                uint64_t count)
 {
@@ -148,7 +148,7 @@ void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64
 
 uint64_t regs_place(const struct user_regs_struct *r) { return r->rip; }
 
-/* movabs $to, %rax; jmp *%rax: at its beginning a function wants nothing of that register. */
+/* movabs $to, %rax; jmp *%rax: a function does not expect a value in that register at its entry. */
 void jump_to(unsigned char *code, uint64_t to)
 {
     code[0] = 0x48, code[1] = 0xb8, code[10] = 0xff, code[11] = 0xe0;
@@ -169,7 +169,7 @@ void features(uint64_t into[8])
     uint32_t r[4], low, high;
     memset(into, 0, 8 * sizeof *into);
     leaf(1, 0, r);
-    /* without what changes from core to core or with the state of the system: here OSXSAVE stays */
+    /* OSXSAVE is kept: it does not depend on the core or the state of the system */
     into[0] = (uint64_t)r[2] << 32 | r[3];
     bool saves = r[2] & 1u << 27;
     leaf(7, 0, r);
@@ -210,7 +210,7 @@ static const struct {
     {5, 5, "AVX-512 state"}, {5, 9, "protection keys"},
 };
 
-/* Only what programs choose their code by: a library has looked once, at its start, and does not look again. */
+/* Lists only features by which programs select code: a library tests them once when it starts, and not again. */
 const char *features_missing(const uint64_t had[8])
 {
     static char text[256];

@@ -1,7 +1,7 @@
-/* Filters by which the kernel asks a supervisor about calls: by their number alone, or by a descriptor's.
- *
- * What is decided by the call's number alone is in the kernel's bitmap, and costs nothing where it is let through.
- * io_uring would go round the filter and is not there. */
+/* Builds the seccomp filters that ask a supervisor about system calls, by number alone or by the number and a file
+ * descriptor argument. Both supervisors use it when a job starts. The kernel keeps the verdict of calls that are
+ * allowed by number alone in a bitmap, so those cost nothing. io_uring would bypass the filter, so its calls fail with
+ * ENOSYS. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -74,7 +74,7 @@ void trap_value(long call, int argument, uint32_t value, uint32_t what)
     put(BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr));
 }
 
-/* mmap of a file that is shared, or of a high number. */
+/* mmap of a file that is shared, or whose descriptor is one of the high numbers. */
 void trap_map(int first)
 {
     put(BPF_JMP | BPF_JEQ | BPF_K, 0, 8, SYS_mmap);

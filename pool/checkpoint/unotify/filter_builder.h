@@ -1,4 +1,4 @@
-/* Filters by which the kernel asks a supervisor about calls. */
+/* Seccomp filters that ask a supervisor about system calls. */
 #ifndef POOL_TRAPS_H
 #define POOL_TRAPS_H
 
@@ -17,17 +17,18 @@
 #define OWN_ARCH 0
 #endif
 
-#define TRAPPED_NUMBERS 64 /* high descriptors, from a first one on, by which calls are told apart */
+#define TRAPPED_NUMBERS 64 /* size of the range of high file descriptor numbers that mark trapped files */
 
 #define TRAPS_FLAGS (SECCOMP_FILTER_FLAG_NEW_LISTENER | 1ul << 5 /* SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV */)
 
-void traps_begin(uint32_t foreign); /* what becomes of calls of another instruction set */
+void traps_begin(uint32_t foreign); /* foreign: the verdict for calls of another instruction set */
 void trap_always(long call);
-void trap_number(long call, int argument, int first); /* when that argument is one of the high numbers */
-void trap_either(long call, int flags, int first); /* by a name, or with AT_EMPTY_PATH in `flags` by a high number */
+void trap_number(long call, int argument, int first); /* if that argument is one of the high numbers */
+/* calls by name, or with AT_EMPTY_PATH in `flags` by a high number */
+void trap_either(long call, int flags, int first);
 void trap_value(long call, int argument, uint32_t value, uint32_t what);
 void trap_map(int first);
-const void *traps_code(size_t *instructions); /* it ends there; NULL: there is none for this machine */
-int traps_install(void); /* of this process and all that it becomes: the descriptor at which it is asked about, or -1 */
+const void *traps_code(size_t *instructions); /* ends the filter; NULL: this machine has none */
+int traps_install(void); /* for this process and its descendants: the listener's file descriptor, or -1 */
 
 #endif

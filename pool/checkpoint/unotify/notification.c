@@ -1,5 +1,5 @@
-/* A system call that the kernel asks a supervisor about, and the answer. Used by both supervisors: of mapped files
- * (mapped_files/supervisor.c), and of remote files where there is no FUSE (remote_notify/supervisor.c). */
+/* One system call notification of seccomp_unotify(2), and its answer. Used by both supervisors: of mapped files
+ * (mapped_files/supervisor.c), and of remote files without FUSE (remote_notify/supervisor.c). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <grp.h>
@@ -18,7 +18,7 @@
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP 1UL
 #endif
 
-/* Asking and answering one after the other on one processor (Linux 6.6): nobody else comes between. */
+/* Switches between caller and supervisor on one CPU without other threads in between (Linux 6.6). */
 void question_listen(int listener)
 {
     ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
@@ -67,7 +67,7 @@ bool still_asked(const struct question *q)
     return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0;
 }
 
-/* Reading it costs as much as half an answer: only for what needs it. */
+/* Reads the thread group's id. It costs half as much as an answer, so it is called only where it is needed. */
 void know_process(struct question *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }
 
 void answer_value(struct question *q, int64_t value) { q->answer->val = value; }
@@ -76,7 +76,7 @@ void answer_error(struct question *q, int err) { q->answer->error = -err; }
 
 void answer_pass(struct question *q) { q->answer->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE; }
 
-/* Page by page: the rest of the last one may not be there. */
+/* Reads page by page, since the page after the text may not be mapped. */
 bool text_of(const struct question *q, uint64_t address, char *text, size_t size)
 {
     for (size_t got = 0; got < size;) {
@@ -105,7 +105,7 @@ bool bytes_to(const struct question *q, uint64_t address, const void *from, size
     return process_vm_writev(q->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* A copy of another process's descriptor, or -1. */
+/* A copy of another process's file descriptor, or -1. */
 int take_from(pid_t pid, int number)
 {
     int of = (int)syscall(SYS_pidfd_open, pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, number, 0);
@@ -114,7 +114,7 @@ int take_from(pid_t pid, int number)
     return fd;
 }
 
-/* The job's rights over files, and no others; what it takes to look into the job's processes stays. */
+/* Takes the job's rights over files, and no others. The capabilities to inspect the job's processes remain. */
 void rights_of_job(const struct job *job)
 {
     const struct start *s = job->start;

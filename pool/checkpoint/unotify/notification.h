@@ -1,4 +1,4 @@
-/* What the kernel asks a supervisor about somebody's call (seccomp_unotify(2)), and the answer. */
+/* A system call notification of the kernel to a supervisor (seccomp_unotify(2)), and its answer. */
 #ifndef POOL_QUESTION_H
 #define POOL_QUESTION_H
 
@@ -13,23 +13,23 @@
 struct question {
     int listener;
     uint32_t member;
-    pid_t tid, tgid; /* tgid: see know_process */
+    pid_t tid, tgid; /* tgid: set by know_process */
     struct seccomp_notif *notif;
     struct seccomp_notif_resp *answer;
-    bool answered; /* by a descriptor, or to be left unanswered: the job ends */
+    bool answered; /* already answered with a file descriptor, or left unanswered because the job ends */
 };
 
 void question_listen(int listener);
-bool question_hear(struct question *q, int listener, uint32_t member); /* one at a time; false: it is gone again */
+bool question_hear(struct question *q, int listener, uint32_t member); /* one at a time; false: the call is gone */
 void question_answer(struct question *q);
 int question_put(struct question *q, int fd, int number, uint32_t how,
-                 bool on_exec_closed); /* a descriptor into the process */
+                 bool on_exec_closed); /* installs a file descriptor in the process */
 
 bool still_asked(const struct question *q);
 void know_process(struct question *q);
 void answer_value(struct question *q, int64_t value);
 void answer_error(struct question *q, int err);
-void answer_pass(struct question *q); /* the kernel does it */
+void answer_pass(struct question *q); /* the kernel executes the call */
 
 bool text_of(const struct question *q, uint64_t address, char *text, size_t size);
 bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size);

@@ -1,5 +1,5 @@
-/* Calls that take the name of a file, by the kernel's numbers: what each does, and which of its arguments say where.
- * Whoever is asked about calls (mapped files, remote files without FUSE) reads them by this one table. */
+/* The table of system calls that take a file name: the operation of each, and the arguments that hold directory, path
+ * and flags. Both supervisors (mapped files, remote files without FUSE) use it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -44,7 +44,7 @@ const struct naming namings[] = {
 #ifdef SYS_renameat
     {SYS_renameat, RENAMES, 0, 1, -1, NEVER},
 #endif
-#ifdef SYS_open /* processors from before 2012 */
+#ifdef SYS_open /* only on processors from before 2012 */
     {SYS_open, OPENS, -1, 0, 1, BY_OPEN},
     {SYS_creat, CREATES, -1, 0, -1, ALWAYS},
     {SYS_stat, STATS, -1, 0, -1, ALWAYS},

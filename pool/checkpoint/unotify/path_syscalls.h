@@ -1,4 +1,4 @@
-/* Calls that take the name of a file. */
+/* System calls that take the name of a file. */
 #ifndef POOL_NAMING_H
 #define POOL_NAMING_H
 
@@ -34,20 +34,23 @@ enum naming_what {
     REMOVES_EXTRA
 };
 
-/* UNLESS: AT_SYMLINK_NOFOLLOW, IF: AT_SYMLINK_FOLLOW is among the flags. */
+/* Whether the call follows a symbolic link. UNLESS: unless AT_SYMLINK_NOFOLLOW is set; IF: if AT_SYMLINK_FOLLOW is
+ * set. */
 enum naming_follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN };
 
 struct naming {
     long call;
     enum naming_what what;
-    int8_t directory, path, flags; /* which arguments; -1: none. Those of a second name come right behind the first's */
+    /* argument indices; -1: none. Those of a second name follow directly after the first's */
+    int8_t directory, path, flags;
     enum naming_follow follow;
 };
 
 extern const struct naming namings[];
 extern const size_t namings_count;
 
-const struct naming *naming_of(long call); /* NULL: it takes none */
-bool naming_follows(const struct naming *naming, uint64_t flags); /* a link at the end of the name */
+const struct naming *naming_of(long call); /* NULL: the call takes no file name */
+/* whether it follows a symbolic link at the end of the name */
+bool naming_follows(const struct naming *naming, uint64_t flags);
 
 #endif
