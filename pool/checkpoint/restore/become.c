@@ -1,11 +1,11 @@
-/* A process of the keeper's code becomes the job's: its memory, threads and registers are restored from outside.
+/* Turns a process that runs the keeper's code into a process of the job: restores its memory, threads and registers
+ * from outside, in these steps. A room (a page of code that makes calls, pages for arguments) outside the old and the
+ * new memory; the vdso aside; all old memory unmapped; new areas, contents, protection; the vdso at its place; the
+ * memory layout (PR_SET_MM_MAP); our file descriptors closed; threads, each with the state that only it can set; rights
+ * dropped; timers, signals; the room unmapped; registers.
  *
- *     room (a page of code that makes calls, pages for arguments) where neither the old nor the new memory is
- *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place
- *     -> names of the kernel's (PR_SET_MM_MAP) -> descriptors of ours closed
- *     -> threads, each with what only it can set -> rights dropped -> timers, signals -> room away -> registers
- *
- * All calls are the process's own, injected while it is held, so that all contents go straight to their place. */
+ * All calls are injected into the stopped process, so that all contents go straight to their place. restore.c calls it
+ * for each process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/capability.h>
@@ -68,7 +68,7 @@ static size_t own_areas(pid_t pid, struct range **all)
     return count;
 }
 
-/* Where neither what the process has nor what it gets lies. */
+/* An address range that overlaps neither the process's present memory nor its restored memory. */
 static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count,
                            uint64_t size, uint64_t at)
 {
@@ -106,7 +106,8 @@ static int make_room(struct restoring *r, uint32_t row, struct restored_process 
     return 0;
 }
 
-/* The kernel writes to where rseq was registered whenever the thread is moved: it must not lie in memory that goes. */
+/* Unregisters rseq: the kernel writes to it whenever the thread is moved to another CPU, and its memory will be
+ * unmapped. */
 static void forget_rseq(struct tracee *h)
 {
     struct rseq_place place;
@@ -142,7 +143,7 @@ static bool has_contents(const struct restoring *r, const struct area *a)
     return r->filled[a - (struct area *)r->image->areas.rows] > 0;
 }
 
-/* Of mmap. Memory that the kernel may drop (Linux 6.11) is of a kind of its own, neither private nor shared. */
+/* Flags for mmap. Droppable memory (Linux 6.11) is neither private nor shared. */
 static uint32_t area_flags(const struct area *a, int fd)
 {
     const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_NORESERVE;
@@ -151,7 +152,7 @@ static uint32_t area_flags(const struct area *a, int fd)
     return a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS);
 }
 
-/* Somewhere, and the part of it that is mapped moved to its place. */
+/* Attaches the segment at any address, and moves the mapped part of it to its place. */
 static int attach(const struct restoring *r, const struct area *a, struct tracee *h, struct failure *f)
 {
     const struct file *memory = (struct file *)r->image->files.rows + a->file;
@@ -207,7 +208,7 @@ static void advise(struct tracee *h, const struct area *a)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (a->advice & known[i].bit)
             CALL(h, SYS_madvise, a->start, a->end - a->start, known[i].advice);
-    if (a->advice & ADVICE_LOCKED) /* refused beyond the job's limit */
+    if (a->advice & ADVICE_LOCKED) /* fails beyond the job's limit */
         CALL(h, SYS_mlock2, a->start, a->end - a->start, a->advice & ADVICE_ON_FAULT ? MLOCK_ONFAULT : 0);
 }
 
@@ -249,8 +250,8 @@ static int move_special(struct restored_process *b, const struct range *own, siz
     return 0;
 }
 
-/* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free.
- */
+/* The job had another kernel's vdso: its bytes stay, and its functions jump to this kernel's vdso, which is moved to
+ * free memory after the room. */
 static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
                      size_t count, const struct area *old, const struct range *new, const void *bytes,
                      struct failure *f)
@@ -270,7 +271,7 @@ static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process 
     return bad(done) ? failed(f, "mmap", "vdso", done) : move_special(b, own, count, place - b->stash, f);
 }
 
-/* The kernel's own page of code: libraries have pointers into it. */
+/* Restores the vdso (the kernel's page of code) at its address: libraries have pointers into it. */
 static int place_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
                       size_t count, struct failure *f)
 {
@@ -423,7 +424,7 @@ static int dress_thread(const struct thread *t, struct tracee *h, uint64_t room,
     return bad(done) ? failed(f, "rseq", "", done) : 0;
 }
 
-/* By itself, with its own rights: refused where those do not allow it, and it is slower then. */
+/* The thread sets it itself, with its own rights. If those do not allow it, the thread runs with the default policy. */
 static void set_policy(const struct thread *t, struct tracee *h, uint64_t room)
 {
     struct sched_param param = {t->priority};
@@ -431,8 +432,8 @@ static void set_policy(const struct thread *t, struct tracee *h, uint64_t room)
         CALL(h, SYS_sched_setscheduler, h->tid, t->policy, room);
 }
 
-/* What the machine sets, as for a job that starts (keeper/exec.c): a job may have lowered it, and no image raises it.
- */
+/* The hard limit that the machine sets, as for a job that starts (keeper/exec.c). A job may have lowered its limits,
+ * and no image raises them. */
 static uint64_t most_of(const struct start *s, int which)
 {
     switch (which) {
@@ -451,7 +452,7 @@ static uint64_t most_of(const struct start *s, int which)
     }
 }
 
-/* By itself: its user may be another one than ours. */
+/* The process sets them itself: its user may differ from the keeper's. */
 static void set_limits(struct restoring *r, const struct process *p, struct tracee *h, uint64_t room)
 {
     for (int i = 0; i < 16; i++) {
@@ -509,7 +510,7 @@ static int dress(struct restoring *r, uint32_t row, struct restored_process *b, 
     return p->mapped ? mapping_restore_filter(r, row, leader, b->room, f) : 0;
 }
 
-/* The call that unmaps the instruction that makes it: the thread is stopped before it would run another. */
+/* The last injected call unmaps the instruction that makes it: the thread is stopped before it executes another. */
 static int wake(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     struct user_regs_struct *all = calloc(b->count, sizeof *all);

@@ -1,8 +1,7 @@
-/* The job's processes forked again under their own numbers, each with parent, session, group, descriptors, directory
- * and handlers, and still running this code: become.c then gives each its memory.
- *
- * All are forked from one process that holds every open file (open_files.c), in the order and by the ways that
- * state/fork_plan.c has planned. */
+/* Forks the job's processes with their own pids, each with its parent, session, group, file descriptors, directory and
+ * signal handlers. They still run this code; become.c then restores the memory of each. All are forked from one process
+ * that has every open file (open_files.c), in the order and by the methods that state/fork_plan.c has planned.
+ * restore.c calls it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +56,7 @@ static void have(struct restoring *r, uint32_t by, uint32_t row)
         broken(r, by, "fork", "a process under its number");
 }
 
-/* One number serves all helpers, one after the other. */
+/* All helpers use one pid, one after the other. */
 static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
 {
     int status = 0;
@@ -76,7 +75,7 @@ static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
         broken(r, by, "fork", "a process under its number");
 }
 
-/* In the place of a leader that ended: children of its parent are born in its session. */
+/* Takes the place of an exited session leader: the children of its parent are born in its session. */
 static _Noreturn void be_placeholder(struct restoring *r, uint32_t by, pid_t session)
 {
     bool made = setsid() >= 0;
@@ -90,7 +89,7 @@ static _Noreturn void be_placeholder(struct restoring *r, uint32_t by, pid_t ses
     _exit(!made);
 }
 
-/* True for the first of those that a placeholder forks. */
+/* True for the first process of a placeholder. */
 static bool needs_placeholder(const struct restoring *r, uint32_t by, uint32_t row)
 {
     if (r->births[row].kind != BORN_OF_PLACEHOLDER || r->births[row].by != by)
@@ -155,10 +154,11 @@ static void place_descriptors(struct restoring *r, uint32_t row)
         broken(r, row, "epoll_ctl", "");
 }
 
-/* What the keeper has open is not the job's. What lies above the base is closed last (become.c). */
+/* Closes the keeper's file descriptors below the base. Those above the base are closed last (become.c). */
 static void close_others(struct restoring *r, uint32_t row)
 {
-    bool *wanted = calloc((size_t)r->base + 1, sizeof *wanted); /* thousands of processes may have thousands each */
+    /* a table, since thousands of processes may have thousands of descriptors each */
+    bool *wanted = calloc((size_t)r->base + 1, sizeof *wanted);
     if (!wanted)
         broken(r, row, "malloc", "tables");
     EACH(r->image, descriptors, descriptor, d)
@@ -181,7 +181,7 @@ static void own_handlers(struct restoring *r, uint32_t row)
             broken(r, row, "sigaction", "");
 }
 
-/* A child that has ended already tells so now, when nobody listens, and not again. */
+/* Waits until exited children are zombies: their SIGCHLD comes now, without a handler, and not again later. */
 static void await_zombies(struct restoring *r, uint32_t row)
 {
     siginfo_t info;
@@ -196,7 +196,7 @@ static void await_all(struct restoring *r)
         syscall(SYS_futex, &r->restore_shared->all_there, FUTEX_WAIT, 0, NULL, NULL, 0);
 }
 
-/* Its leader may not have come to it yet. */
+/* Retries, since the group leader may not have made the group yet. */
 static bool enter_group(pid_t group)
 {
     for (int tries = 0; getpgid(0) != group && setpgid(0, group) < 0; tries++) {
@@ -207,7 +207,8 @@ static bool enter_group(pid_t group)
     return true;
 }
 
-/* A group whose leader has ended is made by one that has its number, which ends when all are in it. */
+/* A group whose leader has exited is made by a temporary process with the leader's pid, which exits when all are in
+ * it. */
 static bool join_group(struct restoring *r, uint32_t row)
 {
     pid_t group = process_at(r, row)->group, leader = 0;
@@ -251,7 +252,7 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     have_children(r, row, false);
     tell(r, row, READY);
     await_all(r);
-    prctl(PR_SET_CHILD_SUBREAPER, 0); /* until become.c says what it is */
+    prctl(PR_SET_CHILD_SUBREAPER, 0); /* until become.c sets the saved value */
     if (!join_group(r, row))
         broken(r, row, "setpgid", "a group whose leader has ended");
     if (p->flags & PROCESS_ZOMBIE)
@@ -287,7 +288,7 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
                     *f = r->restore_shared->failure;
                     return -1;
                 }
-            if (now != before) /* others have come on */
+            if (now != before) /* others have made progress */
                 end = boot_us() + PATIENCE_US;
             before = now;
             if (boot_us() > end) {
@@ -300,7 +301,7 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
     return 0;
 }
 
-/* Those that belong to the keeper are forked as its children (CLONE_PARENT). */
+/* The keeper's own children are forked with CLONE_PARENT. */
 int fork_all_processes(struct restoring *r, struct failure *f)
 {
     pid_t wrong;

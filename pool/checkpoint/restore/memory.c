@@ -1,5 +1,5 @@
-/* Restores contents of memory: a chunk at a time, checked, and written to its place; large amounts by several
- * processes. */
+/* Restores the contents of memory: reads and checks a chunk at a time, and writes it to its place. Large amounts are
+ * written by several processes. become.c calls it for each process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -10,15 +10,15 @@
 #include "restore/parts.h"
 
 #define PIECES 256
-#define WORTH (16 * PAGE) /* of an area that is taken over for a while */
+#define WORTH (16 * PAGE) /* size of an area from which on a userfaultfd is used */
 
 static int damaged(struct failure *f)
 {
     return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
 }
 
-/* The area of a process that an address lies in. Those of one process follow each other in the order of their
- * addresses; of an image that says otherwise some are not found, and the job dies of it. */
+/* The area of a process that contains an address. The areas of one process are sorted by address; in an image where
+ * they are not, some are not found, and the job crashes. */
 static uint32_t area_at(const struct image *image, uint32_t owner, uint64_t at)
 {
     const struct area *areas = image->areas.rows;
@@ -57,9 +57,9 @@ struct filling {
     struct restoring *r;
     uint32_t row;
     pid_t into;
-    int faults; /* of `into`, or -1 */
-    bool *given; /* for each area: its pages are given, not written */
-    uint32_t *first; /* extent of each unit */
+    int faults; /* userfaultfd of `into`, or -1 */
+    bool *given; /* for each area: its pages are supplied by userfaultfd, not written */
+    uint32_t *first; /* first extent of each unit */
 };
 
 struct piece {
@@ -72,7 +72,7 @@ struct batch { /* pieces written with one call */
     size_t count, size;
 };
 
-/* The bytes of the vdso are kept to be compared only. */
+/* The image's vdso bytes are only compared, not written. */
 static bool wanted(const struct filling *w, const struct extent *e)
 {
     if (e->file != NOBODY || e->owner != w->row)
@@ -90,7 +90,7 @@ static int write_batch(const struct filling *w, struct batch *b, struct failure 
     return 0;
 }
 
-/* What is there already is written over: no image that was made here says a page twice. */
+/* Overwrites pages that are present already; no image made here contains a page twice. */
 static int give(const struct filling *w, const struct piece *p, struct failure *f)
 {
     for (uint64_t done = 0;
@@ -112,7 +112,7 @@ static int put(const struct filling *w, const struct piece *p, bool given, struc
     return b->count == PIECES ? write_batch(w, b, f) : 0;
 }
 
-/* All that the process has of a chunk; what adjoins is put there as one. */
+/* Writes all extents of the process in a chunk; adjoining ones are written as one. */
 static int fill_from(const struct filling *w, uint32_t first, const char *contents, struct failure *f)
 {
     const struct image *image = w->r->image;
@@ -122,7 +122,7 @@ static int fill_from(const struct filling *w, uint32_t first, const char *conten
     uint32_t chunk = e->chunk;
     struct batch b = {.count = 0};
     struct piece p = {.size = 0};
-    uint32_t in = NOBODY; /* the area of `p` when that is given: one call is for one area */
+    uint32_t in = NOBODY; /* the area of `p` if it uses userfaultfd: one call serves one area */
     for (; e < end && e->chunk == chunk; e++) {
         if (!wanted(w, e))
             continue;
@@ -152,13 +152,14 @@ static int fill_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
     if (!contents)
         return damaged(f);
     int done = fill_from(w, w->first[unit], contents, f);
-    if (done && contents != buffer && !chunk_read(&w->r->in, chunk, buffer)) /* cut meanwhile */
+    /* the file was truncated in the meantime */
+    if (done && contents != buffer && !chunk_read(&w->r->in, chunk, buffer))
         return damaged(f);
     return done;
 }
 
-/* Fresh memory of the process's own, that it may leave to us. Where huge pages are wanted the kernel makes them as it
- * is written. */
+/* Registers fresh private memory with userfaultfd. Not where huge pages are wanted: the kernel makes those when the
+ * memory is written. */
 static void take_areas(struct filling *w, struct tracee *h)
 {
     const struct area *areas = w->r->image->areas.rows;
@@ -171,7 +172,7 @@ static void take_areas(struct filling *w, struct tracee *h)
     }
 }
 
-/* So that the areas are again as any others, and become one with those beside them. */
+/* Unregisters the areas, so that they are ordinary and merge with those beside them. */
 static void leave_areas(struct filling *w)
 {
     const struct area *areas = w->r->image->areas.rows;

@@ -1,8 +1,6 @@
-/* Opens the files again, each once, in the process that all of the job's processes are forked from: they inherit them,
- * and shared ones are shared again.
- *
- * Paths are opened with the job's rights, whatever the keeper may do: an image names no file that its job could not
- * open. */
+/* Opens the files, each once, in the process from which all of the job's processes are forked: they inherit the files,
+ * so shared ones are shared again. Paths are opened with the job's rights, not the keeper's: an image cannot name a
+ * file that its job could not open. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,9 +20,9 @@
 #include "mapped_files/mapped_files.h"
 #include "restore/parts.h"
 
-#define LARGE_FILE 0100000 /* O_LARGEFILE, which libraries say is 0 */
+#define LARGE_FILE 0100000 /* O_LARGEFILE, which C libraries define as 0 */
 
-/* What the job wrote after the checkpoint is cut off again: it will write it once more. */
+/* Truncates the file to its length at the checkpoint: the job will write the rest again. */
 static int plain(struct restoring *r, const struct file *row, struct failure *f)
 {
     const uint32_t once = O_CREAT | O_EXCL | O_TRUNC;
@@ -62,7 +60,7 @@ static bool written_through(const struct image *image, uint32_t row)
     return false;
 }
 
-/* The other end is the node's already, which neither reads nor writes before the job runs. */
+/* The node already has the other end. It neither reads nor writes before the job runs. */
 static int crossing_end(struct restoring *r, const struct file *row, struct failure *f)
 {
     int end = members_own_end(r->job, row->times[0] - 1), done = 0;
@@ -81,13 +79,13 @@ static int crossing_end(struct restoring *r, const struct file *row, struct fail
     return fd < 0 ? set_failure(f, "reopen", "a pipe to another machine") : fd;
 }
 
-/* As pipe() made it, or as it was opened by another name: which shows in its flags. */
+/* The end as pipe() returned it, or opened by /proc: the flags show which. */
 static int other_end(struct restoring *r, const struct file *row)
 {
     int spare = r->spare[row->peer];
     if (!(row->flags & LARGE_FILE) && spare >= 0 &&
         (uint32_t)(fcntl(spare, F_GETFL) & O_ACCMODE) == (row->flags & O_ACCMODE)) {
-        r->spare[row->peer] = -1; /* the first that it fits has it */
+        r->spare[row->peer] = -1; /* only the first row that it fits gets it */
         return spare;
     }
     return open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
@@ -109,14 +107,14 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
     if (row->contents.size &&
         write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
         return set_failure(f, "write", "a pipe");
-    if ((row->flags & O_ACCMODE) == O_RDWR) { /* it had a name, which was removed */
+    if ((row->flags & O_ACCMODE) == O_RDWR) { /* a named pipe whose name was removed */
         int fd = open_again(ends[0], O_RDWR);
         close(ends[0]);
         close(ends[1]);
         return fd < 0 ? set_failure(f, "reopen", "a pipe") : fd;
     }
     bool writes = (row->flags & O_ACCMODE) == O_WRONLY;
-    /* The other end stays open until the others that want it have it; then it is the job's alone to be at its end. */
+    /* The other end stays open until its rows have it; after that only the job has it. */
     r->spare[at] = ends[!writes];
     return ends[writes];
 }
@@ -124,7 +122,7 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
 static int memory(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
-        /* What is only mapped has no flags: as much as the mapping may need. */
+        /* A file that is only mapped has no flags; it is opened for any mapping. */
         int fd = open_again(r->opened[row->peer],
                             row->mode ? (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)) : O_RDWR);
         return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? set_failure(f, "reopen", "a memory file") : fd;
@@ -148,8 +146,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
             return set_failure(f, "write", name);
     }
-    /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it.
-     */
+    /* Reopened with its original mode; a mapping alone has no mode. On the descriptor of memfd_create itself, inotify
+     * reports nothing. */
     if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || had_name)) {
         int other = open_again(fd, (int)(row->flags & O_ACCMODE));
         if (other >= 0) {
@@ -229,7 +227,7 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
     }
 }
 
-/* First what others are opened from. */
+/* First the rows that others are opened from. */
 static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
 {
     const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
@@ -251,7 +249,7 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     return 0;
 }
 
-/* What fstat tells of memory files and removed ones. Last of all: a mode may be in the way of opening them. */
+/* Restores mode and times of memory files and removed files. Last, since a mode may prevent opening them. */
 static int set_attributes(struct restoring *r, struct failure *f)
 {
     for (uint32_t i = 0; i < r->image->files.count; i++) {
@@ -293,7 +291,8 @@ int files_reopen(struct restoring *r, struct failure *f)
         if (p->flags & PROCESS_ZOMBIE || !*path)
             continue;
         int fd = lift(open(path, O_RDONLY | O_CLOEXEC), r->base);
-        if (fd < 0 && !carries(r->image)) /* where its pages are in the image, it keeps our name in /proc/PID/exe */
+        /* if its pages are in the image, the process keeps the keeper's name in /proc/PID/exe */
+        if (fd < 0 && !carries(r->image))
             return set_failure(f, "reopen", path);
         r->programs[i] = fd;
     }

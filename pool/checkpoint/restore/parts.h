@@ -1,4 +1,4 @@
-/* A job on its way back: what the files of this folder share. */
+/* Declarations that the files of this folder share. */
 #ifndef POOL_RESTORE_PARTS_H
 #define POOL_RESTORE_PARTS_H
 
@@ -6,9 +6,9 @@
 #include "state/state.h"
 
 enum { BORN = 0, READY = 1, BROKEN = 2 };
-struct restore_shared { /* shared with the job's processes while they are keeper's code */
-    uint32_t all_there, helping; /* helping: the number of helpers is in use */
-    uint32_t joined[1 << 16]; /* members of the group that the process of this row makes */
+struct restore_shared { /* shared with the job's processes while they run the keeper's code */
+    uint32_t all_there, helping; /* helping: the helpers' pid is in use */
+    uint32_t joined[1 << 16]; /* number of processes that have joined the group that the process of this row makes */
     uint32_t state[1 << 16];
     struct failure failure;
 };
@@ -20,14 +20,14 @@ int files_reopen(struct restoring *r, struct failure *f);
 int areas_filled(struct restoring *r, struct failure *f);
 int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct failure *f);
 
-/* fork_tree.c: the tree of processes, still of the keeper's code */
+/* fork_tree.c: forks the processes; they still run the keeper's code */
 int fork_all_processes(struct restoring *r, struct failure *f);
 
 /* vdso.c */
 int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
               void *room, struct failure *f);
 
-/* become.c: one of them becomes what it was */
+/* become.c: turns one of them into a process of the job */
 struct restored_process {
     struct tracee *threads;
     size_t count;

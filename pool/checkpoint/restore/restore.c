@@ -1,7 +1,6 @@
-/* Restores a job, by a process of its own between the keeper and the job: it reads and checks the image, opens the
- * files, forks the processes as the keeper's children, restores each, and exits; then the job runs.
- *
- * Until then everything that it made dies with it. */
+/* Restores a job, in a process of its own between the keeper and the job: it reads and checks the image, opens the
+ * files, forks the processes as the keeper's children, restores each, and exits; then the job runs. Until then
+ * everything that it made dies with it. The keeper calls restore_start. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +42,7 @@ static int check_machine(const struct restoring *r, struct failure *f)
         snprintf(text, sizeof text, "the job had a /tmp of its own, and has none here (PRIVATE_TMP): %.200s", missing);
     else
         return 0;
-    return unfit(f, "machine", text); /* no fault of the checkpoint's: another machine may take it */
+    return unfit(f, "machine", text); /* the checkpoint is not at fault: another machine may restore it */
 }
 
 static int load(struct restoring *r, int directory, struct failure *f)
@@ -81,8 +80,8 @@ static pid_t unused(const struct image *image, pid_t from)
     return from;
 }
 
-/* Monotonic clocks go on from where they stood. Refused where there are no time namespaces: they jump then, as they do
- * for a machine that slept. */
+/* The job's monotonic clocks continue where they stood. Without time namespaces they jump, as on a machine that was
+ * suspended. */
 static void set_clocks(struct restoring *r)
 {
     const struct image *image = r->image;
@@ -148,7 +147,7 @@ static int hold(struct restored_process *b, pid_t pid, struct failure *f)
     return tracee_open(h, call_at) < 0 ? set_failure(f, "ptrace", "a new process") : 0;
 }
 
-/* Its parent is told which. An image may say anything. */
+/* The parent reads the signal with wait. An image may contain any value. */
 static int stop_signal(const struct process *p)
 {
     return p->status == SIGTSTP || p->status == SIGTTIN || p->status == SIGTTOU ? (int)p->status : SIGSTOP;
@@ -183,8 +182,8 @@ static int put_back(struct restoring *r, struct failure *f)
 
 static int restore(struct restoring *r, struct failure *f)
 {
-    /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks
-     * must be held by it. */
+    /* The fork server is not dumpable, to protect itself from jobs of its user. No job runs here yet, and this process
+     * must trace the processes that it forks. */
     prctl(PR_SET_DUMPABLE, 1);
     if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || space_as_job(r->job, true, f))
         return -1;
@@ -208,8 +207,8 @@ static void tell(int fd, const struct failure *f)
     }
 }
 
-/* The job's own processes are known by their numbers in the image; the read end of a pipe tells how it went as
- * members_start's does: a struct failure, or nothing once the job runs. */
+/* Forks the process that restores the job. The members are found by their pids in the image. The read end of the pipe
+ * reports the result as members_start's does: a struct failure, or nothing once the job runs. */
 int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
 {
     static struct image image;

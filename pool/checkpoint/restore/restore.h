@@ -1,4 +1,4 @@
-/* A job restored from its image. */
+/* Restores a job from its image. */
 #ifndef POOL_RESTORE_H
 #define POOL_RESTORE_H
 

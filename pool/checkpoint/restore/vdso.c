@@ -15,7 +15,7 @@ struct text { /* a whole vdso */
 
 static bool within(const struct text *t, uint64_t at, uint64_t size) { return at <= t->size && size <= t->size - at; }
 
-/* Its table of symbols, by the section headers; false when there is none that can be read. */
+/* Finds the symbol table through the section headers; false if there is none, or it cannot be read. */
 static bool symbols(const struct text *t, const Elf64_Sym **table, size_t *count, const char **names,
                     size_t *names_size)
 {
@@ -48,7 +48,8 @@ static bool is_function(const Elf64_Sym *s, size_t names_size)
     return ELF64_ST_TYPE(s->st_info) == STT_FUNC && s->st_shndx != SHN_UNDEF && s->st_name < names_size;
 }
 
-/* Those for enclaves nobody has who was saved. */
+/* Makes each function of `old` jump to the function of this kernel. Functions for SGX enclaves are skipped: no job with
+ * an enclave can be saved. */
 static const char *lead(struct text *old, const struct text *new, uint64_t new_at)
 {
     const Elf64_Sym *from, *to;
@@ -71,7 +72,7 @@ static const char *lead(struct text *old, const struct text *new, uint64_t new_a
     return NULL;
 }
 
-/* `old` gets the bytes of the image's, led on to those of `new`, which lie at `new_at`. */
+/* Fills `room` with the image's vdso, with jumps to the functions of `new`, which lies at `new_at`. */
 int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
               void *room, struct failure *f)
 {

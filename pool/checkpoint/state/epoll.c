@@ -1,5 +1,7 @@
-/* What epolls wait for. The kernel knows an entry by its open file and the number by which that was added; the number
- * may lead to another file by now, or nowhere, while the open file lives on under others. */
+/* Entries of epolls. The kernel identifies an entry by its open file and the descriptor number under which it was
+ * added. By the time of a dump that number may belong to another file, or to none, while the open file still exists
+ * under other numbers. dump.c calls epoll_join after all file descriptors are known; fork_tree.c calls
+ * epoll_restore. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +29,7 @@ void epoll_save(struct dump *d, uint32_t row, const char *text)
     }
 }
 
-/* Where the kernel does not tell which open file it is: the one that has the number. */
+/* The file that has the number now. Used if the kernel does not report the open file. */
 static uint32_t by_number(const struct dump *d, const struct watch *w)
 {
     EACH(&d->image, descriptors, descriptor, epoll)
@@ -37,7 +39,7 @@ static uint32_t by_number(const struct dump *d, const struct watch *w)
     return NOBODY;
 }
 
-/* All descriptors have been met by now. Entries of one number follow each other as the kernel counts them. */
+/* Called when all file descriptors are known. Entries with the same number are in the kernel's order. */
 void epoll_join(struct dump *d)
 {
     const struct watch *all = d->image.watches.rows;
@@ -63,7 +65,7 @@ static bool add(const struct restoring *r, const struct watch *w)
     return epoll_ctl(r->opened[w->file], EPOLL_CTL_ADD, w->number, &event) == 0 || errno == EEXIST;
 }
 
-/* The first process that has the file by that number, or else the first that has the epoll; NOBODY: none has. */
+/* The first process that has the file under that number, else the first that has the epoll; NOBODY: none has. */
 static uint32_t maker(const struct restoring *r, const struct watch *w, bool *lost)
 {
     uint32_t first = NOBODY;
@@ -79,8 +81,8 @@ static uint32_t maker(const struct restoring *r, const struct watch *w, bool *lo
     return first;
 }
 
-/* By a process that is to have the descriptors: `placed`, when it has them; before that those whose number leads
- * elsewhere. */
+/* Called by a process of the job: with `placed` when it has its file descriptors, without it before that, for entries
+ * whose number belongs to another file. */
 int epoll_restore(const struct restoring *r, uint32_t row, bool placed)
 {
     EACH(r->image, watches, watch, w) {

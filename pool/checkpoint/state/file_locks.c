@@ -1,6 +1,7 @@
-/* Locks on files that the job holds, taken again where it goes on: of an open file description (OFD) by the process
- * that opens it, all others by a process that had it: the kernel names it as the owner. So are read leases that nobody
- * has begun to break; one for writing breaks as soon as its file is copied. */
+/* File locks that the job holds. The dump records them. A restore takes them again: those of an open file description
+ * (OFD) in the process that opens it, all others in a process that held them, since the kernel records that process as
+ * the owner. Read leases that nobody has begun to break are restored too; a write lease breaks as soon as its file is
+ * copied. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,8 @@ static bool same_inode(struct dump *d, uint32_t a, uint32_t b)
     return files[a].device == files[b].device && files[a].inode == files[b].inode;
 }
 
-/* A process's lock shows at each of its descriptors of that file; one serves that may be used so. */
+/* A process's lock is shown at each of its descriptors of the file. One descriptor whose access mode allows the lock is
+ * enough. */
 static bool may_take(struct dump *d, const struct file_lock *l)
 {
     uint32_t mode = ((struct file *)d->image.files.rows)[l->file].flags & O_ACCMODE;
@@ -33,7 +35,7 @@ static bool may_take(struct dump *d, const struct file_lock *l)
     return true;
 }
 
-/* Of an open file that several processes have the one is preferred that took its lock. */
+/* If several processes share the open file, the process that took the lock becomes its owner. */
 static void prefer_holder(struct dump *d, const struct file_lock *l)
 {
     EACH(&d->image, locks, file_lock, known)
@@ -50,7 +52,7 @@ static void add_lock(struct dump *d, const struct file_lock *l, uint32_t kind)
     row->kind = kind;
 }
 
-/* `text` is what fdinfo says of a descriptor; `fresh`: its open file was not met before. */
+/* `text`: the descriptor's fdinfo; `fresh`: its open file was not met before. */
 void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int number, const char *text, bool fresh)
 {
     for (const char *at = text; (at = strstr(at, "\nlock:")); at++) {
@@ -108,7 +110,8 @@ int locks_of_files(struct restoring *r, struct failure *f)
     return 0;
 }
 
-/* When it has closed all that is not the job's: with any descriptor of a file a process gives up its locks on it. */
+/* Called when the process has closed all files that are not the job's: a process that closes any descriptor of a file
+ * loses its locks on it. */
 int locks_of_process(struct restoring *r, uint32_t row, struct tracee *h, uint64_t room, struct failure *f)
 {
     EACH(r->image, locks, file_lock, l) {

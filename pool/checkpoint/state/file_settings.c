@@ -1,5 +1,5 @@
-/* Settings of open files beyond their flags: which process gets which signal when one can be read (F_SETOWN, F_SETSIG),
- * and what may no more be done to a memory file (its seals). */
+/* Settings of open files beyond their flags: the process that is signalled when a file can be read, the signal
+ * (F_SETOWN, F_SETSIG), and the seals of memory files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "state/state.h"
 
-/* When everything stands still. Files on a disk tell nobody. */
+/* Called while the job is frozen. Files on disk send no signals, so they are skipped. */
 void file_settings_save(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
@@ -35,8 +35,8 @@ void file_settings_save(struct dump *d)
     }
 }
 
-/* By a process that has it, with the job's rights: the kernel notes them. All processes are there, and this one's
- * threads. */
+/* Set by a process that has the file, with the job's rights, since the kernel records them. All processes exist by now,
+ * and this one's threads. */
 void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
     EACH(r->image, descriptors, descriptor, e) {
@@ -51,7 +51,7 @@ void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tr
     }
 }
 
-/* When all that maps them has done so. */
+/* Called when everything that maps the files is mapped. */
 int file_settings_seal(struct restoring *r, struct failure *f)
 {
     for (uint32_t i = 0; i < r->image->files.count; i++) {
@@ -64,7 +64,7 @@ int file_settings_seal(struct restoring *r, struct failure *f)
                        : 0;
         if (fd >= 0)
             close(fd);
-        if (done && errno != EINVAL) /* it is not of a kind that has any */
+        if (done && errno != EINVAL) /* this kind of file has no seals */
             return -1;
     }
     return 0;

@@ -1,25 +1,23 @@
-/* Plans how each process of an image is forked again, so that it has its parent and is in its session.
+/* Plans how each process of an image is forked, so that it has its parent and is in its session. A session is
+ * inherited, and a process leaves it only by leading one of its own. A process is therefore forked by its parent,
+ * before or after that parent has become a leader. If the parent was never in its session, there are two other ways.
+ * The leader of its session forks it through a helper that exits at once; it is then adopted by the nearest ancestor
+ * that adopts. Or a placeholder forks it, which has the pid of a leader that exited: a child of the same parent, which
+ * leads the session and exits.
  *
- * A session is inherited, and a process leaves it only by leading one of its own. A process therefore is forked by its
- * parent, before or after that parent has become a leader; or, where the parent was never in its session,
- *
- *     by the leader of its session, through a helper that exits at once: it goes to the nearest ancestor that adopts;
- *     by a placeholder that has the number of a leader that exited: a child of the same parent, which leads the
- *     session and exits.
- *
- * Nothing here forks: a dump asks the same, so that a tree that cannot be forked again is refused by name. */
+ * Nothing here forks. A dump makes the same plan, so that a tree that cannot be forked again is refused by name. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
 #include "state/fork_plan.h"
 
-#define FREE 0 /* any session will do */
+#define FREE 0 /* any session */
 #define UNKNOWN (-1)
 
 struct plan {
     const struct image *image;
     struct planned_fork *all;
-    pid_t *needs; /* in which session each has to be born */
+    pid_t *needs; /* the session in which each process has to be born */
     uint32_t *parents;
 };
 
@@ -46,15 +44,15 @@ static bool is_below(const struct plan *p, uint32_t row, uint32_t above)
 
 static bool leads(const struct process *p) { return p->session == p->pid; }
 
-/* A leader is born where its children need it that are of another session than its own: they were there before it led.
- */
+/* The session in which a process has to be born. A session leader is born in the session of its children that have
+ * another session than its own: they were forked before it became a leader. */
 static pid_t need(struct plan *p, uint32_t row)
 {
     const struct process *its = process_at(p, row);
     if (p->needs[row] != UNKNOWN)
         return p->needs[row];
-    p->needs[row] =
-        its->session < 2 || leads(its) ? FREE : its->session; /* also what is met on the way round a damaged tree */
+    /* also set for a process that is reached again in the cycle of a damaged tree */
+    p->needs[row] = its->session < 2 || leads(its) ? FREE : its->session;
     for (uint32_t i = 0; leads(its) && i < p->image->processes.count && p->needs[row] == FREE; i++) {
         pid_t child = p->parents[i] == row && i != row ? need(p, i) : FREE;
         uint32_t leader = child == FREE ? NOBODY : row_with(p->image, child);
@@ -82,7 +80,7 @@ static void choose(struct plan *p, uint32_t row)
         b->kind = BORN_ORPHAN, b->by = row_with(p->image, session);
 }
 
-/* Orphans go to the nearest ancestor that adopts, and the number of a leader that ended is given once. */
+/* Orphans go to the nearest ancestor that adopts. The pid of an exited leader can be used once. */
 static bool is_possible(const struct plan *p, uint32_t row)
 {
     const struct planned_fork *b = &p->all[row];
@@ -101,7 +99,8 @@ static bool is_possible(const struct plan *p, uint32_t row)
     return true;
 }
 
-/* One for each process, to be freed; NULL: `wrong` cannot be made again so, or there is no memory (0). */
+/* One plan for each process; the caller frees the array. NULL: process `wrong` cannot be forked again, or there is no
+ * memory (`wrong` is 0). */
 struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
 {
     uint32_t count = image->processes.count;
@@ -132,8 +131,8 @@ struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
     return made ? p.all : NULL;
 }
 
-/* The process that makes a placeholder for a group whose leader has ended: its first member. NOBODY: the leader is
- * there, or its session's placeholder was. */
+/* The process that makes a placeholder for a group whose leader has exited: the group's first member. NOBODY: the
+ * leader exists, or its session has a placeholder. */
 uint32_t group_maker(const struct image *image, pid_t group)
 {
     EACH(image, processes, process, p)

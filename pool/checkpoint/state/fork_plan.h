@@ -1,14 +1,15 @@
-/* How the processes of an image are forked again: fork_plan.c. */
+/* The plan by which the processes of an image are forked (fork_plan.c). */
 #ifndef POOL_BIRTHS_H
 #define POOL_BIRTHS_H
 
 #include "image/image.h"
 
-enum { BORN_LATE, BORN_EARLY, BORN_ORPHAN, BORN_OF_PLACEHOLDER }; /* early: before its parent leads a session */
+/* early: before its parent becomes a session leader */
+enum { BORN_LATE, BORN_EARLY, BORN_ORPHAN, BORN_OF_PLACEHOLDER };
 struct planned_fork {
-    uint32_t kind, by; /* by: whose code forks it, NOBODY: the process that restores */
-    pid_t session; /* in which it is born; 0: any */
-    bool adopts; /* orphans come to it meanwhile */
+    uint32_t kind, by; /* by: row of the process whose code forks it, NOBODY: the restoring process */
+    pid_t session; /* the session in which it is born; 0: any */
+    bool adopts; /* orphans are reparented to it during the restore */
 };
 
 struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong);

@@ -1,9 +1,8 @@
-/* Watches on files and directories (inotify): their names are found, and they are restored under the same numbers.
- *
- * The kernel gives inode and file system of a watched file, not its name. The name is looked for among the files that
- * the job has open, maps or is in, the directories on the way there, and in its own trees. It is the right one when a
- * watch of ours on it shows the same. Unread events cannot be restored: the job is stopped at a moment when it has
- * read all of them (dump/quiet_moment.c), or else refused. */
+/* Watches of inotify: finds the names of watched files, and restores the watches with the same numbers. The kernel
+ * reports inode and file system of a watched file, not its name. The name is searched among the files that the job has
+ * open or mapped, its current directories, their parent directories, and in its own trees. A name is right if a watch
+ * of ours on it shows the same inode and file system. Unread events cannot be restored: the job is frozen at a moment
+ * when it has read all of them (dump/quiet_moment.c), or refused. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -20,19 +19,19 @@
 
 #include "state/state.h"
 
-#define NAMES_MOST 200000u /* looked at in its trees while it stands still */
+#define NAMES_MOST 200000u /* names examined in its trees while it is frozen */
 #define FILLER IN_DELETE_SELF
 #define KEPT (IN_ALL_EVENTS | IN_EXCL_UNLINK | IN_ONESHOT)
 
 struct sought {
     uint64_t inode;
-    uint32_t device, row; /* device: as the kernel writes it; row: of the image's table */
+    uint32_t device, row; /* device: in the kernel's encoding; row: of the image's table */
 };
 struct search {
     struct dump *d;
-    struct table sought; /* in the order of their inodes */
+    struct table sought; /* sorted by inode */
     uint32_t left, names;
-    int probe; /* a queue of ours */
+    int probe; /* an inotify of ours */
 };
 
 static int by_inode(const void *a, const void *b)
@@ -66,7 +65,7 @@ static struct inotify_watch *row_at(struct search *z, const struct sought *s)
     return (struct inotify_watch *)z->d->image.inotify.rows + s->row;
 }
 
-/* What a watch of ours on that path is of. */
+/* Adds a watch of ours on the path, and reads the inode and device that it shows. */
 static bool shown(struct search *z, const char *path, uint32_t how, struct sought *s)
 {
     char name[64], line[512];
@@ -85,7 +84,7 @@ static bool shown(struct search *z, const char *path, uint32_t how, struct sough
     return found;
 }
 
-/* A path whose inode has that number; `target` where it is only as good as an open file. */
+/* Examines a path with that inode; `target`: the row of an open file if the path has no name of its own. */
 static void offer(struct search *z, const char *path, uint64_t inode, uint32_t target)
 {
     struct sought *all = z->sought.rows, is;
@@ -113,7 +112,7 @@ static void offer(struct search *z, const char *path, uint64_t inode, uint32_t t
     }
 }
 
-/* It, and the directories that lead to it. */
+/* Examines a path and all its parent directories. */
 static void offer_path(struct search *z, const char *name)
 {
     char path[4200];
@@ -154,7 +153,7 @@ static void offer_open(struct search *z)
     }
 }
 
-/* Directories wait to be listed, the nearest first: a tree that is too large is seen as far as it goes. */
+/* Lists directories breadth-first, so that of a tree that is too large at least the top is examined. */
 static void offer_tree(struct search *z, const char *top)
 {
     struct table directories = {.size = sizeof(char *)};
@@ -259,8 +258,8 @@ void inotify_join(struct dump *d)
     free(z.sought.rows);
 }
 
-/* The kernel counts up: what comes between is given to something that nobody else watches, and taken away again; it
- * says so each time. */
+/* The kernel numbers watches upwards. The numbers in between are used for a file that nobody else watches, and removed;
+ * each removal queues an event, which is read. */
 static int count_to(int fd, int filler, int32_t *last, int32_t number)
 {
     char path[64], told[4096];
@@ -292,7 +291,8 @@ static int put(struct restoring *r, const struct inotify_watch *w, int filler, i
     return *last != w->number ? set_failure(f, "watch", path) : 0;
 }
 
-/* Last of all, when nothing more is done to the job's files: it is not told of what we do. With its rights. */
+/* Called last, when we change the job's files no more, so that it gets no events of ours. Runs with the job's
+ * rights. */
 int inotify_put(struct restoring *r, struct failure *f)
 {
     struct failure back;

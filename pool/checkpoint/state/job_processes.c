@@ -1,4 +1,4 @@
-/* Which processes of an image are the job's own, and how those that are over have ended. */
+/* The job's members in an image: which processes they are, and how members that have exited ended. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "state/state.h"
 
-/* Clock ticks of user and system time of a living process and of those that it waited for, added. */
+/* Adds the user and system time of a running process and of the children that it has waited for. */
 static void add_times(pid_t pid, struct member_end *end)
 {
     struct stat_line line;
@@ -25,8 +25,8 @@ static bool is_held(const struct dump *d, pid_t pid)
     return false;
 }
 
-/* Which of the dumped processes are the job's own, and how those that are over have ended. One may have ended before
- * the others were held: the keeper notes its end meanwhile. */
+/* Records the pids of running members, and the ends of those that have exited. A member may have exited before the
+ * others were stopped; the keeper records its end in the meantime. */
 int members_save(struct dump *d)
 {
     for (uint32_t i = 0; i < d->job->count; i++) {
@@ -51,8 +51,8 @@ int members_save(struct dump *d)
     return 0;
 }
 
-/* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds
- * any more has no row, and is closed again where the job goes on. */
+/* Marks the pipes that lead to other machines; the node makes their ends again. A pipe that no process holds any more
+ * has no row, and is closed again after the restore. */
 void members_remote_pipes(struct dump *d, char held[PIPES_MOST + 1])
 {
     memset(held, '0', d->job->pipe_count);
@@ -65,7 +65,7 @@ void members_remote_pipes(struct dump *d, char held[PIPES_MOST + 1])
             }
 }
 
-/* Before they are put back: who is who, and the ends of those that are over. */
+/* Called before the restore: sets the members' pids, and the ends of those that have exited. */
 int members_load(struct job *job, const struct image *image)
 {
     const struct member_row *rows = image->members.rows;

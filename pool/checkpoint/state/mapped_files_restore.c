@@ -1,6 +1,6 @@
-/* Mapped files of a restored job: a supervisor with the state of the old one, and for each process a filter by which
- * it is asked. A process gets a filter of its own, and not its member's: filters are inherited at a fork, and these
- * processes exist already. */
+/* Restores mapped files: a supervisor with the state of the old one, and for each process a filter that asks it. A
+ * process gets a filter of its own instead of its member's: filters are inherited by fork, and these processes exist
+ * already. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int unlike(struct failure *f)
     return set_failure(f, "restore", "checkpoint\nit is of a job with other pipes");
 }
 
-/* A descriptor of the supervisor's own above all that are only on their way. */
+/* The supervisor's own copy of a file descriptor, above all temporary ones. */
 static int own(const struct restoring *r, uint32_t row, int above)
 {
     return row == NOBODY ? -1 : fcntl(r->opened[row], F_DUPFD_CLOEXEC, above);
@@ -88,7 +88,7 @@ static void put_ends(const struct restoring *r, struct supervisor *s, int above)
             again[again_count++] = (struct again){row->tid, row->number, row->by, row->to};
 }
 
-/* As many of everything as the description makes of it. */
+/* Whether the image has the same numbers of ends, logs and outlets as the job description. */
 static bool alike(const struct image *image, const struct supervisor *s)
 {
     const struct mapped_log *logs = image->logs.rows;
@@ -126,7 +126,8 @@ static _Noreturn void become_supervisor(struct restoring *r, struct supervisor *
     mapping_serve(s, members, gate);
 }
 
-/* When the files are open again, with all rights; as a child of the keeper's. It begins when who restores has ended. */
+/* Forks the supervisor, as a child of the keeper, with all its rights, when the files are open. It begins to serve when
+ * the restoring process has exited. */
 int mapping_restore(struct restoring *r, struct failure *f)
 {
     int told, members, gate[2];
@@ -162,7 +163,7 @@ int mapping_restore(struct restoring *r, struct failure *f)
     return pid < 0 ? set_failure(f, "fork", "the supervisor of mapped files") : 0;
 }
 
-/* On all threads at once, with the filter that the leader has already: each thread's own would not be the same one. */
+/* Installs the filter on all threads at once (TSYNC), since each thread must have the same filter as the leader. */
 int mapping_restore_filter(struct restoring *r, uint32_t row, struct tracee *leader, uint64_t room, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;

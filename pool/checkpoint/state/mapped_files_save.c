@@ -1,5 +1,5 @@
-/* Mapped files in an image: the supervisor stands still (mapped_files/quiesce.c), its state becomes rows of the image,
- * and its descriptors become open files like those of the job's processes. */
+/* Saves mapped files: the supervisor pauses (mapped_files/quiesce.c), its state becomes rows of the image, and its file
+ * descriptors become open files like those of the job's processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 
 #define PATIENCE_S 10
 
-static struct { /* with the supervisor */
+static struct { /* the connection with the supervisor */
     int talk;
-    const struct settled *state; /* and its rows behind it */
+    const struct settled *state; /* followed by its rows */
     size_t size;
 } with = {.talk = -1};
 
@@ -30,7 +30,7 @@ static int silent(struct dump *d)
     return set_failure(&d->failure, "checkpoint", "the supervisor of mapped files does not answer");
 }
 
-/* It answers again; what it told is kept. */
+/* The supervisor continues to serve; the state that it sent is kept. */
 void mapping_run(void)
 {
     if (with.talk >= 0)
@@ -66,7 +66,7 @@ static bool take_state(int fd)
     return rows_size(with.state) <= with.size;
 }
 
-/* Ended, or about to be: by who does what cannot be done. */
+/* The supervisor is ending or has ended the job, because of a call that cannot be served. */
 static int over_with(struct dump *d)
 {
     errno = ECANCELED;
@@ -126,14 +126,14 @@ bool mapping_is(uint64_t inode)
     return false;
 }
 
-/* By a call that its filter asks the supervisor about; without a filter it is an error. */
+/* Asks by a system call that the process's filter passes to the supervisor; without a filter it fails. */
 uint32_t mapping_member(struct tracee *h)
 {
     long member = with.state ? CALL(h, SYS_fcntl, with.state->first, ASK_MEMBER, 0) : 0;
     return member > 0 && member <= MEMBERS_MOST ? (uint32_t)member : 0;
 }
 
-/* In place of a descriptor of the supervisor's: the row of what is open there. */
+/* Replaces a file descriptor of the supervisor by the row of its open file. */
 static int row_of(struct dump *d, uint32_t *place)
 {
     struct met met;
@@ -201,10 +201,10 @@ int mapping_save(struct dump *d)
         if (row_of(d, &row.kept) || row_of(d, &row.other))
             return -1;
         row.file = row_with(d, row.inode);
-        if (row.file != NOBODY) /* else it is closed by now */
+        if (row.file != NOBODY) /* otherwise it was closed in the meantime */
             *(struct mapped_stray *)table_add(&d->image.strays) = row;
     }
-    EACH(&d->image, ends, mapped_end, e) /* when all that is open is met */
+    EACH(&d->image, ends, mapped_end, e) /* when all open files are known */
         e->file = e->inode ? row_with(d, e->inode) : NOBODY;
     for (uint32_t i = 0; i < s->seeks; i++)
         *(struct mapped_seek *)table_add(&d->image.seeks) = seeks[i];

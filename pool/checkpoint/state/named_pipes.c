@@ -1,8 +1,6 @@
-/* Named pipes that a job has open, opened again by their names, with what is in them.
- *
- * An end that is opened by its name waits for the other end, or is refused. So the first is opened for both ways, which
- * neither waits nor is refused; the others come from it, and it is closed when all are there: a writer without a reader
- * is one again. */
+/* Named pipes that a job has open: opened again by name, with their contents. Opening one end waits for the other end,
+ * or fails. So the first row is opened for both directions, which neither waits nor fails. The other rows are opened
+ * from it. It is closed when all are there, so that a writer without a reader sees that again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +33,7 @@ int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struc
     }
     moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
     int both = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (both < 0 && errno == EACCES && !row->contents.size) /* it may be used in one way only */
+    if (both < 0 && errno == EACCES && !row->contents.size) /* the job may use only one direction */
         both = open(path, access | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (both < 0)
         return set_failure(f, "reopen", path);

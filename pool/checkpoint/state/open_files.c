@@ -1,6 +1,5 @@
-/* Saves file descriptors: the kind of each, which of them share one open file, and contents that only they hold.
- *
- * A table maps the name that /proc gives to a kind; other kinds are refused by name. */
+/* Saves file descriptors: the kind of each, which of them share an open file, and contents that exist only in the
+ * kernel. A table maps the names in /proc/PID/fd to kinds; other kinds are refused by name. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -31,7 +30,7 @@ void add_unsupported(struct dump *d, const char *format, ...)
         snprintf(d->reasons + used, sizeof d->reasons - used, "%s\n", line);
 }
 
-/* Of the first page: there an executable or a library has the id of its build. */
+/* Checksum of the first page: in an executable or a library it holds the build id. */
 uint64_t file_sum(int fd)
 {
     static char page[PAGE];
@@ -39,7 +38,7 @@ uint64_t file_sum(int fd)
     return n > 0 ? checksum(page, (size_t)n) : 0;
 }
 
-/* The row for a file that is mapped; NOBODY when another one has its name by now. */
+/* The row of a mapped file; NOBODY if its name belongs to another file by now. */
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode)
 {
     EACH(&d->image, files, file, f)
@@ -100,7 +99,7 @@ static const char *const harmless[] = {"/dev/null", "/dev/zero", "/dev/full", "/
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
-/* Found in the tables of /proc/PID/net by its inode. */
+/* Finds an internet socket in /proc/PID/net by its inode. */
 static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
 {
     static const struct {
@@ -158,9 +157,9 @@ static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long i
     add_unsupported(d, "descriptor %d of process %d is %s", number, pid, text);
 }
 
-/* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so
- * far. `compare` is kcmp's of what is known and what is looked for: KCMP_FILE and a number, or KCMP_EPOLL_TFD and where
- * an epoll has it. */
+/* Finds an open file among the rows met so far. The kernel has an order of open files, and compares two of them (kcmp);
+ * `place` becomes the row's position in that order, or the position at which it would be inserted. `compare` and `what`
+ * are kcmp's: KCMP_FILE and a descriptor number, or KCMP_EPOLL_TFD and an epoll's slot. */
 bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place)
 {
     const uint32_t *order = d->order.rows;
@@ -190,7 +189,7 @@ static void put_at(struct dump *d, uint32_t place, uint32_t row)
     order[place] = row;
 }
 
-/* Values that fdinfo gives for a kind. */
+/* A value in fdinfo. */
 static uint64_t info(const char *text, const char *field, int base)
 {
     const char *at = strstr(text, field);
@@ -219,7 +218,7 @@ static void particulars(const struct dump *d, struct file *f, pid_t pid, int num
     }
 }
 
-/* Of a file that lost the name it was opened by: another one in the same directory. */
+/* For a file whose name was removed: another name in the same directory. */
 static bool other_name(const char *name, const struct stat *wanted, char *other, size_t size)
 {
     copy_text(other, size, name);
@@ -330,8 +329,8 @@ char *proc_whole(pid_t pid, const char *name)
     return got ? text : NULL;
 }
 
-/* For each number the process that was met with it last, and the row: most processes have what they were forked with.
- */
+/* For each descriptor number the process in which it was last met, and the row: most processes have the files that they
+ * inherited. */
 static struct last {
     pid_t pid;
     uint32_t row;
@@ -431,7 +430,7 @@ static int save_one(struct dump *d, struct dumped_process *s, int number)
     bool on_exec = met.flags & O_CLOEXEC;
     if (on_exec && s->room && ((struct file *)d->image.files.rows)[met.row].kind == FILE_TERMINAL)
         on_exec = CALL(&s->threads[0], SYS_fcntl, number, F_GETFD) &
-                  FD_CLOEXEC; /* TIOCGPTPEER leaves O_CLOEXEC with the open file */
+                  FD_CLOEXEC; /* TIOCGPTPEER sets O_CLOEXEC in the flags of the open file */
     struct descriptor *e = table_add(&d->image.descriptors);
     *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = on_exec};
     return 0;
@@ -452,7 +451,7 @@ int descriptors_save(struct dump *d, struct dumped_process *s)
     return done;
 }
 
-/* A process's descriptor itself, not opened anew; -1: before Linux 5.6. */
+/* A copy of a process's own file descriptor, not a new open file; -1: before Linux 5.6. */
 int descriptor_borrow(const struct sample *sample)
 {
     int of = (int)syscall(SYS_pidfd_open, sample->pid, 0),
@@ -469,7 +468,7 @@ static int through(const struct sample *sample, int flags)
     return open(path, flags | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Somebody in the job holds an end of it that is read. */
+/* Whether the job has a read end of the pipe. */
 static bool is_read(const struct dump *d, uint32_t row)
 {
     const struct file *files = d->image.files.rows;
@@ -479,14 +478,14 @@ static bool is_read(const struct dump *d, uint32_t row)
     return false;
 }
 
-/* Teed, so that the pipe stays as it was. */
+/* Copies the contents with tee(), so that the pipe is unchanged. */
 static int pipe_contents(struct dump *d, uint32_t row)
 {
     static char buffer[1 << 20];
     int ends[2], waiting = 0;
     struct file *f = (struct file *)d->image.files.rows + row;
     if (is_fifo(f) && !is_read(d, row))
-        return 0; /* it is in there for a reader who is not the job's, or not there yet */
+        return 0; /* the reader is not in the job, or has not opened it yet */
     int from = through((struct sample *)d->samples.rows + row, O_RDONLY);
     if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
         if (from >= 0)
@@ -523,7 +522,7 @@ static int memory_contents(struct dump *d, uint32_t row)
         at &= ~(off_t)(PAGE - 1);
         while (at < end && !done) {
             size_t wanted =
-                (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes stay holes */
+                (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes are skipped */
             ssize_t n = pread(fd, buffer, wanted, at);
             if (n <= 0)
                 break;
@@ -537,8 +536,8 @@ static int memory_contents(struct dump *d, uint32_t row)
     return done;
 }
 
-/* Further open files of the same inode name the first as their peer: one with a descriptor, which knows its size,
- * before what is only mapped. */
+/* Rows with the same inode refer to the first of them as their peer. A row with a file descriptor, which knows the
+ * size, comes before one that is only mapped. */
 void files_peers(struct dump *d)
 {
     struct file *files = d->image.files.rows;
@@ -559,7 +558,7 @@ void files_peers(struct dump *d)
     }
 }
 
-/* Once for each pipe and each memory file. */
+/* Saves contents once for each pipe and each memory file. */
 int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {

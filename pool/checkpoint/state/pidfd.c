@@ -1,6 +1,6 @@
-/* Handles on processes (pidfd). One on a process of the job is opened by each process that has it, as soon as all are
- * there, so that processes that shared one have one each. One on a process that has ended is made of another that has.
- */
+/* File descriptors of processes (pidfd). A pidfd of a running process of the job is opened by each process that has it,
+ * as soon as all processes exist; processes that shared one have one each. A pidfd of an exited process is made from
+ * another process that exits. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,15 +16,15 @@
 
 #define PIDFD_OF_THREAD O_EXCL /* PIDFD_THREAD, Linux 6.9 */
 
-/* Of its fdinfo. 0: it has ended. */
+/* Parses fdinfo. 0: the process has exited. */
 uint64_t pidfd_process(const char *text)
 {
     const char *at = strstr(text, "\nPid:");
     long pid = at ? strtol(at + 5, NULL, 10) : -1;
-    return pid > 0 ? (uint64_t)pid : pid < 0 ? 0 : NOBODY; /* NOBODY: it cannot be seen from here */
+    return pid > 0 ? (uint64_t)pid : pid < 0 ? 0 : NOBODY; /* NOBODY: a process outside the pid namespace */
 }
 
-/* All processes are known by now. */
+/* Called when all processes are known. */
 void pidfd_join(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
@@ -45,7 +45,7 @@ void pidfd_join(struct dump *d)
     }
 }
 
-/* -1 without a reason: it is a living one's, and comes later. */
+/* -1 without a failure: the process is running, its pidfd comes later. */
 int pidfd_restore(struct restoring *r, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY)
@@ -75,7 +75,7 @@ static int other_number(const struct restoring *r, const struct descriptor *want
     return -1;
 }
 
-/* By a process for itself, when all are there. */
+/* Called by each process for itself, when all processes exist. */
 int pidfd_place(const struct restoring *r, uint32_t row)
 {
     EACH(r->image, descriptors, descriptor, d) {

@@ -24,7 +24,7 @@ bool proc_file_is(const struct image *image, const struct file *row)
     return false;
 }
 
-/* A descriptor of the same open file that the process has got already, or -1. */
+/* A file descriptor of the same open file that the process already has, or -1. */
 static int had(const struct image *image, const struct descriptor *wanted)
 {
     EACH(image, descriptors, descriptor, d)
@@ -63,8 +63,8 @@ int proc_files_open(struct restoring *r, uint32_t owner, struct tracee *h, uint6
     return 0;
 }
 
-/* A list of memory is as long as it was when nothing of ours is in it: the last call of all, by the process's own code.
- */
+/* Restores positions in files such as /proc/PID/maps, whose length depends on the mappings. So it is done last, when
+ * nothing of ours is mapped, by a system call instruction in the process's own code. */
 void proc_files_seek(struct restoring *r, uint32_t owner, struct tracee *h)
 {
     uint64_t call_at = 0;

@@ -1,9 +1,7 @@
-/* Settings of processes and threads that no memory shows: limits, nice values, processors, a directory of a thread's
- * own, the class of their reads and writes, what of them is dumped and who goes first when memory is short,
- * membarrier's registrations.
- *
- * A restored process has no more rights than one that is started: what would take more is left as the machine has it.
- * The processor time that getrusage and clocks tell of a process begins anew: no process can be given one. */
+/* Attributes of processes and threads that no memory shows: resource limits, nice values, CPU affinity, a thread's own
+ * current directory, I/O priority, core dump filter, OOM score, membarrier registrations. A restored process has no
+ * more rights than one that is started: an attribute that would need more keeps the machine's value. The CPU time that
+ * getrusage and clocks report begins anew, since a process's CPU time cannot be set. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +34,7 @@ static uint32_t login_of(pid_t pid)
     return proc_text(pid, "loginuid", text, sizeof text) ? (uint32_t)strtoul(text, NULL, 10) : NOT_LOGGED_IN;
 }
 
-/* Of a held process. It is asked itself: its limits may be another user's. */
+/* Reads them in a stopped process. The process reads its limits itself, since it may belong to another user. */
 void attributes_of_process(struct dumped_process *s, struct process *p)
 {
     struct tracee *h = &s->threads[0];
@@ -49,14 +47,13 @@ void attributes_of_process(struct dumped_process *s, struct process *p)
     }
     long registered = CALL(h, SYS_membarrier, MEMBARRIER_GET_REGISTRATIONS, 0, 0);
     p->membarrier = registered < 0 ? MEMBARRIER_REGISTER_GLOBAL | MEMBARRIER_REGISTER_PRIVATE
-                                   : (uint32_t)registered; /* it cannot be asked */
+                                   : (uint32_t)registered; /* the kernel cannot report them */
     p->out_of_memory = (int32_t)(int64_t)proc_number(s->pid, "oom_score_adj", 10);
     p->dump_filter = (uint32_t)proc_number(s->pid, "coredump_filter", 16);
     p->login = login_of(s->pid);
 }
 
-/* A thread that left the others' descriptors (unshare) has more of them, which no thread of the restored process would
- * have. */
+/* Refuses a thread that has left the process's descriptor table (unshare): a restore would give it the shared one. */
 void attributes_table(struct dump *d, pid_t pid, pid_t tid)
 {
     if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
@@ -93,7 +90,7 @@ void attributes_of_thread(struct dump *d, struct dumped_process *s, struct trace
     attributes_table(d, s->pid, h->tid);
 }
 
-/* The lowest of its threads', with which it begins: none can lower its own. */
+/* The lowest nice value of its threads. The process begins with it, since no thread can lower its own. */
 int attributes_nice(const struct restoring *r, uint32_t row)
 {
     int lowest = 19;
@@ -103,7 +100,8 @@ int attributes_nice(const struct restoring *r, uint32_t row)
     return lowest > r->job->start->nice ? lowest : r->job->start->nice;
 }
 
-/* Where this machine lets it run on some of those: on another one the numbers may mean others. */
+/* Sets the CPU affinity, if this machine allows some of its CPUs: on another machine the numbers may mean other
+ * CPUs. */
 static void put_processors(const struct restoring *r, const struct thread *t, struct tracee *h)
 {
     cpu_set_t wanted, here;
@@ -114,7 +112,7 @@ static void put_processors(const struct restoring *r, const struct thread *t, st
     CPU_AND(&here, &wanted, &h->processors);
     if (!CPU_COUNT(&here))
         return;
-    h->processors = here; /* tracee_release sets them */
+    h->processors = here; /* tracee_release applies them */
     h->gathered = true;
 }
 
@@ -144,13 +142,13 @@ static void put_number(pid_t pid, const char *name, const char *format, long val
     char path[64], text[32];
     snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
     int fd = open(path, O_WRONLY | O_CLOEXEC), size = snprintf(text, sizeof text, format, value);
-    ssize_t n = fd < 0 ? -1 : write(fd, text, (size_t)size); /* refused: as the machine has it */
+    ssize_t n = fd < 0 ? -1 : write(fd, text, (size_t)size); /* on an error the machine's value remains */
     (void)n;
     if (fd >= 0)
         close(fd);
 }
 
-/* By itself, once: where a node's own processes have none. */
+/* Sets the login uid, by the process itself, since it can be set once. Only if the node's processes have none. */
 static void put_login(const struct process *p, struct tracee *h, uint64_t room)
 {
     static const char name[] = "/proc/self/loginuid";

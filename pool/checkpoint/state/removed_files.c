@@ -1,5 +1,5 @@
-/* Directories and symbolic links that were removed while somebody has them open, or is in them: each is made again
- * where it was, or where nothing is in its way, opened, and removed again. With the job's rights. */
+/* Directories and symbolic links that were removed while a process has them open, or as its current directory: each is
+ * made again at its place, or at a free one, opened, and removed again, with the job's rights. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #define SUFFIX " (deleted)"
 
-/* Whether a link below /proc leads to what has no name any more; `name` loses what the kernel adds to say so. */
+/* Whether a link below /proc leads to a file without any name; `name` loses the kernel's " (deleted)". */
 bool removed_is(const char *link, char *name)
 {
     struct stat st;
@@ -48,7 +48,8 @@ bool removed_save(struct dump *d, struct file *f, pid_t pid, int number, const c
     return true;
 }
 
-/* A process's current directory: its row, which one with a descriptor may become the first of. */
+/* Adds a row for a process's current directory; if a file descriptor of it exists, files_peers makes that the first
+ * row. */
 uint32_t removed_directory(struct dump *d, const char *link, const char *path)
 {
     struct stat st;
@@ -67,7 +68,7 @@ uint32_t removed_directory(struct dump *d, const char *link, const char *path)
     return d->image.files.count - 1;
 }
 
-/* Directories that lead to it and are not there either. The first `kept` bytes of the path are of one that is. */
+/* Finds the parent directories that do not exist. The first `kept` bytes of the path are an existing directory. */
 static bool make_way(char *path, size_t *kept)
 {
     struct stat st;
@@ -97,7 +98,7 @@ static int make(const struct file *row, const char *path, const char *target)
     return fd;
 }
 
-/* With the directories that led to it. What is there already keeps its times. */
+/* Makes it with the missing parent directories. Existing directories keep their times. */
 static int make_at(const struct file *row, const char *wanted, const char *target)
 {
     char path[4200];
@@ -124,7 +125,7 @@ static int make_at(const struct file *row, const char *wanted, const char *targe
         made = (size_t)(strrchr(path, '/') - path);
     }
     path[kept] = 0;
-    utimensat(AT_FDCWD, kept ? path : "/", times, 0); /* refused where the directory is somebody else's */
+    utimensat(AT_FDCWD, kept ? path : "/", times, 0); /* fails if the directory belongs to another user */
     errno = err;
     return fd;
 }

@@ -1,4 +1,4 @@
-/* Files opened again by name or by descriptor: what all kinds of files share when they are restored. */
+/* Opens files again by name or by file descriptor: helpers for all kinds of files at a restore. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ int open_again(int fd, int flags)
     return open(path, flags | O_CLOEXEC | O_NOCTTY);
 }
 
-/* The job's scratch directory may have another name here. */
+/* Replaces the scratch directory's old path by its path on this machine. */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size)
 {
     const char *scratch = image_string(image, image->machine.scratch), *here = space_scratch(job);
@@ -35,7 +35,7 @@ int file_changed(struct failure *f, const char *path, const char *how)
     return set_failure(f, "reopen", text);
 }
 
-/* Out of the way of all numbers that the job uses. */
+/* Moves a file descriptor above all numbers that the job uses. */
 int lift(int fd, int base)
 {
     if (fd < 0 || fd >= base)

@@ -1,10 +1,8 @@
-/* The job's scratch directory, as it is at the moment of the image.
- *
- * Whoever asks for an image lays a file `taken` beside it: which files it has read already, each with its inode, size
- * and times of then. While the job stands still all that is there is listed in `scratch`; what is not as it was
- * `taken`, or is mapped so that it can change without a new time, is copied (kept.ROW), by reflink where the file
- * system can. So the job stands still for what it has changed lately and not for its inputs. Without `taken` nothing is
- * done: the job's files are at home. */
+/* Saves the job's scratch directory as it is at the moment of the image. The node puts a file `taken` beside the image:
+ * the files that it has already read, each with inode, size and times. While the job is frozen, all entries are listed
+ * in `scratch`. A file that differs from `taken`, or is mapped so that it can change without a new time, is copied
+ * (kept.ROW), by reflink where the file system supports it. So the freeze costs time only for recently changed files,
+ * not for inputs. Without `taken` nothing is done: the job's files are on the submit side. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +23,7 @@ struct taken { /* the Python side of it and of `listed` is pool/starter/freezing
     int64_t modified, changed; /* ns */
 };
 
-struct listed { /* followed by `name` and `target` bytes */
+struct listed { /* followed by `name` bytes and `target` bytes */
     uint64_t inode, size;
     int64_t modified, changed;
     uint32_t mode, kept, name, target;
@@ -38,19 +36,19 @@ struct freeze {
     struct taken *taken;
     uint64_t *mapped;
     size_t taken_count, mapped_count, rows;
-    char path[4096]; /* of the entry at hand, below the scratch directory */
+    char path[4096]; /* of the current entry, relative to the scratch directory */
 };
 
 static int64_t ns(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
 
-/* An inode comes first in both. */
+/* Both structs begin with the inode. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
     return left < right ? -1 : left > right;
 }
 
-/* 0 when there is nothing to do, 1 when the list is read. */
+/* 0: there is nothing to do, 1: the list was read. */
 static int read_taken(struct freeze *z)
 {
     struct stat st;
@@ -69,7 +67,7 @@ static int read_taken(struct freeze *z)
     return done ? -1 : 1;
 }
 
-/* A file that is written by way of a mapping gets a new time at the first write only. */
+/* Files mapped for writing: only the first write through a mapping changes the file's time. */
 static int find_mapped(struct freeze *z)
 {
     const struct image *image = &z->d->image;
@@ -123,7 +121,7 @@ static int copy_file(struct freeze *z, int parent, const char *name, const struc
     struct stat opened;
     int in = openat(parent, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (in >= 0 && (fstat(in, &opened) < 0 || opened.st_dev != st->st_dev || opened.st_ino != st->st_ino)) {
-        close(in); /* another process of the job's user has put something else there */
+        close(in); /* another process of the job's user has replaced the file */
         in = -1;
         errno = ESTALE;
     }
@@ -179,7 +177,7 @@ static int walk(struct freeze *z, int directory, size_t length)
         snprintf(z->path + length, sizeof z->path - length, "%s%s", length ? "/" : "", e->d_name);
         if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             done = set_failure(&z->d->failure, "stat", z->path);
-        else if (!S_ISSOCK(st.st_mode)) /* nobody listens at it where the job goes on */
+        else if (!S_ISSOCK(st.st_mode)) /* no process listens at it after the restore */
             done = list_entry(z, dirfd(dir), e->d_name, &st);
         if (!done && S_ISDIR(st.st_mode)) {
             int inner = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

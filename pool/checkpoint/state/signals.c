@@ -1,4 +1,4 @@
-/* Handlers, alternate stacks, pending signals and timers, saved and restored. */
+/* Saves and restores signal handlers, alternate stacks, pending signals and timers of processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -40,8 +40,8 @@ static void save_pending(struct dump *d, struct dumped_process *s, struct tracee
         *(struct pending *)table_add(&d->image.pendings) = p;
 }
 
-/* What is left counts from when the job's clocks were read, as they are when it goes on. `t`: seconds and their
- * `parts`. */
+/* Remaining times count from the moment when the job's clocks were read, and from the moment when they are set. `t`:
+ * seconds and their `parts`. */
 static void add_since(const struct dump *d, uint64_t t[2], uint64_t parts)
 {
     uint64_t all = t[0] * parts + t[1] + since_clocks(d) * parts / SECOND;
@@ -55,7 +55,7 @@ static void take_since(const struct restoring *r, uint64_t t[2], uint64_t parts)
     t[0] = left / SECOND, t[1] = left % SECOND / (SECOND / parts);
 }
 
-/* Others count what a processor has done for it. */
+/* Other clocks count CPU time. */
 static bool counts_time(int32_t clock)
 {
     return clock >= 0 && clock != CLOCK_PROCESS_CPUTIME_ID && clock != CLOCK_THREAD_CPUTIME_ID;
@@ -66,8 +66,8 @@ static void save_timers(const struct dump *d, struct dumped_process *s, struct p
     for (unsigned i = 0; i < 3; i++)
         if (CALL(&s->threads[0], SYS_getitimer, i, s->room) == 0)
             tracee_read(s->pid, s->room, p->timers[i], sizeof p->timers[i]);
-    /* One that has just gone off and not been delivered reads 0 without being off (its signal is pending, and starts it
-     * again when it is taken): it begins anew. */
+    /* A timer that has expired, with its signal still pending, reads 0 though it is armed: the signal's delivery rearms
+     * it. It is saved with its whole interval. */
     for (unsigned i = 0; i < 3; i++)
         if ((p->timers[i][0] || p->timers[i][1]) && !p->timers[i][2] && !p->timers[i][3]) {
             p->timers[i][2] = p->timers[i][0];
@@ -76,7 +76,7 @@ static void save_timers(const struct dump *d, struct dumped_process *s, struct p
     add_since(d, &p->timers[ITIMER_REAL][2], MICROSECONDS);
 }
 
-/* /proc/PID/timers: four lines for each. */
+/* Parses /proc/PID/timers, which has four lines for each timer. */
 static void save_alarms(struct dump *d, struct dumped_process *s)
 {
     struct alarm_timer a = {0};
@@ -148,7 +148,7 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h
         memcpy(place.event, &event, sizeof place.event);
         place.id = wanted;
         tracee_write(h->tid, room, &place, sizeof place);
-        /* PR_TIMER_CREATE_RESTORE_IDS, Linux 6.15: before it numbers are counted up to the one that is wanted. */
+        /* PR_TIMER_CREATE_RESTORE_IDS, Linux 6.15. On older kernels timers are created until one has the wanted id. */
         bool exact = CALL(h, SYS_prctl, 77, 1) == 0;
         for (int tries = 0; tries < 100000; tries++) {
             int32_t id = -1;
@@ -170,7 +170,7 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h
     }
 }
 
-/* From within, since only to itself a process may send a signal that says it came from the kernel. */
+/* The process sends them to itself, since the kernel allows a signal that claims to come from the kernel only then. */
 static void put_pending(const struct image *image, uint32_t row, struct tracee *threads, size_t count, uint64_t room)
 {
     EACH(image, pendings, pending, p) {

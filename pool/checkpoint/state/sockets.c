@@ -1,9 +1,8 @@
-/* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
- *
- * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
- * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram
- * socket may be connected to another one by its name. A datagram of no bytes shows only to the first who looks: in a
- * second image it lacks. */
+/* Unix sockets of the job: connections with both ends in the job, with unread data; listening and bound sockets. The
+ * kernel reports the peer of each (sock_diag); unread data is peeked and remains. An end that was closed is closed
+ * again. A connected socket has no name after a restore. A socket with file descriptors in flight is refused. A
+ * datagram socket may be connected to another by its name. An empty datagram is seen only by the first peek: a second
+ * image lacks it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,23 +27,22 @@
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE (SIOCPROTOPRIVATE + 0) /* Linux 4.12 */
 #endif
-#define LISTENS 10 /* TCP_LISTEN, which unix sockets use as well */
+#define LISTENS 10 /* TCP_LISTEN; unix sockets use it too */
 #define CONNECTED 1
-#define MOST (8u << 20) /* of what waits in one */
-#define PARTS 16u /* of them in an image */
-#define LAST \
-    48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
+#define MOST (8u << 20) /* bytes of unread data in one socket */
+#define PARTS 16u /* pieces of unread data in an image */
+#define LAST 48832u /* bytes that the kernel puts into one buffer: 16 KiB minus its header, and 32 KiB of pages */
 
-struct traits { /* before the contents of the row: the name it is bound to, then what waits */
+struct traits { /* the row's contents begin with it; the bound name follows, then the unread data */
     uint32_t type, shut, send_buffer, credentials, listens, backlog;
     int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
     int32_t low_water, peek; /* SO_RCVLOWAT, SO_PEEK_OFF */
-    uint32_t receive_buffer, name; /* name: its size; of a datagram socket what waits comes behind it */
+    uint32_t receive_buffer, name; /* name: size of the name; for a datagram socket unread data follows it */
 };
 
 struct facts {
     uint8_t type, state, shut;
-    uint32_t peer, waiting, backlog, bound; /* bound: the inode of its name, 0: it has none, or that was removed */
+    uint32_t peer, waiting, backlog, bound; /* bound: inode of its name, 0: it has none, or the name was removed */
     bool has_peer;
 };
 
@@ -105,21 +103,21 @@ static void read_traits(int fd, struct traits *t)
     }
 }
 
-/* Where the file lies that a socket was bound to by a relative name: the process may be in another directory by now.
- * `directory` in: where the process is; out: from where the name counts. False: it is not found again. */
+/* Finds the file to which a socket was bound by a relative name: the process may have changed its directory since.
+ * `directory` in: the process's current directory; out: the directory of the name. False: it was not found. */
 static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name, char *directory, size_t size)
 {
     char path[64], file[4400];
     struct stat st;
     struct facts facts;
     int at = ioctl(fd, SIOCUNIXFILE);
-    if (at >= 0) { /* which takes a power over the network that a node of a user has not */
+    if (at >= 0) { /* needs CAP_NET_ADMIN, which an ordinary user's node lacks */
         snprintf(path, sizeof path, "/proc/self/fd/%d", at);
         ssize_t n = readlink(path, file, sizeof file - 1);
         close(at);
         file[n < 0 ? 0 : n] = 0;
         if (n > 10 && strcmp(file + n - 10, " (deleted)") ==
-                          0) { /* its name was removed: it counts from where it can be made again */
+                          0) { /* the name was removed: it is bound again in a directory where that is possible */
             const char *own = space_scratch(d->job);
             if (*own && !path_is_under(directory, own))
                 copy_text(directory, size, own);
@@ -157,7 +155,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
     return true;
 }
 
-/* A relative name counts from the row's path. */
+/* A relative name is relative to the row's path. */
 static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t inode, pid_t pid, struct sockaddr_un *name,
                             bool *found)
 {
@@ -176,7 +174,7 @@ static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t ino
     return size;
 }
 
-/* Something else has the name by now, or the directory that it was in has gone: it cannot be bound to it again. */
+/* Whether the name cannot be bound again: another file has it by now, or its directory is gone. */
 static bool name_is_lost(const struct dump *d, const struct file *f, const struct sockaddr_un *name)
 {
     char path[4400];
@@ -190,7 +188,7 @@ static bool name_is_lost(const struct dump *d, const struct file *f, const struc
     return *path && stat(path, &st) < 0;
 }
 
-/* Why a restore could not make this socket again, for "is a unix socket that ..."; NULL if it can. `alone`: it has no
+/* The reason why the socket cannot be restored, for "is a unix socket that ..."; NULL if it can. `alone`: it has no
  * peer that is restored with it. `found`: its bound name means a file that the job's processes reach. */
 static const char *unsupported_because(struct dump *d, struct file *f, const struct facts *facts, bool alone,
                                        const struct sockaddr_un *name, socklen_t size, bool found)
@@ -257,8 +255,8 @@ static bool is_datagrams(const struct image *image, const struct file *f)
     return t.type == SOCK_DGRAM;
 }
 
-/* A datagram socket that is connected to one with a name: `size` is 1 and that one's row. True: it is none, or was
- * found. */
+/* A datagram socket connected to a named one: `size` becomes 1 + the row of that one. True: it has no peer, or the peer
+ * was found. */
 static bool join_named(struct dump *d, struct file *f)
 {
     struct file *files = d->image.files.rows;
@@ -274,7 +272,7 @@ static bool join_named(struct dump *d, struct file *f)
     return false;
 }
 
-/* Both ends have been met by now, if they are the job's. */
+/* Called when all file descriptors are known. */
 void sockets_join(struct dump *d)
 {
     struct file *files = d->image.files.rows;
@@ -295,7 +293,7 @@ void sockets_join(struct dump *d)
                 other = j;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if (other == NOBODY && mapping_is(files[i].number))
-            files[i].times[0] = 0; /* its last reader has gone, and the supervisor has not seen to it yet */
+            files[i].times[0] = 0; /* the last reader is gone, and the supervisor has not handled it yet */
         else if (other == NOBODY)
             add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's",
                             sample->fd, sample->pid);
@@ -312,7 +310,7 @@ static bool carries_descriptors(struct msghdr *m)
             continue;
         found = true;
         for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
-            close(((int *)(void *)CMSG_DATA(c))[i]); /* looking at them made copies */
+            close(((int *)(void *)CMSG_DATA(c))[i]); /* peeking has made copies of them */
     }
     return found;
 }
@@ -326,7 +324,7 @@ static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
     } control;
     const struct sample *sample = (struct sample *)d->samples.rows + row;
     struct span *span = &((struct file *)d->image.files.rows)[row].contents;
-    char begin[sizeof *t + sizeof(struct sockaddr_un)]; /* again, to be followed by what waits */
+    char begin[sizeof *t + sizeof(struct sockaddr_un)]; /* copied, so that the unread data follows it */
     memcpy(begin, image_bytes(&d->image, *span), sizeof *t + t->name);
     struct span all = image_put(&d->image, begin, sizeof *t + t->name);
     for (;;) {
@@ -387,7 +385,7 @@ int socket_contents(struct dump *d, uint32_t row)
 
 static int put_traits(int fd, const struct traits *t)
 {
-    uint32_t half = t->send_buffer / 2, received = t->receive_buffer / 2; /* the kernel doubles what it is asked for */
+    uint32_t half = t->send_buffer / 2, received = t->receive_buffer / 2; /* the kernel doubles the value */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &received, sizeof received);
     setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, sizeof t->credentials);
@@ -408,8 +406,8 @@ static int traits_of(const struct restoring *r, const struct file *row, struct t
                : 0;
 }
 
-/* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which
- * therefore goes by itself. */
+/* Sends a whole stream in buffers as large as the kernel makes them. The buffer was full when the last one was let in,
+ * so that is sent by itself. */
 static bool send_stream(int through, struct iovec *parts, size_t count, size_t total)
 {
     for (size_t left = total; left;) {
@@ -438,7 +436,7 @@ static bool send_stream(int through, struct iovec *parts, size_t count, size_t t
     return true;
 }
 
-/* Through the other end, which meanwhile gets as much room as the machine allows. */
+/* Sends unread data through the other end, whose buffer is as large as the machine allows in the meantime. */
 static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through,
                     struct failure *f)
 {
@@ -465,12 +463,12 @@ static int send_all(const struct restoring *r, const struct file *row, const str
     }
     if (!sent || (count && !send_stream(through, parts, count, total)))
         return set_failure(f, "send", "what waited in a socket");
-    before /= 2; /* the kernel doubles what it is asked for */
+    before /= 2; /* the kernel doubles the value */
     setsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, sizeof before);
     return 0;
 }
 
-/* Of the first end also the other one is made, which the second end's row finds in `spare`. */
+/* The first end's row also makes the other end, which the second row finds in `spare`. */
 int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     int ends[2];
@@ -488,7 +486,7 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
     return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, ends[1], f) ? -1 : ends[0];
 }
 
-/* What was shut down of an end, when all that waited is in. */
+/* Shuts ends down, when all unread data was sent. */
 void sockets_shut(struct restoring *r)
 {
     for (uint32_t i = 0; i < r->image->files.count; i++) {
@@ -501,7 +499,7 @@ void sockets_shut(struct restoring *r)
     }
 }
 
-/* The name is kept as it was given; one of the scratch directory that is another one here is not. */
+/* Binds to the same name as before, except that the scratch directory's path may be another one here. */
 static int bind_again(const struct restoring *r, const struct file *row, int fd, struct sockaddr_un *name,
                       socklen_t size)
 {
@@ -516,7 +514,7 @@ static int bind_again(const struct restoring *r, const struct file *row, int fd,
     moved_path(r->image, r->job, name->sun_path, path, sizeof path);
     copy_text(name->sun_path, sizeof name->sun_path, path);
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-        unlink(path); /* who listened there is what is put back */
+        unlink(path); /* its socket is restored here */
     int done = bind(fd, (struct sockaddr *)name, sizeof *name);
     if (fchdir(before) < 0)
         done = -1;
@@ -543,7 +541,7 @@ int socket_named(struct restoring *r, const struct file *row, struct failure *f)
     return fd;
 }
 
-/* By the name that it is bound to, wherever that counts from. */
+/* Connects to a bound name, from the directory to which that is relative. */
 static int connect_to(const struct restoring *r, const struct file *row, int fd, struct failure *f)
 {
     struct sockaddr_un name = {0};
@@ -568,7 +566,7 @@ static int connect_to(const struct restoring *r, const struct file *row, int fd,
     return done < 0 ? set_failure(f, "connect", name.sun_path) : 0;
 }
 
-/* What waits in one with a name, whoever sent it: by one that has none. */
+/* Sends the unread datagrams of a named socket. They come from a socket without a name, whatever the sender was. */
 static int send_datagrams(const struct restoring *r, const struct file *row, struct failure *f)
 {
     struct traits t;
@@ -585,7 +583,7 @@ static int send_datagrams(const struct restoring *r, const struct file *row, str
     return done;
 }
 
-/* Datagram sockets with names, when all are there: what waits in them, then which is connected to which. */
+/* For datagram sockets with names, when all exist: first the unread data, then the connections. */
 int sockets_connect(struct restoring *r, struct failure *f)
 {
     const struct file *files = r->image->files.rows;

@@ -1,4 +1,4 @@
-/* The kernel's state of a job, saved and restored: each file here has both sides of one kind of it. */
+/* The kernel state of a job, saved and restored. Each file of this folder has both sides of one kind of state. */
 #ifndef POOL_STATE_H
 #define POOL_STATE_H
 
@@ -6,47 +6,47 @@
 #include "sandbox/sandbox.h"
 #include "trace/trace.h"
 
-#define ROOM 65536ul /* of the page that is mapped into a held process for arguments */
+#define ROOM 65536ul /* size of the memory that is mapped into a stopped process for arguments */
 
-struct dumped_process { /* one process of the job while it is dumped */
+struct dumped_process { /* one process of the job during a dump */
     pid_t pid;
     uint32_t row; /* in the image */
-    struct tracee *threads; /* the first is the leader */
+    struct tracee *threads; /* the first is the thread group leader */
     size_t count;
-    pid_t unheld; /* a thread that lives and could not be asked to stop; 0: none */
+    pid_t unheld; /* a running thread that could not be stopped; 0: none */
     struct tracee copy; /* tid 0: none */
     uint64_t room; /* address of ROOM bytes in it */
     struct self_writer *hands; /* of the copy, or NULL */
 };
 
-struct sample { /* where an open file was met first */
+struct sample { /* the process and descriptor by which an open file was met first */
     pid_t pid;
     int fd;
 };
 
-struct part { /* of memory that processes share, already taken */
+struct part { /* of shared memory, already saved */
     uint64_t start, end;
     uint32_t file;
 };
 
-struct removed { /* an area of a process that is mapped privately of a file without a name */
+struct removed { /* a private mapping of a file without a name */
     uint32_t owner;
     uint64_t start, device, inode;
 };
 
 struct planned_fork; /* fork_plan.h */
 struct restore_shared; /* restore/parts.h */
-struct restoring { /* a job on its way back */
+struct restoring { /* a job during a restore */
     struct image *image;
     const struct job *job;
-    int base, end; /* end: of the pipe that tells the keeper */
+    int base, end; /* end: of the pipe that reports to the keeper */
     struct image_reader in;
-    uint64_t *filled; /* for each area: bytes of it that the image holds */
-    int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
+    uint64_t *filled; /* for each area: the number of its bytes in the image */
+    int *opened, *spare, *programs; /* file descriptors for each row of files, of files, of processes */
     struct restore_shared *restore_shared;
-    struct planned_fork *births; /* of each process */
-    int64_t clocked_ns; /* the monotonic clock when the job's were set */
-    pid_t helper; /* an id that nobody in the image has */
+    struct planned_fork *births; /* one for each process */
+    int64_t clocked_ns; /* monotonic clock at the moment when the job's clocks were set */
+    pid_t helper; /* a pid that no process of the image has */
 };
 
 struct tracking; /* dump/parts.h */
@@ -56,23 +56,23 @@ struct dump {
     struct tracking *tracking;
     struct dumped_process *subjects;
     size_t count;
-    struct table waits; /* what threads waited for before they were stopped (timeouts.c) */
+    struct table waits; /* system calls in which threads waited before the freeze (timeouts.c) */
     struct table taken; /* struct part */
     struct table removed; /* struct removed */
-    struct table samples; /* one for each row of image.files; fd -1 when only mapped */
-    struct table order; /* those of them that have a descriptor, in the kernel's order of open files */
-    char reasons[TEXT]; /* lines: what cannot be saved */
+    struct table samples; /* one for each row of image.files; fd -1 if it is only mapped */
+    struct table order; /* rows with a file descriptor, in the kernel's order of open files */
+    char reasons[TEXT]; /* one line for each thing that cannot be saved */
     uint32_t reason_count;
     uint64_t carried; /* bytes */
-    uint64_t spent_us[2]; /* by copies: in user mode, and in the kernel */
+    uint64_t spent_us[2]; /* CPU time of copies: in user mode, and in the kernel */
     uint64_t held_since; /* 0: the job runs */
-    int64_t clocked_ns; /* the monotonic clock when the job's were read */
+    int64_t clocked_ns; /* monotonic clock at the moment when the job's clocks were read */
     const struct job *job;
     struct failure failure;
-    uint64_t mark; /* by which home notes the moment; 0: it does not */
-    bool carry; /* libraries and programs too */
-    bool no_sync; /* nothing need be on the disk */
-    bool background; /* nobody waits for what is done now */
+    uint64_t mark; /* number of the checkpoint's moment in the submit side's journal; 0: none */
+    bool carry; /* include libraries and programs */
+    bool no_sync; /* nothing is synchronised to disk */
+    bool background; /* written beside the running job; nobody waits for it */
 };
 
 void add_unsupported(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -80,46 +80,44 @@ void add_unsupported(struct dump *d, const char *format, ...) __attribute__((for
 /* process_attributes.c */
 void attributes_of_process(struct dumped_process *s, struct process *p);
 void attributes_of_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t);
-void attributes_table(struct dump *d, pid_t pid, pid_t tid); /* refuses a thread's own descriptor table */
+void attributes_table(struct dump *d, pid_t pid, pid_t tid); /* refuses a thread with its own descriptor table */
 
 /* file_settings.c */
 void file_settings_save(struct dump *d);
 
 /* timeouts.c */
-int timeouts_try(void); /* whether the kernel tells it at all: 0, or -1 and errno */
-void timeouts_note(struct dump *d); /* before the stop, of the processes that are listed */
+int timeouts_try(void); /* whether the kernel reports it: 0, or -1 and errno */
+void timeouts_note(struct dump *d); /* before the freeze, for the listed processes */
 void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
 
 /* open_files.c */
-char *proc_whole(pid_t pid, const char *name); /* however long it is; until the next; NULL: nothing */
+char *proc_whole(pid_t pid, const char *name); /* of any length; valid until the next call; NULL: empty */
 int descriptors_save(struct dump *d, struct dumped_process *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
 void files_peers(struct dump *d);
-int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
-bool is_fifo(const struct file *f); /* a named pipe, open */
+int files_contents(struct dump *d); /* of pipes, memory files and removed files */
+bool is_fifo(const struct file *f); /* an open named pipe */
 uint64_t file_sum(int fd);
-int descriptor_borrow(const struct sample *sample); /* the open file itself, not another one of its name; -1: it cannot
-                                                       be had */
+int descriptor_borrow(const struct sample *sample); /* the open file itself, not a new one; -1: not possible */
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
 bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place); /* in `order` */
 
-struct met { /* an open file, at a descriptor of somebody's */
+struct met { /* an open file, found at a process's descriptor */
     uint32_t row, flags; /* row NOBODY: it was refused */
-    bool fresh; /* it was not met before */
-    const char *text; /* its fdinfo, until the next */
+    bool fresh; /* not met before */
+    const char *text; /* its fdinfo, valid until the next call */
 };
 int file_met(struct dump *d, pid_t pid, int number, struct met *met);
 
-/* mapped_files_save.c: the supervisor of mapped files, as who makes a checkpoint sees it */
-int mapping_settle(struct dump *d); /* it stands still, and has told what it knows; without mapped files nothing is done
-                                     */
-int mapping_give_back(struct dump *d); /* calls that wait at it, of who was asked to stop */
-int mapping_held(struct dump *d); /* everybody has stopped */
-void mapping_run(void); /* it goes on */
-void mapping_go(void); /* and what it told is forgotten */
-bool mapping_is(uint64_t inode); /* an end of a mapped file, with whole reads and writes */
-uint32_t mapping_member(struct tracee *h); /* 1 and the index of whose mapped files it has; 0: none */
+/* mapped_files_save.c: the dumper's side of the supervisor of mapped files */
+int mapping_settle(struct dump *d); /* pauses it and reads its state; does nothing without mapped files */
+int mapping_give_back(struct dump *d); /* returns the calls that wait at it, of threads that were asked to stop */
+int mapping_held(struct dump *d); /* all threads have stopped */
+void mapping_run(void); /* it continues */
+void mapping_go(void); /* it continues, and its state is dropped */
+bool mapping_is(uint64_t inode); /* an end of a mapped file, whose reads and writes are never short */
+uint32_t mapping_member(struct tracee *h); /* 1 + the index of the member whose mapped files it has; 0: none */
 int mapping_save(struct dump *d);
 
 /* sockets.c */
@@ -159,10 +157,10 @@ void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int num
 int tmp_save(struct dump *d);
 
 /* sysv_ipc.c */
-int sysv_save(struct dump *d); /* while everything stands still */
+int sysv_save(struct dump *d); /* while everything is frozen */
 
 /* scratch_directory.c */
-int scratch_save(struct dump *d, int directory); /* while everything stands still */
+int scratch_save(struct dump *d, int directory); /* while everything is frozen */
 
 /* signals.c */
 int signals_save(struct dump *d, struct dumped_process *s);
@@ -171,13 +169,13 @@ int signals_thread(struct dump *d, struct dumped_process *s, struct tracee *h, s
 /* clocks.c */
 uint64_t since_clocks(const struct dump *d); /* ns since the job's clocks were read */
 uint64_t left_now(const struct restoring *r,
-                  uint64_t left_ns); /* of a while that was left then, what is left now; never 0 */
+                  uint64_t left_ns); /* the part of a remaining time that is left now; never 0 */
 
 /* reopen.c */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
 int lift(int fd, int base);
-int open_again(int fd, int flags); /* another open file of it */
-int file_changed(struct failure *f, const char *path, const char *how); /* -1, and says so */
+int open_again(int fd, int flags); /* a new open file of the same file */
+int file_changed(struct failure *f, const char *path, const char *how); /* -1, with a failure */
 
 /* job_processes.c */
 int members_save(struct dump *d);

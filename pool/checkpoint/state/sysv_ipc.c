@@ -1,10 +1,9 @@
-/* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and
- * keys.
+/* System V message queues, semaphores and shared memory of a job with its own IPC namespace, restored with their ids
+ * and keys. A namespace assigns ids in a fixed order, so in a fresh one objects are made until one has the wanted id.
  *
- * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one
- * that is wanted. The kernel tells nobody what a process gives back when it ends (SEM_UNDO), but that there is a list
- * of it: such a process is refused. Threads have an empty list from their start, so that one with threads is refused
- * where it was the last to use a semaphore. The last user of an object is lost. */
+ * The kernel does not report a process's SEM_UNDO list, only whether it has one: such a process is refused. Threads
+ * have an empty list from their start, so a process with threads is refused if it was the last to use a semaphore. The
+ * last user of an object is not restored. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +24,7 @@
 #ifndef MSG_COPY
 #define MSG_COPY 040000
 #endif
-#define IDS_MOST 1000000 /* that are counted over */
+#define IDS_MOST 1000000 /* objects made to reach an id */
 
 enum { QUEUE, SEMAPHORES, SHARED_MEMORY, KINDS };
 static const char *const names[KINDS] = {"msg", "sem", "shm"};
@@ -55,7 +54,7 @@ static void save_semaphores(struct dump *d, struct file *f)
     free(values);
 }
 
-/* Of each message its type, its size and its text. */
+/* For each message its type, size and text. */
 static void save_queue(struct dump *d, struct file *f)
 {
     static struct {
@@ -80,7 +79,7 @@ static void save_queue(struct dump *d, struct file *f)
     f->contents = (struct span){at, d->image.bytes.count - at};
 }
 
-/* While everything stands still. */
+/* Called while everything is frozen. */
 static int save_memory(struct dump *d, uint32_t row)
 {
     struct file f = ((struct file *)d->image.files.rows)[row];
@@ -101,7 +100,7 @@ static int save_memory(struct dump *d, uint32_t row)
     return done;
 }
 
-/* One that was restored has a namespace that its keeper is not in. */
+/* Enters the job's IPC namespace: the keeper of a restored job is not in it. */
 static bool enter_namespace(const struct dump *d)
 {
     char path[64];
@@ -126,7 +125,7 @@ static bool used_last(const struct dump *d, pid_t pid)
     return false;
 }
 
-/* This process has no list: equal is who has none either. */
+/* This process has no SEM_UNDO list: kcmp reports as equal a process without one. */
 static void check_undo(struct dump *d)
 {
     bool any = false;
@@ -201,7 +200,7 @@ static int discard(const struct file *f, int id)
     return f->flags == SEMAPHORES ? semctl(id, 0, IPC_RMID) : shmctl(id, IPC_RMID, NULL);
 }
 
-/* How far the count has come is seen by making one that nobody keeps: the id after it is the next. */
+/* Makes and removes objects until one has the wanted id. */
 static bool make_as(const struct file *f)
 {
     for (int tries = 0; tries < IDS_MOST; tries++) {
@@ -274,7 +273,7 @@ static int by_number(const void *a, const void *b)
     return (one->number > other->number) - (one->number < other->number);
 }
 
-/* In a namespace of its own, in the order of their ids. */
+/* Makes the objects in a new namespace, in the order of their ids. */
 int sysv_restore(struct restoring *r, struct failure *f)
 {
     const struct file **all = calloc(r->image->files.count + 1ul, sizeof *all);
@@ -302,7 +301,7 @@ int sysv_restore(struct restoring *r, struct failure *f)
     return done;
 }
 
-/* When all have what they had mapped: what was removed goes with the last of them. */
+/* Called when all processes have their mappings: a segment that was marked as removed goes with the last of them. */
 void sysv_remove(const struct restoring *r)
 {
     EACH(r->image, files, file, f)

@@ -1,9 +1,9 @@
-/* Pseudo-terminals whose both ends are the job's: settings, window, what waits in either direction, who has one as its
- * controlling terminal. A terminal whose other end is not the job's is refused by name.
+/* Pseudo-terminals with both ends in the job: settings, window size, unread data in either direction, and the processes
+ * whose controlling terminal they are. A terminal whose other end is outside the job is refused by name.
  *
- * The kernel shows nobody what waits in a terminal, so it is read while the job stands still, and put in again. It goes
- * in through settings that change nothing of it (`bare`): lines as lines, an end of file as one, the start of a line
- * without its end. */
+ * The kernel has no way to peek unread terminal data, so it is read while the job is frozen, and written again. It is
+ * written under settings that do not change it (`bare`): lines stay lines, an end of file stays one, and the start of a
+ * line stays without an end. */
 #define _GNU_SOURCE
 #include <asm/termbits.h>
 #include <errno.h>
@@ -22,13 +22,13 @@
 
 #define PTS_MAJOR 136
 #define TTYAUX_MAJOR 5
-#define LINE_MOST 4096 /* the kernel keeps no more of a terminal's input */
+#define LINE_MOST 4096 /* the kernel's limit of a terminal's input */
 #define STOP_BYTE 0x13
 #define PATIENCE_US 5000000
 
-enum { END_MASTER = 1, END_SLAVE, END_HUNG_UP }; /* `size` of a row; `number`: which terminal */
+enum { END_MASTER = 1, END_SLAVE, END_HUNG_UP }; /* END_*: `size` of a row; `number`: the terminal's number */
 enum { PTY_LOCKED = 1, PTY_PACKETS = 2, PTY_EXCLUSIVE = 4, PTY_STOPPED = 8, PTY_NEVER_OPENED = 16 };
-struct terminal { /* in the contents of the master's row; then its output, then pieces of input */
+struct terminal { /* at the start of the master row's contents; then its output, then pieces of input */
     struct termios2 settings;
     uint32_t flags, output;
     struct winsize window;
@@ -37,12 +37,12 @@ struct terminal { /* in the contents of the master's row; then its output, then 
 };
 enum { PIECE_OPEN, PIECE_LINE, PIECE_EOF };
 struct piece {
-    uint32_t size, end; /* PIECE_*: it ends with nothing, with its last byte, with an end of file */
+    uint32_t size, end; /* PIECE_*: ends without a delimiter, with its last byte, with an end of file */
 };
 
 static uint32_t minor_of(unsigned device) { return (device & 0xff) | (device >> 12 & 0xfff00); }
 
-/* False: it is none of these. It may be refused. */
+/* False: it is not a terminal. True with `known` false: it is refused. */
 bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device, bool *known)
 {
     const struct sample sample = {pid, number};
@@ -76,7 +76,7 @@ static uint32_t master_of(const struct image *image, uint64_t number)
     return NOBODY;
 }
 
-/* Of those that are hung up with it; NOBODY: it is the first. */
+/* The first row among those that are hung up with it; NOBODY: this row is the first. */
 static uint32_t first_of(const struct file *files, uint32_t row)
 {
     for (uint32_t i = 0; i < row; i++)
@@ -85,7 +85,7 @@ static uint32_t first_of(const struct file *files, uint32_t row)
     return NOBODY;
 }
 
-/* All descriptors have been met by now. */
+/* Called when all file descriptors are known. */
 void pty_join(struct dump *d)
 {
     struct file *files = d->image.files.rows;
@@ -107,7 +107,8 @@ void pty_join(struct dump *d)
     }
 }
 
-/* Nothing is done to what goes in. `stop` is what stops output, by which it shows that all before it has come in. */
+/* Settings under which input is not changed. `stop`: the byte that stops output; its effect shows that all bytes before
+ * it were processed. */
 static struct termios2 bare(const struct termios2 *t, unsigned char end, unsigned char stop)
 {
     struct termios2 b = *t;
@@ -123,7 +124,7 @@ static struct termios2 bare(const struct termios2 *t, unsigned char end, unsigne
     return b;
 }
 
-/* Bytes that are not in what goes in; false: there are none. */
+/* Finds two bytes that the input does not contain; false: there are none. */
 static bool unused_bytes(const char *data, size_t size, unsigned char two[2])
 {
     bool used[256] = {[0] = true, ['\n'] = true};
@@ -162,7 +163,7 @@ static bool write_all(int fd, const char *data, size_t size)
     return true;
 }
 
-/* Output stops with the byte for it, which has come in then, and all that was before it. */
+/* Sends the stop byte. When the output stops, the kernel has processed all input before it. */
 static bool stop_output(int master, int slave, unsigned char stop)
 {
     if (!write_all(master, (char *)&stop, 1))
@@ -173,7 +174,8 @@ static bool stop_output(int master, int slave, unsigned char stop)
     return true;
 }
 
-/* Without lines it is counted. Bytes that do not fit into the terminal wait before it, and go in as it is read. */
+/* Without line mode the bytes are counted. Bytes that do not fit into the terminal wait in its buffer, and go in as it
+ * is read. */
 static bool await_bytes(int slave, size_t total)
 {
     int waiting = 0;
@@ -191,7 +193,7 @@ static bool put_line(int master, int slave, const struct termios2 *t, const char
     if (!unused_bytes(data, p->size, two))
         return false;
     struct termios2 b = bare(t, two[0], two[1]);
-    if (p->end == PIECE_LINE && data[p->size - 1] != '\n') /* another byte ends lines */
+    if (p->end == PIECE_LINE && data[p->size - 1] != '\n') /* the line ends with another byte */
         b.c_cc[VEOL] = (unsigned char)data[p->size - 1];
     bool done = ioctl(master, TCSETS2, &b) == 0 && write_all(master, data, p->size) &&
                 (p->end != PIECE_EOF || write_all(master, (char *)&two[0], 1)) && stop_output(master, slave, two[1]);
@@ -199,7 +201,8 @@ static bool put_line(int master, int slave, const struct termios2 *t, const char
     return done;
 }
 
-/* Input before output, which as long as there is none can be stopped in a way that shows. Both with O_NONBLOCK. */
+/* Writes input before output, since output can be stopped visibly only while there is none. Both ends have
+ * O_NONBLOCK. */
 static bool fill(int master, int slave, const struct terminal *t, const char *output, const char *input, size_t size)
 {
     struct termios2 b = bare(&t->settings, 0, 0);
@@ -218,7 +221,7 @@ static bool fill(int master, int slave, const struct terminal *t, const char *ou
         at += p.size;
     }
     done = done && ioctl(master, TCSETS2, &b) == 0 && write_all(slave, output, t->output);
-    if (done && t->flags & PTY_STOPPED) { /* as by who sits at it, who may start it again */
+    if (done && t->flags & PTY_STOPPED) { /* stopped through the master, so that it can be started from there */
         b.c_iflag = IXON;
         b.c_cc[VSTOP] = STOP_BYTE;
         done = ioctl(master, TCSETS2, &b) == 0 && stop_output(master, slave, STOP_BYTE);
@@ -233,7 +236,7 @@ static void put_piece(struct dump *d, struct span *all, const char *data, size_t
     all->size += image_put(&d->image, data, size).size;
 }
 
-/* Lines one by one, as a reader gets them, then what has no end yet. */
+/* Reads complete lines one by one, then an incomplete one. */
 static void take_input(struct dump *d, struct span *all, int slave, const struct termios2 *t)
 {
     char buffer[LINE_MOST];
@@ -254,13 +257,13 @@ static void take_input(struct dump *d, struct span *all, int slave, const struct
         put_piece(d, all, buffer, (size_t)n, PIECE_OPEN);
 }
 
-/* Another open file of its other end, however it is locked. */
+/* Opens the other end, even if it is locked. */
 static int open_slave(int master, int flags)
 {
     int locked = 0, no = 0;
     if (ioctl(master, TIOCGPTLCK, &locked) == 0 && locked)
         ioctl(master, TIOCSPTLCK, &no);
-    /* Not with O_CLOEXEC, which would stay with the open file and show as every descriptor's. */
+    /* Without O_CLOEXEC, which would remain in the open file's flags and show in every descriptor. */
     int fd = ioctl(master, TIOCGPTPEER, flags | O_NOCTTY | O_NONBLOCK), err = errno;
     if (fd >= 0)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -278,7 +281,7 @@ static const struct file *a_slave(const struct image *image, uint32_t master)
     return NULL;
 }
 
-/* Its own flag, which keeps others from opening it. */
+/* The exclusive flag, which prevents further opens. */
 static bool exclusive(struct dump *d, const struct file *slave, int set)
 {
     int fd = slave ? descriptor_borrow((struct sample *)d->samples.rows + (slave - (struct file *)d->image.files.rows))
@@ -304,7 +307,7 @@ static int take(struct dump *d, uint32_t row, int master, struct terminal *t, st
         all->size += image_put(&d->image, buffer, (size_t)n).size;
     }
     if (!slave_row && n < 0 && errno == EAGAIN)
-        t->flags |= PTY_NEVER_OPENED; /* to open it would be seen */
+        t->flags |= PTY_NEVER_OPENED; /* the master would notice an open */
     if (slave_row)
         t->slave_mode = slave_row->mode;
     if (exclusive(d, slave_row, 0))
@@ -327,7 +330,7 @@ static int take(struct dump *d, uint32_t row, int master, struct terminal *t, st
     return done;
 }
 
-/* Of a master, while everything stands still. */
+/* Saves a master's contents, while everything is frozen. */
 int pty_contents(struct dump *d, uint32_t row)
 {
     if (((struct file *)d->image.files.rows)[row].size != END_MASTER)
@@ -363,7 +366,7 @@ int pty_contents(struct dump *d, uint32_t row)
     return done;
 }
 
-/* One of that number; those before it are opened meanwhile, so that it is the next. */
+/* Opens the master with that number; lower numbers are held open in the meantime, so that it is the next. */
 static int open_master(uint64_t number)
 {
     int passed[1024], count = 0, found = -1;
@@ -374,7 +377,7 @@ static int open_master(uint64_t number)
         if (fd < 0 || ioctl(fd, TIOCGPTN, &which) < 0 || which > number) {
             if (fd >= 0)
                 close(fd);
-            errno = fd < 0 ? errno : EBUSY; /* somebody else has it */
+            errno = fd < 0 ? errno : EBUSY; /* it is in use */
             break;
         }
         if (which == number)
@@ -429,11 +432,11 @@ int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct
     if (row->size == END_MASTER)
         return master_end(r, at, row, fd, f) ? (close(fd), -1) : fd;
     int slave = open_slave(fd, (int)(row->flags & O_ACCMODE));
-    r->spare[at] = fd; /* when that is closed it is hung up */
+    r->spare[at] = fd; /* closed later, which hangs the slave up */
     return slave < 0 ? set_failure(f, "reopen", name) : slave;
 }
 
-/* When all are open: it may keep others out. */
+/* Sets the exclusive flag and the lock, when all ends are open. */
 void pty_shut(struct restoring *r)
 {
     int yes = 1;
@@ -450,8 +453,8 @@ void pty_shut(struct restoring *r)
     }
 }
 
-/* A descriptor of the controlling terminal; one that may be read, since the kernel asks for that. Where nobody has one
- * it is a new one, to be closed again (`own`). */
+/* A file descriptor of the controlling terminal, a readable one if possible, since the kernel requires that. If no
+ * process has one, it is a new one, which the caller closes (`own`). */
 static int terminal_of(const struct restoring *r, const struct process *p, int *own)
 {
     int found = -1;
@@ -467,7 +470,7 @@ static int terminal_of(const struct restoring *r, const struct process *p, int *
     return found;
 }
 
-/* By the leader of a session, before it forks who belongs to that. */
+/* Called by a session leader before it forks the members of its session. */
 int pty_control(const struct restoring *r, const struct process *p)
 {
     int own, fd = p->session == p->pid ? terminal_of(r, p, &own) : -1;
@@ -506,7 +509,7 @@ static int set_foreground(const struct restoring *r, const struct process *p, in
     return 0;
 }
 
-/* In its group. The foreground group may not have its processes yet. */
+/* Called when the process is in its group. Retries, since the foreground group may not have its processes yet. */
 int pty_foreground(const struct restoring *r, const struct process *p)
 {
     const struct process *leader = NULL;
@@ -515,7 +518,8 @@ int pty_foreground(const struct restoring *r, const struct process *p)
             leader = other;
     if (!leader)
         return 0;
-    bool given_up = leader->terminal && !p->terminal && leader != p; /* or it was there before */
+    /* or it was in the session before the terminal became the controlling one */
+    bool given_up = leader->terminal && !p->terminal && leader != p;
     int own = -1, done = 0, fd = given_up || leader == p ? terminal_of(r, leader, &own) : -1;
     if (fd >= 0 && given_up)
         ioctl(fd, TIOCNOTTY);

@@ -1,13 +1,11 @@
-/* Time-outs that are given as a duration: the rest of the duration goes on after the restore.
- *
- * The kernel tells the rest of a sleep that has somewhere to write it. Of other waits it tells since when a thread has
- * not run (/proc/PID/sched, on the clock of its CPU). That is since when it waits, unless it was woken for nothing in
- * between; its wait is then longer by that, and never shorter. It is read before the job is stopped: the stop wakes
- * threads.
+/* Timeouts of system calls that are given as a duration: the remaining duration continues after the restore. For a
+ * sleep that has room for the rest, the kernel reports it. For other waits it reports since when a thread has not run
+ * (/proc/PID/sched, on the clock of its CPU). That is the start of the wait, unless the thread was woken for nothing in
+ * between; its wait is then longer by that time, and never shorter. It is read before the freeze, which wakes threads.
  *
  * After the restore poll and epoll are called again with less time. The other calls read their time from the program's
- * memory. Such a call is begun with a time of ours and interrupted at once, so that the kernel has noted its end; it
- * goes on with that when the program is let go (restart_syscall). */
+ * memory. Such a call is begun with a time of ours and interrupted at once, so that the kernel has recorded its end; it
+ * continues from there when the program is let go (restart_syscall). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,17 +22,17 @@
 #include "state/state.h"
 
 #define SECOND 1000000000ull
-#define RESTART_BLOCK (-516) /* ERESTART_RESTARTBLOCK, the kernel's own */
+#define RESTART_BLOCK (-516) /* ERESTART_RESTARTBLOCK, internal to the kernel */
 #define PWAIT2 441
 #define AGAIN_US 500
 
-struct wait { /* of a thread, as it was seen before the stop */
+struct wait { /* of a thread, as it was before the freeze */
     pid_t tid;
     long number;
-    uint64_t since, switches; /* CLOCK_MONOTONIC in ns */
+    uint64_t since, switches; /* since: CLOCK_MONOTONIC in ns; switches: voluntary context switches until then */
 };
 
-/* Since when it has not run by its processor's clock, or runs; how often it gave the processor up. */
+/* Reads when the thread last ran, on its CPU's clock, and how often it has slept. */
 static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
 {
     char text[4096];
@@ -54,7 +52,7 @@ static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
     return true;
 }
 
-/* Whether it is told at all: 0, or -1 and errno. */
+/* Whether the kernel reports it: 0, or -1 and errno. */
 int timeouts_try(void)
 {
     uint64_t at, switches;
@@ -65,8 +63,8 @@ int timeouts_try(void)
     return -1;
 }
 
-/* What CLOCK_MONOTONIC has on that processor's clock: asked on it, right after a sleep, from which that clock is known.
- */
+/* The difference between CLOCK_MONOTONIC and a CPU's clock. Measured on that CPU, right after a sleep, when
+ * /proc/self/sched has the CPU's time. */
 static bool ahead_of(int processor, int64_t *ahead)
 {
     static struct {
@@ -98,14 +96,14 @@ static bool ahead_of(int processor, int64_t *ahead)
     return all[processor].known;
 }
 
-/* The call that an interrupted one was, which goes on under another number: by where in the kernel it waits. Only these
- * four go on so; a sleep has no name of its own there. */
+/* The system call that a restarted one was at first (restart_syscall hides the number), derived from the kernel
+ * function in which it waits. Only four calls restart in this way; a sleep is recognised as the remaining case. */
 static long begun_as(pid_t pid, pid_t tid, unsigned long first)
 {
     char name[64], text[128];
     snprintf(name, sizeof name, "task/%d/wchan", tid);
     if (!proc_text(pid, name, text, sizeof text) || text[0] == '0')
-        return SYS_restart_syscall; /* it is kept from us */
+        return SYS_restart_syscall; /* not readable */
     if (strstr(text, "futex"))
         return SYS_futex;
     return strstr(text, "poll") ? SYS_poll : first < PAGE || (long)first < 0 ? SYS_clock_nanosleep : SYS_nanosleep;
@@ -117,7 +115,7 @@ static bool timed(long number)
            number == SYS_nanosleep || number == SYS_clock_nanosleep || number == SYS_futex;
 }
 
-/* False when it runs, and cannot be told. */
+/* False: the thread runs, so it cannot be read. */
 static bool note(struct dump *d, pid_t pid, pid_t tid)
 {
     char name[64], path[96], text[2048];
@@ -136,14 +134,14 @@ static bool note(struct dump *d, pid_t pid, pid_t tid)
     uint64_t at;
     int processor = thread_stat_read(pid, tid, &line) ? line.processor : -1;
     snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
-    /* How much was left when it went on before nobody knows. */
+    /* the time that was left when it was restarted is unknown */
     if (!again && last_ran(path, &at, &w.switches) && ahead_of(processor, &ahead))
         w.since = at + (uint64_t)ahead;
     *(struct wait *)table_add(&d->waits) = w;
     return true;
 }
 
-/* Whoever runs may be on the way back to a wait, if the job has just been let go: it is looked at a second time. */
+/* A running thread may be about to wait again, if the job was just let go: it is examined a second time. */
 void timeouts_note(struct dump *d)
 {
     d->waits.size = sizeof(struct wait);
@@ -173,7 +171,7 @@ static uint64_t time_at(pid_t pid, unsigned long at)
                : 0;
 }
 
-/* The while that a call was given; 0: none, or a moment. */
+/* The duration that a call was given; 0: none, or an absolute time. */
 static uint64_t given(pid_t pid, long number, const unsigned long a[6])
 {
     switch (number) {
@@ -206,7 +204,7 @@ void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct
             w = (struct wait *)d->waits.rows + i;
     if (number == SYS_restart_syscall && w)
         regs_ask(r, number = w->number);
-    /* What the kernel has told the sleeper to be left. */
+    /* the kernel has written the remaining time there */
     unsigned long told = number == SYS_nanosleep ? a[1] : number == SYS_clock_nanosleep ? a[3] : 0;
     uint64_t whole = given(pid, number, a), switches, at, now = monotonic_ns();
     if (!whole || (t->left = time_at(pid, told)))
@@ -214,13 +212,13 @@ void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct
     t->left = whole;
     char path[96];
     snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
-    /* Once more it gave the processor up: to us. */
+    /* one more switch: the freeze */
     if (w && w->number == number && w->since && now > w->since && last_ran(path, &at, &switches) &&
         switches == w->switches + 1)
         t->left = now - w->since < whole ? whole - (now - w->since) : 1;
 }
 
-/* Begun from here: the answer, when it has one already. */
+/* Begins the call with our time; if it returns at once, its result becomes the answer. */
 static void begin(struct tracee *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
 {
     const int64_t while_[2] = {(int64_t)(left / SECOND), (int64_t)(left % SECOND)};

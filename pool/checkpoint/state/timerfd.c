@@ -1,7 +1,6 @@
-/* Timers behind descriptors (timerfd), saved and restored.
- *
- * A periodic one that has gone off is not set again before somebody reads it: until then fdinfo tells a value of 0,
- * which would disarm it. Asking for its value arms it again, as reading does, and keeps the count of expirations. */
+/* Saves and restores timerfds. A periodic one that has expired is not rearmed before it is read: until then fdinfo
+ * shows a value of 0, which would disarm it. timerfd_gettime rearms it, as reading does, and keeps the count of
+ * expirations. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/ioctl.h>
@@ -16,7 +15,7 @@
 #include "state/state.h"
 
 #define SECOND 1000000000
-#define TIMER_ABSOLUTE 1ull /* with SETTIME_SHIFT in `number`: how it was set (TFD_TIMER_*) */
+#define TIMER_ABSOLUTE 1ull /* with SETTIME_SHIFT in `number`: the flags of timerfd_settime (TFD_TIMER_*) */
 #define SETTIME_SHIFT 32
 
 static uint64_t nanoseconds(const struct timespec *t) { return (uint64_t)t->tv_sec * SECOND + (uint64_t)t->tv_nsec; }
@@ -46,7 +45,7 @@ static void read_fdinfo(struct file *f, const char *text)
     f->times[1] = nanoseconds(&t.it_value);
 }
 
-/* One that goes off at this very moment has a value of 0 as well: it is asked again. */
+/* A timer that expires at this moment shows a value of 0 as well, so it is read again. */
 void timerfd_save(struct file *f, pid_t pid, int number, const char *text)
 {
     const struct sample sample = {pid, number};
@@ -64,12 +63,12 @@ void timerfd_save(struct file *f, pid_t pid, int number, const char *text)
     if (fd >= 0)
         close(fd);
     if (!f->times[1] && f->size)
-        f->times[1] = f->times[0]; /* it cannot be asked */
+        f->times[1] = f->times[0]; /* it could not be rearmed */
 }
 
 int timerfd_restore(const struct file *row) { return timerfd_create((clockid_t)(uint32_t)row->number, TFD_CLOEXEC); }
 
-/* One that was set to a time of day goes off at that time, however long the job was away. */
+/* A timer set to a time of day expires at that time, however long the job was not running. */
 static int start(const struct restoring *r, const struct file *row, int fd)
 {
     const uint64_t how = row->number >> SETTIME_SHIFT;
@@ -89,7 +88,7 @@ static int start(const struct restoring *r, const struct file *row, int fd)
     return 0;
 }
 
-/* When the job's clocks have been set. */
+/* Called when the job's clocks are set. */
 int timerfds_start(const struct restoring *r, struct failure *f)
 {
     for (uint32_t i = 0; i < r->image->files.count; i++) {

@@ -1,6 +1,5 @@
-/* A job's own /tmp goes with it: where it is a file system of its own, the keeper's end is its end.
- *
- * Sockets are left out (nobody listens at them where the job goes on), and so is what the job may not read itself. */
+/* Saves and restores a job's own /tmp, a file system that ends with its keeper. Sockets are left out (no process
+ * listens at them after a restore), and so are files that the job itself may not read. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +36,8 @@ static int save_contents(struct dump *d, uint32_t row, const char *path)
     return done;
 }
 
-/* What is shown there and the scratch directory are other file systems; directories on the way to them are root's. */
+/* Directories shown there and the scratch directory are other file systems; directories that lead to them belong to
+ * root. Both are skipped. */
 static int save_entry(struct dump *d, const char *path, dev_t device)
 {
     struct stat st;
@@ -81,8 +81,7 @@ static int save_directory(struct dump *d, const char *directory, dev_t device)
     return done;
 }
 
-/* Directories wait in the table for what is in them to be listed: a nest of any depth takes one descriptor, and no
- * stack. */
+/* Directories are read breadth-first from the table: this uses one file descriptor and no stack, whatever the depth. */
 int tmp_save(struct dump *d)
 {
     char directory[4096];
@@ -120,8 +119,8 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
     return done;
 }
 
-/* A file of the image's /tmp that has no place here, where /tmp is the machine's; NULL if there is none. A directory
- * that is here already was on the way to what the machine before showed there. */
+/* A file of the image's /tmp that cannot be restored because /tmp is the machine's; NULL if there is none. A directory
+ * that exists here is accepted: it led to a directory that the previous machine showed there. */
 const char *tmp_without_place(const struct restoring *r)
 {
     EACH(r->image, files, file, f) {
@@ -134,8 +133,8 @@ const char *tmp_without_place(const struct restoring *r)
     return NULL;
 }
 
-/* With the job's rights, parents before what is in them; modes and times last, since a directory may forbid its owner.
- */
+/* Runs with the job's rights. Parents come before their entries; modes and times come last, since a directory may deny
+ * its owner access. */
 int tmp_put(struct restoring *r, struct failure *f)
 {
     struct file *files = r->image->files.rows;
