@@ -1,5 +1,5 @@
-/* The abilities of this machine: each is tried in a process of its own, since a kernel's version does not say what a
- * distribution or a container has left out. A step returns 0, or -1 and errno. */
+/* Tests the abilities of this machine, when the fork server starts. Each is tried in a process of its own, since a
+ * kernel's version does not tell what a distribution or a container has disabled. A step returns 0, or -1 and errno. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,8 +35,7 @@ static int absent(void)
     return -1;
 }
 
-/* A process under a number of our choice, held as a tracer does; open files that are compared; descriptors closed by
- * the range. */
+/* Needs: a process with a pid of our choice, ptrace, kcmp on open files, close_range. */
 static int probe_hold(void)
 {
     pid_t wanted = 77;
@@ -52,7 +51,7 @@ static int probe_hold(void)
     return pid < 0 || ptrace(PTRACE_SEIZE, pid, NULL, NULL) < 0 ? -1 : 0;
 }
 
-/* As dump/dirty_tracking.c does it, with a page of our own. */
+/* Does what dump/dirty_tracking.c does, with a page of our own. */
 static int probe_track(void)
 {
     struct region found[1];
@@ -83,7 +82,7 @@ static int probe_time(void)
     return unshare(CLONE_NEWTIME) < 0 || access("/proc/self/timens_offsets", W_OK) < 0 ? -1 : 0;
 }
 
-static bool own_user; /* whether the steps below begin with a user namespace */
+static bool own_user; /* whether the steps below start with a user namespace */
 
 static int first(void) { return own_user ? space_enter_user() : 0; }
 static int try_mount(void)
@@ -175,7 +174,7 @@ uint32_t abilities_open(char *lines, size_t size)
         add_line(lines, size, "cgroup", "switched off");
     else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
         add_line(lines, size, "cgroup", strerror(errno));
-    /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
+    /* Without its own /proc a job of `full` would have the host's, which shows more than the job may see. */
     if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
         if (root_build(&f) == 0) {
             settings.able |= ABLE_ROOT;

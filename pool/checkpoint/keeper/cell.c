@@ -1,5 +1,5 @@
-/* Cells: files that hold the state of a keeper on disk (see struct cell). A file stays in place from job to job, so
- * that a start costs one write and an end another: no file is created, renamed or removed on the way. */
+/* Cells: files that hold the state of a keeper on disk (see struct cell). A file stays in place from job to job, so a
+ * start costs one write and an end another: no file is created, renamed or removed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,18 +29,18 @@ static void cell_name(char name[32], uint32_t cell, const char *suffix)
     snprintf(name, 32, "cell.%u%s", cell, suffix);
 }
 
-/* A cell of another version tells nothing: its numbers are not compared with those of today. */
+/* Cells of another version are not read: their numbers mean nothing here. */
 static bool is_ours(const struct cell *c) { return c->magic == MAGIC && c->version == VERSION; }
 
-/* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the
- * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1:
- * it had its turn. */
+/* Whether this run may use the cell. A start is sent again if a fork server dies while it handles it. It may arrive
+ * when the run has begun, ended, been forgotten, or been followed by another run in the same cell: numbers only grow.
+ * 0: it may; 1: the run was started before. */
 static int its_turn(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
 {
     if (is_ours(c) && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
         return 1;
     if (is_ours(c) && c->number == number && !c->pid)
-        return 0; /* the nursery died between this and its fork */
+        return 0; /* the fork server died before its fork */
     if (is_ours(c) && c->number == number) {
         errno = ECHILD;
         return set_failure(f, "fork", "its keeper died at once");
@@ -78,9 +78,9 @@ static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t
     return -1;
 }
 
-/* Locks the cell and writes down what is about to run. The nursery does it before it forks, and the keeper inherits the
- * lock: when a nursery is gone, every keeper it started is found by its lock. The descriptor, -1, or -2: this very run
- * was taken before. */
+/* Locks the cell and writes the start message to it. The fork server does it before it forks, and the keeper inherits
+ * the lock: when a fork server is gone, every keeper that it started is found by its lock. Returns the file descriptor,
+ * -1, or -2 if this run was taken before. */
 int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
 {
     char name[32];
@@ -91,7 +91,7 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
         return set_failure(f, "open", name);
     bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
     if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.version != VERSION)
-        c.magic = 0; /* a node cannot read the number in a cell of another version, and begins again below it */
+        c.magic = 0; /* a node cannot read the number in a cell of another version, and starts again below it */
     taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
     if (taken == 0)
         taken = fill(fd, spec, size, boot_us(), 0, name, f);
@@ -101,7 +101,8 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
     return taken > 0 ? -2 : -1;
 }
 
-/* The same by a keeper that has waited in the cell. Its node may be gone and another have the cell by now. */
+/* The same for a keeper that has waited in the cell. Its node may be gone, and another keeper may use the cell by
+ * now. */
 int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f)
 {
     struct cell c;
@@ -123,10 +124,10 @@ int cell_pid(int fd, int32_t pid)
     return pwrite(fd, &pid, sizeof pid, offsetof(struct cell, pid)) == sizeof pid ? 0 : -1;
 }
 
-/* Overwrites the head of the cell, in one call, within the page that was allocated at the start. */
+/* Overwrites the head of the cell with one call, within the page that was allocated at the start. */
 int cell_note(int fd, const struct report *r, uint32_t state)
 {
-    static char buffer[CELL_SPEC]; /* with the ends of members after the report */
+    static char buffer[CELL_SPEC]; /* the members' ends follow the report */
     struct cell *c = (struct cell *)(void *)buffer;
     if (pread(fd, c, sizeof *c, 0) != (ssize_t)sizeof *c)
         return -1;
@@ -145,7 +146,7 @@ void cell_lease(int fd, uint64_t end_us)
     uint64_t known;
     if (pread(fd, &known, sizeof known, offsetof(struct cell, lease_end_us)) == sizeof known && known < end_us &&
         pwrite(fd, &end_us, sizeof end_us, offsetof(struct cell, lease_end_us)) < 0)
-        return; /* the page is there: no disk is too full for it */
+        return; /* the page is already allocated, so a full disk cannot refuse it */
 }
 
 bool cell_look(uint32_t cell, struct cell *c, bool held)
@@ -183,9 +184,9 @@ int cell_end_for(uint32_t cell, struct report *r)
     return done;
 }
 
-/* The datagram socket of a cell, reached by its name in the directory. Made once by the nursery and inherited by keeper
- * after keeper, so that no job pays for it. The name goes through /proc/self/fd because a socket's name has 107 bytes.
- */
+/* The datagram socket of a cell, reached by its name in the directory. The fork server makes it once, and keeper after
+ * keeper inherits it, so that no job pays for it. Its name goes through /proc/self/fd because a socket's name has at
+ * most 107 bytes. */
 int cell_socket(uint32_t cell, struct failure *f)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};

@@ -37,7 +37,7 @@ void suspend(bool stop)
         tree_signal(stop ? SIGSTOP : SIGCONT);
 }
 
-/* The signal stands above the grace; 0: the one that the start names. */
+/* The value holds the signal above the grace; signal 0: the one in the start message. */
 static void vacate(uint64_t value)
 {
     uint64_t grace_us = value & (((uint64_t)1 << SIGNAL_SHIFT) - 1);
@@ -48,10 +48,10 @@ static void vacate(uint64_t value)
         job_run.cause = CAUSE_VACATED;
     job_run.grace_end = boot_us() + grace_us;
     to_members(soft ? soft : (int)keeper.job.start->soft_signal);
-    suspend(false); /* a stopped job could not act on it */
+    suspend(false); /* a stopped job could not act on the signal */
 }
 
-/* A job that stands still is held as one that runs, and stands still again when it has been let go. */
+/* A suspended job is resumed for the dump, and suspended again when the dumper has let it go. */
 static void checkpoint(const struct control *c, int directory)
 {
     if (job_run.over || job_run.killing || !job_run.started)
@@ -65,7 +65,7 @@ static void checkpoint(const struct control *c, int directory)
     checkpoint_begin(directory, c->value, c->sequence, &keeper.job, keeper.cell);
 }
 
-/* True: the directory was taken over. */
+/* True: it takes ownership of the directory. */
 static bool restore(int directory)
 {
     struct failure f;
@@ -81,7 +81,7 @@ static bool restore(int directory)
     return true;
 }
 
-/* True: the descriptor was taken over. */
+/* True: it takes ownership of the file descriptor. */
 static bool obey(const struct control *c, int passed)
 {
     switch (c->head.verb) {
@@ -131,10 +131,10 @@ static bool obey(const struct control *c, int passed)
     return false;
 }
 
-/* A job that has ended by now has ended by itself, whatever is asked of it. */
+/* Reaps first: a job that has ended by now has ended by itself, not because of this request. */
 static bool look_and_obey(const struct control *c, int passed)
 {
-    checkpoint_look(job_run.number, keeper.cell); /* before the word that it is made */
+    checkpoint_look(job_run.number, keeper.cell); /* before the report that it is made */
     reap();
     return obey(c, passed);
 }
@@ -148,7 +148,7 @@ void listen_to_node(void)
         if (n < 0)
             return;
         bool taken = false;
-        /* A message for an earlier job of this cell may still lie here. */
+        /* a message for an earlier job of this cell may still be in the queue */
         if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == job_run.number)
             taken = look_and_obey(&c, passed);
         if (passed >= 0 && !taken)

@@ -14,10 +14,10 @@
 #include "dump/dump.h"
 #include "keeper/keeper.h"
 
-static struct outcome *outcome; /* in memory that the dumper shares */
+static struct outcome *outcome; /* in memory shared with the dumper */
 static pid_t dumper;
 static struct dirty_state trail = {.hand = -1};
-static int handed = -1; /* where the dumper hands it over */
+static int handed = -1; /* the socket on which the dumper hands it over */
 static uint64_t asked;
 static bool examines, told;
 static uint64_t spent[2];
@@ -28,8 +28,7 @@ bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->le
 
 pid_t checkpoint_dumper(void) { return dumper; }
 
-/* The job itself is held no more by the time that this is asked of its processes. A copy may have ended since it was
- * listed, and is traced by nobody then. */
+/* Called when the job itself is no longer frozen. A copy that has exited since it was listed has no tracer any more. */
 bool checkpoint_makes(pid_t pid, pid_t parent)
 {
     struct stat_line line;
@@ -94,7 +93,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
         (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
     int ends[2] = {-1, -1};
     if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        ends[0] = ends[1] = -1; /* then the next image is a whole one */
+        ends[0] = ends[1] = -1; /* then nothing is tracked, and the next image is a full one */
     trail.hand = ends[1];
     dumper = fork();
     if (dumper == 0) {
@@ -113,7 +112,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     }
 }
 
-/* The job may go on before its image is written. */
+/* Reports that the job runs again, if its image is still being written. */
 void checkpoint_look(uint64_t number, uint32_t cell)
 {
     if (!dumper || told || checkpoint_holds())
@@ -129,7 +128,7 @@ void checkpoint_spent(uint64_t us[2])
     memset(spent, 0, sizeof spent);
 }
 
-/* True when it was the dumper, whose outcome is told now. */
+/* True: the process was the dumper; its outcome is reported. */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
 {
     if (!dumper || pid != dumper)

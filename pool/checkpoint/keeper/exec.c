@@ -1,5 +1,5 @@
-/* One process of a job, from its fork (job_processes.c) to its own program: every step with the job's rights, every
- * failure named. */
+/* Turns a forked process (job_processes.c) into one of the job's programs: limits, rights, directory, files, execve.
+ * Every step has the job's rights, and every failure is named. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "remote_notify/remote_notify.h"
 #include "sandbox/sandbox.h"
 
-/* Seconds in which the other end of a named pipe has to be opened, or half of the lease where that is less. */
+/* Seconds to wait for the other end of a named pipe; or half of the lease if that is less. */
 #define OTHER_END 30
 
 static int limit(int which, uint64_t value, const char *name, struct failure *f)
@@ -27,14 +27,14 @@ static int limit(int which, uint64_t value, const char *name, struct failure *f)
     if (value == UNLIMITED)
         return 0;
     struct rlimit now, wanted = {value, value};
-    /* The hard limit of cpu time lies a little above: SIGXCPU first, SIGKILL for those who ignore it. */
+    /* The hard limit of CPU time is a little higher: first SIGXCPU, then SIGKILL for programs that ignore it. */
     if (which == RLIMIT_CPU)
         wanted.rlim_max = value + 5;
     bool known = getrlimit((__rlimit_resource_t)which, &now) == 0;
-    if (known && which == RLIMIT_STACK) /* its program may set another, up to the machine's */
+    if (known && which == RLIMIT_STACK) /* the program may raise it up to the machine's limit */
         wanted.rlim_max = now.rlim_max;
     if (known && wanted.rlim_max > now.rlim_max)
-        wanted.rlim_max = now.rlim_max; /* the node's own is lower: that one holds */
+        wanted.rlim_max = now.rlim_max; /* the node's own limit is lower, so that applies */
     if (wanted.rlim_cur > wanted.rlim_max)
         wanted.rlim_cur = wanted.rlim_max;
     return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? set_failure(f, "setrlimit", name) : 0;
@@ -46,7 +46,8 @@ static int limits(const struct start *s, struct failure *f)
         limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || limit(RLIMIT_NOFILE, s->nofile, "nofile", f) ||
         limit(RLIMIT_STACK, s->stack, "stack", f))
         return -1;
-    /* The kernel counts a user's processes, not a job's: where the user is the node's own, the cgroup alone limits. */
+    /* The kernel counts the processes of a user, not of a job: if that is the node's own user, only the cgroup limits
+     * them. */
     if (s->uid != geteuid() && limit(RLIMIT_NPROC, s->processes, "processes", f))
         return -1;
     errno = 0;
@@ -57,7 +58,7 @@ static int limits(const struct start *s, struct failure *f)
 
 static void on_alarm(int number) { (void)number; }
 
-/* A named pipe is opened once somebody has opened its other end. That is waited for so long, not for ever. */
+/* Opening a named pipe waits for its other end, so it is interrupted after a time. */
 static int open_in_time(const char *path, int flags, uint64_t lease_us)
 {
     struct sigaction interrupts = {.sa_handler = on_alarm}, before;
@@ -96,7 +97,7 @@ static int open_as(const struct job *job, int place, const char *path, int flags
     return 0;
 }
 
-/* The plain pipes that end in this process, where they belong. Their other ends close on exec, all of them. */
+/* Moves the plain pipe ends of this process to their numbers. All other ends close on exec. */
 static int place_ends(const struct job *job, uint32_t member, bool piped[2], struct failure *f)
 {
     for (uint32_t i = 0; i < job->pipe_count; i++) {
@@ -122,8 +123,7 @@ static bool another_writes(const struct job *job, uint32_t member, const char *p
     return false;
 }
 
-/* A file that several processes write to is truncated by each before any of them runs (await_others); then all append.
- */
+/* If several processes write to a file, each truncates it before any of them runs (await_others); then all append. */
 static int how_to_open(const struct job *job, uint32_t member, const char *path, bool append)
 {
     return O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | (another_writes(job, member, path) ? O_APPEND : 0);
@@ -146,7 +146,7 @@ static int open_three(const struct job *job, uint32_t member, struct failure *f)
     return open_as(job, 2, m->errors, errors, f);
 }
 
-/* The interpreter a script names, when that is what execve did not find. */
+/* The interpreter that a script names, for the case that execve did not find it. */
 static bool interpreter(const char *program, char *name, size_t size)
 {
     char head[256];
@@ -188,7 +188,7 @@ static int exec_failure(const char *program, struct failure *f)
     return set_failure(f, "exec", text);
 }
 
-/* Prepares execve and checks that it can succeed: a pipe job starts when all its processes can. */
+/* Checks that execve can succeed: a pipe job starts only if all its processes can. */
 static int try_program(const char *path, bool look)
 {
     struct stat st;
@@ -203,8 +203,8 @@ static int try_program(const char *path, bool look)
     return 0;
 }
 
-/* A name without a slash is looked for in the job's directory, then along the job's own PATH. With `look` it only
- * answers whether there is a program. */
+/* Searches a name without a slash in the job's directory, then in the job's own PATH. `look`: only checks whether there
+ * is a program. */
 static int execute(const struct member *m, bool look, struct failure *f)
 {
     const char *program = *m->program ? m->program : m->argv[0], *path = NULL;
@@ -242,8 +242,8 @@ static void plain_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Nobody's program runs before everybody's may. Each closes its writing end when it is ready and reads on: end of file
- * when all are, a byte when one cannot. */
+/* No program runs before all can. Each process closes its write end when it is ready, and reads: end of file when all
+ * are ready, a byte if one cannot start. */
 static void await_others(const struct job *job, const int gate[2])
 {
     char byte;
@@ -266,8 +266,8 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     umask(022);
     if (limits(job->start, f) || space_drop(job, f))
         return;
-    /* Where there is no pid namespace this is what ends the job with its keeper. It is cleared by a change of user id,
-     * so it comes after that (prctl(2)); the keeper may have died before it. */
+    /* Without a pid namespace this ends the job with its keeper. A change of user id clears it, so it comes after that
+     * (prctl(2)); the keeper may have died before. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
         _exit(127);
@@ -286,7 +286,7 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     execute(m, false, f);
 }
 
-/* Whose failure it was is the third line of its text. */
+/* The third line of the text names the member. */
 static void name_member(const struct job *job, const struct member *m, struct failure *f)
 {
     size_t used = strlen(f->text);
@@ -294,7 +294,7 @@ static void name_member(const struct job *job, const struct member *m, struct fa
         snprintf(f->text + used, sizeof f->text - used, "%s\n%.200s", strchr(f->text, '\n') ? "" : "\n", m->name);
 }
 
-/* In the forked process. Does not return: the program runs, or a struct failure is written to `told`. */
+/* Runs in the forked process and does not return: the program runs, or a struct failure is written to `told`. */
 _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, int told, const int gate[2])
 {
     struct failure f;

@@ -16,10 +16,10 @@
 
 void kill_all(void)
 {
-    if (job_run.cause) /* whoever waits for the submit machine could not be killed otherwise */
+    if (job_run.cause) /* a process that waits for the submit side could not be killed otherwise */
         remote_kill();
-    /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing.
-     */
+    /* Without a pid namespace, only the cgroup's kill reaches every process. Frozen processes need not be thawed for
+     * it. */
     if (!(settings.able & ABLE_PID) && group_kill(keeper.group)) {
         job_run.killing = true;
         return;
@@ -47,14 +47,14 @@ void end_because(uint32_t cause, const char *text)
     kill_all();
 }
 
-/* The first report counts: the supervisor is killed with the job. */
+/* Only the first report counts: the supervisor is killed with the job. */
 void hear_of_misuse(void)
 {
     char line[TEXT];
     uint32_t member;
     if (!mapping_read(line, &member) || job_run.killing || job_run.over)
         return;
-    if (mapping_report() < 0) { /* killed: no fault of the job's */
+    if (mapping_report() < 0) { /* it was killed, not by the job's fault */
         copy_text(job_run.said, sizeof job_run.said, line);
         return end_because(CAUSE_KILLED, job_run.said);
     }
@@ -64,7 +64,7 @@ void hear_of_misuse(void)
     end_because(CAUSE_MISUSE, job_run.said);
 }
 
-/* All members have ended by themselves. */
+/* Called when all members have ended by themselves. */
 void hear_last_of_misuse(void)
 {
     char line[TEXT];
@@ -77,7 +77,7 @@ void hear_last_of_misuse(void)
     job_run.text = job_run.said;
 }
 
-/* Waits for the submit side's answers to the job's last writes, as long as the job itself might have. */
+/* Waits for the submit side's answers to the job's last writes, until the lease ends. */
 bool remote_writes_flushed(void)
 {
     if (job_run.cause || remote_over())
@@ -113,7 +113,7 @@ static void name_result(const struct member *m)
     job_run.text = job_run.said;
 }
 
-/* The job is over and nobody is left. Returns when there is another one. */
+/* Called when the job is over and no process is left. Returns if another job may follow. */
 void finish(void)
 {
     static struct {
@@ -122,7 +122,7 @@ void finish(void)
     } end;
     const struct member *result = members_result(&keeper.job);
     bool again =
-        !job_run.cause && !keeper.adopted && reuse_possible(&keeper.job); /* who was killed is done with whole */
+        !job_run.cause && !keeper.adopted && reuse_possible(&keeper.job); /* after a kill the keeper is not reused */
     report_init(&end.r, ENDED, job_run.number, keeper.cell);
     end.r.pid = keeper.own;
     end.r.code = result->end->code;
@@ -162,7 +162,7 @@ void finish(void)
     else
         end.r.condition = again = 0;
     report_send(&end.r, NULL);
-    while (!noted) { /* a disk that refuses even a page it has: keep the report here until it takes it */
+    while (!noted) { /* the disk refuses even an allocated page: the report waits here until the disk accepts it */
         sleep(1);
         noted = cell_note(CELL, &end.r, CELL_ENDED) == 0;
     }

@@ -1,8 +1,6 @@
-/* The nursery: one small process for each startd, which forks a keeper for each job.
- *
- * Forking it costs a fraction of forking the node, and no keeper is ever exec'ed. It ends when its node does; its
- * keepers go on, under the eyes of a copy of it (guardian.c). It does not talk to them: they answer the node directly.
- */
+/* The fork server: a small process that forks a keeper for each job, one for each startd. Forking it costs a fraction
+ * of forking the node, and keepers need no exec. It exits with its node; its keepers go on, guarded by a copy of it
+ * (guardian.c). It does not talk to the keepers: they answer the node directly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +20,7 @@
 #include "keeper/keeper.h"
 #include "sandbox/sandbox.h"
 
-static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
+static struct place_of { /* for each cell: its socket, its cgroup, and the last keeper */
     int socket, group;
     pid_t keeper;
 } *cells;
@@ -50,7 +48,7 @@ static int cell_ready(uint32_t cell, struct failure *f)
     return cells[cell].socket < 0 ? -1 : 0;
 }
 
-/* 0 also when nothing is to be done. */
+/* 0 also if nothing is to be done. */
 static int start(void *message, size_t size, struct failure *f)
 {
     struct job job;
@@ -89,7 +87,7 @@ static void obey(void *message, size_t size)
     if (size < sizeof *head || head->magic != MAGIC || head->version != VERSION)
         return;
     struct pollfd up = {.fd = UP};
-    bool alone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* nobody starts jobs for a node that is gone */
+    bool alone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* a node that is gone starts no jobs */
     if (head->verb == START && !alone && start(message, size, &f) < 0)
         report_failure(head->number, head->cell, &f);
     if (head->verb == PING) {
@@ -111,7 +109,7 @@ static void obey_file(int fd)
     free(text);
 }
 
-/* True while there is a node. */
+/* False: the node is gone. */
 static bool read_messages(void)
 {
     static union {
@@ -140,8 +138,9 @@ static bool read_messages(void)
     }
 }
 
-/* A keeper that was killed: the kernel has ended its pid namespace before the parent hears of it, so the job is gone.
- * Without one, what it left has come to the nursery (a subreaper then) and is killed here. */
+/* Reports a keeper that was killed. The kernel ends its pid namespace before the parent is notified, so the job is
+ * gone. Without a pid namespace, the job's processes have become children of the fork server (a subreaper in that
+ * case), and are killed here. */
 static void lost(struct place_of *c, int status, const struct rusage *use, bool late)
 {
     struct report r;
@@ -192,8 +191,8 @@ static void on_child(int signal) { (void)signal; }
 static void plain_signals(void)
 {
     sigset_t all;
-    /* Not by the library's call, which leaves the two signals that it uses itself ignored if they came so. All zero is
-     * the kernel's struct sigaction for the default. */
+    /* Not by the library's sigaction, which does not reset the two signals that it uses itself. All zero is the
+     * kernel's struct sigaction for the default. */
     static const unsigned long plain[8];
     for (int s = 1; s < 65; s++)
         syscall(SYS_rt_sigaction, s, plain, NULL, 8);
@@ -204,13 +203,13 @@ static void plain_signals(void)
     sigaction(SIGCHLD, &a, NULL);
 }
 
-/* When memory is short jobs go before the node; keepers are too small to be chosen. */
+/* When memory is short, jobs are killed before the node; keepers are too small to be chosen. */
 static void first_to_go(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return;
-    ssize_t n = write(fd, "300", 3); /* refused where the node was given more already, which is as good */
+    ssize_t n = write(fd, "300", 3); /* refused if the node has a higher value already, which is as good */
     (void)n;
     close(fd);
 }
@@ -228,8 +227,8 @@ static int places(const char *directory)
     return dup3(dir, DIRECTORY, O_CLOEXEC) < 0 || close(dir) < 0 ? -1 : 0;
 }
 
-/* One nursery for each directory: a new one begins when the last start of the one before it is done. A record lock,
- * which is this process's alone: the keepers do not inherit it. */
+/* One fork server for each directory: a new one waits until its predecessor has done its last start. It uses a record
+ * lock, which the keepers do not inherit. */
 static int only_one(void)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -239,7 +238,7 @@ static int only_one(void)
     return done;
 }
 
-/* NULL: for ever. */
+/* NULL: no limit. */
 static const struct timespec *until(uint64_t when, struct timespec *left)
 {
     uint64_t now = boot_us(), us = when > now ? when - now : 0;
@@ -261,7 +260,7 @@ int nursery(const char *directory)
     setsid();
     plain_signals();
     umask(022);
-    if (chdir("/") < 0) /* hold no directory of the node's */
+    if (chdir("/") < 0) /* keeps no directory of the node busy */
         return 1;
     first_to_go();
     char lines[TEXT] = "";
@@ -271,8 +270,8 @@ int nursery(const char *directory)
     r.code = (int32_t)abilities_open(lines, sizeof lines);
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* Where a job has this user id and no process namespace of its own, it may neither trace nor read its keeper. Not
-     * sooner: the maps of a user namespace can be written only by who may be traced. */
+    /* A job with this user id and without a pid namespace may neither trace nor read its keeper. Not earlier: the maps
+     * of a user namespace can be written only while the process is dumpable. */
     prctl(PR_SET_DUMPABLE, 0);
     guardian_find();
     report_send(&r, lines);

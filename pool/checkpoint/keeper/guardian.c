@@ -1,14 +1,11 @@
-/* The guardian: ends a keeper that stands still past the lease of its job, and the job with it.
+/* The guardian kills a keeper that does not end its job at the end of the lease, and the job with it. A keeper ends its
+ * job by itself when the lease ends. A keeper that was stopped, or hangs in the kernel, does not, and if its node is
+ * gone too, a second copy of the job might run elsewhere. So the fork server checks too. The end of each lease is in
+ * the keeper's cell, by the boot clock; it is read again when the end that was read last has passed. Leases of a keeper
+ * end later and later (they belong to one claim), so renewals and new jobs need no message.
  *
- * A keeper ends its job by itself when the lease is over. One that was stopped, or hangs in the kernel, does not, and
- * where its node is gone too, nobody would: a second copy of the job might run elsewhere. So the fork server looks,
- * too. The end of each lease lies in the keeper's cell, by the boot clock; it is read when the end that was read last
- * has passed. All leases of one keeper end later and later (they are one claim's), so nothing needs to tell of a
- * renewal or of a keeper's next job.
- *
- *     while there is a node      the fork server looks at its own keepers, and at those that an earlier one left
- *     when the node is gone      a copy of it stays, until no job with a lease is left or another fork server has begun
- */
+ * While there is a node, the fork server checks its own keepers, and those that an earlier fork server left. When the
+ * node is gone, a copy of it stays until no job with a lease is left, or another fork server has begun. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,15 +19,15 @@
 #include "keeper/keeper.h"
 #include "sandbox/sandbox.h"
 
-#define LATE_US 1000000 /* a keeper has so long to act; the submit side waits for two seconds */
-#define WAITS_US 1000000 /* a keeper without a job is looked at so often: it may be given another */
+#define LATE_US 1000000 /* time for a keeper to act; the submit side waits for two seconds */
+#define WAITS_US 1000000 /* interval for a keeper without a job: it may get another */
 #define NO_LEASE_US 30000000
 #define STAYS_US 200000
 
 static struct guarded {
-    pid_t pid; /* the keeper's; 0: nobody is guarded here */
-    bool child; /* of this process: its id is nobody else's until it is reaped */
-    bool ended; /* by the guardian */
+    pid_t pid; /* pid of the keeper; 0: no keeper */
+    bool child; /* a child of this process: its pid is not reused until it is reaped */
+    bool ended; /* killed by the guardian */
     uint64_t number, due;
 } *all;
 static uint32_t count;
@@ -75,7 +72,7 @@ bool guardian_drop(uint32_t cell)
     return ended;
 }
 
-/* Without a process namespace the job's processes are killed first: with their keeper gone nobody knows them. */
+/* Without a pid namespace the job's processes are killed first: without their keeper nobody could find them. */
 static void kill_job(pid_t keeper, uint32_t cell)
 {
     if (settings.able & ABLE_PID)
@@ -89,7 +86,8 @@ static void kill_job(pid_t keeper, uint32_t cell)
         close(group);
 }
 
-/* The keeper of another process: its id may be another's by now, unless the cell is still locked. */
+/* Kills a keeper that is not our child. Its pid may belong to another process by now, unless the cell is still
+ * locked. */
 static void end_stray(struct guarded *g, uint32_t cell)
 {
     int process = (int)syscall(SYS_pidfd_open, g->pid, 0);
@@ -112,7 +110,7 @@ static void end(struct guarded *g, uint32_t cell)
     kill(g->pid, SIGKILL);
 }
 
-/* Decides about one keeper: kill it, or when to look again. */
+/* Decides about one keeper: kills it, or sets the time of the next check. */
 static void look(struct guarded *g, uint32_t cell)
 {
     struct cell c;
@@ -148,7 +146,7 @@ uint64_t guardian_look(bool at_all)
     return next_due;
 }
 
-/* Takes over the keepers of an earlier fork server. Those past their lease are killed first of all. */
+/* Takes over the keepers of an earlier fork server. Those past their lease are killed at once. */
 void guardian_find(void)
 {
     int copy = openat(DIRECTORY, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -170,7 +168,7 @@ void guardian_find(void)
     guardian_look(true);
 }
 
-/* Somebody else but the one that has just made room. */
+/* Whether another process than `before` is the fork server now. */
 static bool has_successor(pid_t before)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -196,7 +194,7 @@ void guardian_stay(void)
         struct cell c;
         all[cell].child = false;
         if (all[cell].pid && cell_look(cell, &c, false))
-            all[cell].number = c.number; /* it may have run job after job */
+            all[cell].number = c.number; /* the keeper may have run several jobs */
     }
     guardian_look(true);
     if (!guards_anybody() || fork() != 0)

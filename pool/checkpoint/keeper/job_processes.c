@@ -1,11 +1,7 @@
-/* The job's own processes: forked together, joined by plain pipes, and how each ended.
- *
- * A pipe whose both ends are descriptors (stdout, stdin, /dev/fd/N) is the kernel's own and nobody between: only its
- * writer and its reader hold it, so that end of file and SIGPIPE come as in a shell. Ends with names are
- * mapped_files/mapped_files.c's.
- *
- * The job's end is that of the first process that failed, or without one that of the last process of the description.
- */
+/* The job's members: forks them together, joins them by plain pipes, and records how each ended. A pipe with file
+ * descriptors at both ends (stdout, stdin, /dev/fd/N) is the kernel's own: only its writer and its reader have it, so
+ * end of file and SIGPIPE come as in a shell. Ends with names belong to mapped_files/mapped_files.c. The job ends as
+ * the first member that failed did, or else as the last member of the description. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +19,7 @@
 #include "remote_notify/remote_notify.h"
 #include "sandbox/sandbox.h"
 
-/* Before the job is forked or put back. */
+/* Called before the job is forked or restored. */
 int members_prepare(struct job *job, struct failure *f)
 {
     static struct member_end *ends;
@@ -40,11 +36,11 @@ int members_prepare(struct job *job, struct failure *f)
     return 0;
 }
 
-/* High numbers: place_ends puts them where they belong without meeting another one there. */
+/* Uses high numbers, so that place_ends can move them to any lower number. */
 static int make_pipe(const struct job *job, struct conduit *c, struct failure *f)
 {
     int ends[2];
-    if (c->head->writer < 0 || c->head->reader < 0) /* the node has made it: members_end */
+    if (c->head->writer < 0 || c->head->reader < 0) /* the node makes it: members_end */
         return 0;
     if (end_descriptor(c->writer_file, 1) < 0 || end_descriptor(c->reader_file, 0) < 0)
         return 0;
@@ -82,13 +78,13 @@ static int fork_all(struct job *job, int group, int told, const int gate[2], str
     return 0;
 }
 
-/* Forks the job. The read end of a pipe tells how it went: end of file when all programs run (the other end closes on
- * exec), else a struct failure. A fork and not a vfork: an open that hangs (a fifo, a dead file server) must not stop
- * the keeper from watching the lease. */
+/* Forks the job. The read end of a pipe reports the result: end of file when all programs run (the other end closes on
+ * exec), else a struct failure. It uses fork, not vfork: an open that hangs (a named pipe, a dead file server) must not
+ * keep the keeper from checking the lease. */
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
 {
     int told[2], gate[2] = {-1, -1}, done = 0;
-    if (mapping_begin(job, group, f)) /* first of all: its supervisor is to hold nothing of what follows */
+    if (mapping_begin(job, group, f)) /* first, so that its supervisor inherits none of the following */
         return -1;
     if (pipe2(told, O_CLOEXEC) < 0) {
         mapping_end(NULL);
@@ -121,8 +117,8 @@ static bool writes_to_a_pipe(const struct job *job, uint32_t member)
     return false;
 }
 
-/* A writer whose reader has had enough is no failure: `yes | head`. Exit codes are the program's business unless the
- * description says otherwise. */
+/* Whether the member failed. A writer killed by SIGPIPE did not: `yes | head`. An exit code is a failure only if the
+ * description says so. */
 static bool failed(const struct job *job, uint32_t member)
 {
     const struct member *m = &job->members[member];
@@ -131,7 +127,7 @@ static bool failed(const struct job *job, uint32_t member)
     return m->head->fails[m->end->code / 8 & 31] >> (m->end->code & 7) & 1;
 }
 
-/* For what it did: one that ended well counts as killed like one that was still there. */
+/* Marks a member as failed for misuse; if it exited with 0, it counts as killed. */
 static uint32_t convict(struct member_end *end)
 {
     if (end->code == 0) {
@@ -141,8 +137,8 @@ static uint32_t convict(struct member_end *end)
     return MEMBER_FAILED;
 }
 
-/* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to
- * all; for what `guilty` did, or nobody. */
+/* Records the end of a member; NULL: the process was no member. `killing`: the keeper has sent SIGKILL to all, because
+ * of member `guilty`, or of no member. */
 struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing,
                               uint32_t guilty)
 {
@@ -165,13 +161,13 @@ struct member *members_reaped(struct job *job, pid_t pid, int status, const stru
             state |= MEMBER_WITH_JOB;
         else if (job->start->members && failed(job, i))
             state |= MEMBER_FAILED;
-        __atomic_store_n(&m->end->state, state, __ATOMIC_RELEASE); /* after the rest: a dumper reads it */
+        __atomic_store_n(&m->end->state, state, __ATOMIC_RELEASE); /* last, since a dumper reads it */
         return m;
     }
     return NULL;
 }
 
-/* One that has ended already. */
+/* Marks a member that has already ended. */
 void members_accuse(struct job *job, uint32_t guilty)
 {
     struct member_end *end = guilty < job->count ? job->members[guilty].end : NULL;
@@ -195,7 +191,7 @@ bool members_failed(const struct job *job)
     return false;
 }
 
-/* Whose end is the job's. */
+/* The member whose end is the job's end. */
 const struct member *members_result(const struct job *job)
 {
     const struct member *first = NULL;
@@ -221,7 +217,7 @@ uint32_t members_report(const struct job *job, void *after)
         return 0;
     for (uint32_t i = 0; i < job->count; i++) {
         const struct member *m = &job->members[i];
-        table[i] = *m->end; /* of this run, as all else that a keeper says of use: runs are added up at home */
+        table[i] = *m->end; /* only of this run, like all use that a keeper reports: the submit side adds the runs up */
         table[i].user_us -= table[i].user_us < m->carried_user_us ? table[i].user_us : m->carried_user_us;
         table[i].system_us -= table[i].system_us < m->carried_system_us ? table[i].system_us : m->carried_system_us;
     }

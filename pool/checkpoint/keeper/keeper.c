@@ -1,17 +1,14 @@
 /* The keeper of one job: process 1 of its pid namespace, parent and reaper of all its processes.
  *
- *     begin --exec failed--> FAILED
- *       | program runs
- *     running --lease over, KILL, memory--> killing (everything gets SIGKILL)
- *       | VACATE: soft signal, grace ------^
- *       | its own processes have ended, or one failed (job_processes.c): whatever is left is killed
- *     ended: no process is left; the report is in the cell, then told to the node
- *       | nothing else is left either (reuse.c), and the node has another job that sees and may do the same
- *     begin
+ * States. begin: exec failed, then FAILED; or the program runs. running: VACATE sends the soft signal and starts the
+ * grace; the lease's end, the grace's end, KILL or too much memory lead to killing, which sends SIGKILL to everything.
+ * If the members have ended, or one failed (job_processes.c), all remaining processes are killed. ended: no process is
+ * left; the report is written to the cell, then sent to the node. If nothing else is left either (reuse.c), and the
+ * node has another job that sees and may do the same, it begins again.
  *
- * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and
- * a report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it.
- */
+ * It needs neither node nor fork server. It measures the lease itself, by the clock that continues during suspend, and
+ * a report waits in the cell. If it is killed, the kernel ends its pid namespace and every process of the job with
+ * it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -40,12 +37,12 @@ struct keeper_run job_run;
 _Noreturn void give_up(const struct failure *f)
 {
     cell_note(CELL, NULL, CELL_FREE);
-    close(CELL); /* unlocked before the node hears of it, which may use the cell again at once */
+    close(CELL); /* unlocked before the node is notified, which may use the cell again at once */
     report_failure(job_run.number, keeper.cell, f);
     _exit(0);
 }
 
-/* Its process id in the namespace of the /proc that the node sees. */
+/* The pid in the namespace of the node's /proc. */
 static pid_t pid_outside(void)
 {
     char text[24];
@@ -64,7 +61,8 @@ void send_report(uint16_t verb, uint64_t sequence)
     r.wall_us = boot_us() - job_run.began_us;
     r.sequence = sequence;
     if (verb == USED) {
-        bool held = checkpoint_holds(); /* there may be copies that look like the job; it may be let go while we look */
+        /* copies look like processes of the job, and the job may be let go during the scan */
+        bool held = checkpoint_holds();
         add_gone(&r);
         tree_usage(&r);
         if (r.rss_kib > job_run.peak_kib && !held)
@@ -75,7 +73,7 @@ void send_report(uint16_t verb, uint64_t sequence)
     report_send(&r, NULL);
 }
 
-/* The job's processes, when nothing is waited for any more. */
+/* Starts the job's processes, if everything that they need has arrived. */
 void set_out(void)
 {
     struct failure f;
@@ -132,7 +130,7 @@ static uint64_t less(uint64_t us, uint64_t *debt)
     return us - taken;
 }
 
-/* Processor time of frozen copies is not the job's, though they are reaped with its processes. */
+/* CPU time of frozen copies is not the job's, though they are reaped with its processes. */
 static void add_used(const struct rusage *use)
 {
     job_run.user_us +=
@@ -158,12 +156,13 @@ static void made(pid_t dumper)
     job_run.checkpoint_ends &= checkpoint_made();
 }
 
-/* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it
- * goes on. */
+/* A process of the job has asked its parent, the keeper, to trace it (PTRACE_TRACEME). The keeper detaches, and the
+ * process runs on. */
 static void let_go(pid_t pid, int status)
 {
     int number = WSTOPSIG(status);
-    ptrace(PTRACE_DETACH, pid, 0, number == SIGTRAP ? 0L : (long)number); /* that one is execve's, for a debugger */
+    /* SIGTRAP comes from execve, for a debugger */
+    ptrace(PTRACE_DETACH, pid, 0, number == SIGTRAP ? 0L : (long)number);
 }
 
 void reap(void)
@@ -175,7 +174,7 @@ void reap(void)
         if (pid < 0) {
             if (errno == EINTR)
                 continue;
-            break; /* ECHILD: nobody is left */
+            break; /* ECHILD: no child is left */
         }
         if (WIFSTOPPED(status)) {
             let_go(pid, status);
@@ -204,7 +203,7 @@ void reap(void)
         }
     }
     if (dumped)
-        made(dumped); /* when its copies are gone, too */
+        made(dumped); /* when its copies are reaped, too */
 }
 
 static bool anybody_left(void)
@@ -224,7 +223,7 @@ static void program_runs(void)
     }
     close(job_run.pipe);
     job_run.pipe = -1;
-    if (job_run.restorer > 0) { /* it ends now */
+    if (job_run.restorer > 0) { /* it is about to exit */
         int status = 0;
         waitpid(job_run.restorer, &status, 0);
         job_run.restorer = status ? -2 : 0;
@@ -244,7 +243,7 @@ static void program_runs(void)
         give_up(&f);
     }
     job_run.started = true;
-    if (!job_run.over) /* else its end says so */
+    if (!job_run.over) /* else the report of its end implies it */
         send_report(STARTED, 0);
 }
 
@@ -313,7 +312,7 @@ static void quiet_signals(void)
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    struct sigaction a = {.sa_handler = on_child} /* also for a stop of one that asked to be traced */;
+    struct sigaction a = {.sa_handler = on_child} /* no SA_NOCLDSTOP: also for a process that asked to be traced */;
     sigaction(SIGCHLD, &a, NULL);
 }
 

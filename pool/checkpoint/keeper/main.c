@@ -1,6 +1,5 @@
-/* keeper: looks after jobs. `keeper nursery DIR` starts keepers for one startd; each keeper is a fork of it.
- *
- * Policy never lives here: what may run, for how long and when it must go is said by the node (pool/starter). */
+/* The program `keeper`. `keeper nursery DIR` is the fork server of one startd (fork_server.c); each keeper is a fork of
+ * it. Policy is the node's (pool/starter): it says what may run, for how long, and when it must go. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

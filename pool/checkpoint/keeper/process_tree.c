@@ -1,8 +1,7 @@
-/* All processes of a job, wherever they went: signals, an end, and what they use.
- *
- * In a pid namespace the keeper is process 1 and kill(-1) reaches every other one at once; none can leave. Without one
- * the keeper is a subreaper: whatever loses its parent becomes its child, so that the tree below it is still the whole
- * job, and it is walked by /proc. */
+/* All processes of a job, wherever they are: sends signals to them, kills them, and sums up their use. In a pid
+ * namespace the keeper is process 1, and kill(-1) reaches all others at once; none can leave. Without one the keeper is
+ * a subreaper: a process that loses its parent becomes the keeper's child. The tree below the keeper is still the whole
+ * job, and is read from /proc. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +40,7 @@ static size_t read_all(struct process **all)
     return count;
 }
 
-/* Marks what descends from the keeper. Each round takes one more generation. */
+/* Marks the descendants of the keeper, one more generation in each round. */
 static void mark(struct process *all, size_t count)
 {
     pid_t self = settings.keeper;
@@ -73,7 +72,7 @@ void tree_signal(int signal)
         kill(-1, signal);
         return;
     }
-    /* Until a round finds nobody new: a process may fork while the list is read. */
+    /* Repeats until a round finds no new process: a process may fork while the list is read. */
     for (int round = 0, fresh = 1; fresh && round < 100; round++) {
         static pid_t seen[4096];
         static size_t seen_count;
@@ -97,7 +96,7 @@ void tree_signal(int signal)
     }
 }
 
-/* SIGSTOP for all but this process and its children: until a round finds nobody new. */
+/* Sends SIGSTOP to all but this process and its children. Repeats until a round finds no running process. */
 void tree_stop_but(pid_t spared)
 {
     for (int round = 0, running = 1; running && round < 100; round++) {
@@ -113,7 +112,7 @@ void tree_stop_but(pid_t spared)
     }
 }
 
-/* Without a pid namespace: stop everybody first, so that nobody can fork ahead of the killing. */
+/* Without a pid namespace it stops all processes first, so that none can fork while others are killed. */
 void tree_kill(void)
 {
     if (!(settings.able & ABLE_PID) || settings.spared[0])

@@ -1,9 +1,8 @@
-/* The keeper's side of remote system calls: the mounts in the job's file tree, and the process of the file server.
- *
- * A tree of the submit machine is a FUSE mount under its own name in the tree of `full`. A directory that this machine
- * sees itself (direct access) is a bind mount there. The mounts are there before the server has a stream: a process
- * that looks into them waits. The keeper's waits do not count the server: it does not keep a job from ending, and it
- * is not killed with the rest of a job. */
+/* The keeper's side of remote files: the mounts in the job's file tree, and the process of the file server. A tree of
+ * the submit machine is a FUSE mount at its own name in the tree of `full`. A directory that this machine sees itself
+ * (direct access) is a bind mount there. The mounts exist before the server has a stream: a process that reads them
+ * waits. The keeper's wait calls do not report the server: it does not keep a job from ending, and it is not killed
+ * with the rest of a job. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -46,14 +45,14 @@ static int mount_fuse(int device, const char *path, uint32_t uid, uint32_t gid)
     return mount("poolnode", path, "fuse", MS_NOSUID | MS_NODEV, options);
 }
 
-/* In a child that is given up: whether the device may be opened, and its files mounted here. */
+/* Runs in a child that exits afterwards: whether the device can be opened, and its files mounted. */
 int remote_try(void)
 {
     int device = open(DEVICE, O_RDWR | O_CLOEXEC);
     return device < 0 ? -1 : mount_fuse(device, "/", geteuid(), getegid());
 }
 
-/* In the host's tree, before it is left. */
+/* Called in the host's tree, before leaving it. */
 static int remote_take(const struct job *job, struct failure *f)
 {
     const struct start *s = job->start;
@@ -73,9 +72,9 @@ static int remote_take(const struct job *job, struct failure *f)
     return 0;
 }
 
-/* A directory to mount on: where the job may make it itself, or else in the tree of `full`. There only its first part
- * is made for all jobs to see, what is below in an empty file system of this job's; but for directories that are not
- * empty there. */
+/* Makes a directory to mount on: where the job may make it itself, else in the tree of `full`. In that tree only the
+ * first part of the path is made, visible to all jobs; the rest is made in an empty file system of this job's.
+ * Directories that are not empty there are not covered. */
 static int place_for(const char *path, struct failure *f)
 {
     char top[4096];
@@ -143,7 +142,7 @@ const struct extra_mounts remote_mounts = {remote_take, remote_place};
 
 int remote_device(uint32_t i) { return remote.device[i]; }
 
-/* Instead of the kernel a supervisor asks the server, over a pair of sockets for each tree. */
+/* Makes a socket pair for each tree: instead of the kernel, a supervisor sends the requests to the server. */
 static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
 {
     int ends[2];
@@ -172,7 +171,7 @@ static int fork_server(const struct job *job, struct remote_control ends, const 
     return remote.server < 0 ? set_failure(f, "fork", "the file server") : 0;
 }
 
-/* Not among those whose end the keeper waits for: no signal tells of it (clone(2), "clone" children). */
+/* The server is a "clone" child (clone(2)): no signal reports its exit, and wait() skips it. */
 int remote_begin(const struct job *job, struct failure *f)
 {
     struct remote_control ends;
@@ -197,7 +196,7 @@ int remote_begin(const struct job *job, struct failure *f)
     return pid < 0 ? -1 : 0;
 }
 
-/* Ends all waits for its answers. */
+/* Ends all waits for the server's answers. */
 void remote_kill(void)
 {
     notify_kill();

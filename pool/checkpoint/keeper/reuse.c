@@ -1,10 +1,9 @@
-/* One keeper, job after job: what must be true of it, and the wait for the next.
- *
- * The namespaces of a job cost more than the job, where it is short. A keeper whose job has ended may serve the next
- * one that sees and may do the same (the node compares), if nothing of the job is left in its namespaces: no process
- * (in a pid namespace of which the keeper is the first that is certain), no System V object, no message queue, nothing
- * in a /tmp of its own. A job cannot change the mounts: it has no power over the namespace that they belong to. Scratch
- * directory, user and limits are the starter's and the first process's, made anew for each job. */
+/* Reuses a keeper for job after job: checks whether that is possible, and waits for the next job. For a short job the
+ * namespaces cost more than the job itself. A keeper whose job has ended may serve a job that sees and may do the same
+ * (the node compares), if nothing of the old job is left in its namespaces: no process (certain in a pid namespace
+ * whose first process is the keeper), no System V object, no message queue, nothing in a /tmp of its own. A job cannot
+ * change the mounts: it has no power over their namespace. Scratch directory, user and limits are set for each job by
+ * the starter and the first process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -24,11 +23,11 @@
 #include "keeper/keeper.h"
 #include "sandbox/sandbox.h"
 
-/* The size of the root of an empty file system of message queues: two entries of 20 (ipc/mqueue.c). */
+/* The size of the root directory of an empty file system of message queues: two entries of 20 bytes (ipc/mqueue.c). */
 #define NO_QUEUE 40
 
 static struct statfs tmp;
-static int queues = -2; /* descriptor of the root of the namespace's message queues */
+static int queues = -2; /* file descriptor of that root in the job's namespace */
 
 void reuse_prepare(void)
 {
@@ -36,7 +35,7 @@ void reuse_prepare(void)
         memset(&tmp, 0, sizeof tmp);
 }
 
-/* Nothing was made in it, and what may have been changed of it is as before. */
+/* Whether nothing was created in it; resets its mode. */
 static bool tmp_is_clean(const struct job *job)
 {
     struct statfs now;
@@ -78,7 +77,7 @@ bool reuse_possible(const struct job *job)
            no_objects() && no_queues();
 }
 
-/* The pair's other end is the node's alone: when it is closed nobody will start a job here any more. */
+/* Waits for a message. If the node closes its end, no job can follow. */
 static void await_message(void)
 {
     struct pollfd fds[2] = {{.fd = SOCKET, .events = POLLIN}, {.fd = UP}};
@@ -94,7 +93,7 @@ size_t reuse_wait(const struct job *job, uint32_t cell, void **message)
         struct start start;
         char room[TOO_BIG];
     } next;
-    uint64_t last = job->start->head.number; /* it may lie in what is overwritten below */
+    uint64_t last = job->start->head.number; /* copied, since the message below may overwrite it */
     for (;;) {
         await_message();
         ssize_t n = recv(SOCKET, &next, sizeof next, MSG_DONTWAIT);

@@ -1,5 +1,5 @@
-/* The keeper's timers: the end of the lease, the end of the grace, the check of the job's memory, the delayed report
- * that the job runs. They use the clock that goes on while the machine sleeps. */
+/* The keeper's deadlines: the end of the lease, the end of the grace, the check of the job's memory, the delayed report
+ * that the job runs. They use the clock that continues during suspend. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +14,14 @@
 #include "sandbox/sandbox.h"
 
 #define MEMORY_EVERY_US 2000000
-/* A start is told this long after it: the end of a job that is shorter says it too, and the keeper and its node wake up
- * once less for it. */
+/* A start is reported after this delay. The report of the end implies it for a shorter job, which saves a wake-up of
+ * keeper and node. */
 #define HUSH_US 2000
 
 void time_begin(void)
 {
     const struct start *s = keeper.job.start;
-    /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
+    /* Without a pid namespace a start is reported at once: such a job can stop its keeper before the report. */
     job_run.start_report_at = settings.able & ABLE_PID ? job_run.began_us + HUSH_US : 0;
     job_run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
     bool watched = group_limit(keeper.group, s); /* by the kernel */
@@ -39,7 +39,7 @@ static void check_memory(void)
         job_run.peak_kib = r.rss_kib;
     job_run.memory_check = boot_us() + MEMORY_EVERY_US;
     uint64_t limit = keeper.job.start->memory >> 10;
-    if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not what it uses */
+    if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not counted as its use */
         return;
     snprintf(text, sizeof text, "it used %llu MiB of memory, more than its limit of %llu MiB",
              (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));

@@ -1,9 +1,7 @@
-/* Tells writers that their last reader is gone, as a pipe does: SIGPIPE for a process that writes, and for one that
- * waits to write.
- *
- * A socket alone does not: a process that waits for room gets ECONNRESET where unread bytes were left, and EPIPE
- * without the signal where none were. So the waiting process is stopped (ptrace) while the reading end is shut down.
- * That interrupts its call; it repeats the call when it goes on, and finds no reader. A process that had written a
+/* Notifies writers that their last reader is gone, as a pipe does: SIGPIPE for a process that writes, and for one that
+ * waits to write. A socket does less: a process that waits for room gets ECONNRESET if unread bytes were left, and
+ * EPIPE without the signal if none were. So the waiting process is stopped (ptrace) while the reading end is shut down.
+ * That interrupts its call; it repeats the call when it continues, and finds no reader. A process that had written a
  * part is sent the signal. No other process is touched. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,9 +15,9 @@
 #include "mapped_files/parts.h"
 #include "trace/trace.h"
 
-#define ROUNDS 20 /* of a millisecond, while somebody runs: he may be about to wait */
+#define ROUNDS 20 /* of a millisecond each, while a process runs that may be about to wait */
 
-struct writers { /* who waits, held */
+struct writers { /* the stopped writers */
     struct writer {
         struct tracee held;
         pid_t pid;
@@ -35,7 +33,7 @@ static bool is_held(const struct writers *w, pid_t tid)
     return false;
 }
 
-/* By which descriptor a thread that waits in a call writes to something; -1: it waits for something else. */
+/* The file descriptor to which a waiting thread writes; -1: it waits for something else. */
 static int writes_at(const char *call)
 {
     long number;
@@ -70,8 +68,8 @@ static bool hold(struct writers *w, pid_t pid, pid_t tid)
     return true;
 }
 
-/* Holds threads of a process that wait to write to that socket. True when another look is worth while: somebody new is
- * held, or one runs or could not be held just now. */
+/* Stops the threads of a process that wait to write to that socket. True: another round is useful, because a thread was
+ * stopped, one runs, or one could not be stopped just now. */
 static bool hold_of(struct writers *w, pid_t pid, ino_t socket)
 {
     char path[64], call[256];
@@ -126,14 +124,14 @@ static void let_go(struct writers *w)
     free(w->all);
 }
 
-/* `fd` is the last copy of the end that `writer` writes to. */
+/* `fd` is the last copy of the other end of `writer`. */
 void shut(const struct end *writer, int fd)
 {
     static char unread[65536];
     struct writers w = {NULL, 0};
     if (!writer->pipe && writer->inode)
         hold_all(&w, writer->inode);
-    if (!writer->pipe && shutdown(fd, SHUT_RD) == 0) /* from now on nothing is added */
+    if (!writer->pipe && shutdown(fd, SHUT_RD) == 0) /* from now on no bytes are added */
         while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) > 0) {
         }
     close(fd);

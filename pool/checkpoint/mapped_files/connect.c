@@ -1,8 +1,7 @@
-/* Joins the two ends of a mapped file: directly where that can never block for good, else by a log.
- *
- * Pipes that close no circle, whatever their directions, cannot block each other: every process waits for one farther
- * off. There the kernel's buffer is enough, and nothing is between the programs. In a circle, for several readers, and
- * for a process that writes to itself there is a log (spool.c). */
+/* Joins the two ends of a mapped file: directly if that can never block for good, else through a log. Pipes that form
+ * no cycle, whatever their directions, cannot block each other: every process waits for another that is farther from
+ * it. There the kernel's buffer is enough, and nothing is between the programs. A cycle, several readers, and a process
+ * that writes to itself need a log (spool.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +16,7 @@
 
 static bool is_mapped(const char *file, int standard) { return end_descriptor(file, standard) < 0; }
 
-/* Whether the processes at the two ends of that pipe are joined without it, too. Other machines are one process that
- * all pipes to them are joined by. */
+/* Whether the processes at the pipe's ends are also connected without it. All other machines count as one process. */
 static bool in_circle(const struct job *job, uint32_t which)
 {
     bool all[MEMBERS_MOST + 1] = {false}, *reached = all + 1;
@@ -50,8 +48,8 @@ const char *partner(const struct end *e, char *text, size_t size)
     return text;
 }
 
-/* The directory of a mapped file as its process finds it when it begins. It may lie in a tree of the submit machine:
- * the keeper, which hands the file server its stream, must never wait for it. */
+/* The directory of a mapped file as its process finds it at its start. It may lie in a tree of the submit machine. The
+ * keeper, which hands the file server its stream, must never wait for it, so the process does this itself. */
 int links_directory(const struct job *job, uint32_t member, const char *name, struct stat *st, struct failure *f)
 {
     char path[8192];
@@ -170,7 +168,7 @@ static int check(const struct job *job, uint32_t at, struct failure *f)
     return 0;
 }
 
-/* Who is joined to whom, as the description says; nothing is open yet. */
+/* Plans which ends are joined, as the job description says; nothing is opened yet. */
 int links_plan(struct supervisor *s, struct failure *f)
 {
     const struct job *job = s->job;
@@ -197,7 +195,8 @@ int links_plan(struct supervisor *s, struct failure *f)
 
 static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
 
-/* ends[0] reads, ends[1] writes. A read of the first is whole; what was read is counted down from INT_MAX. */
+/* ends[0] reads, ends[1] writes. A read of the first is never short (SO_RCVLOWAT); its peek offset counts the bytes
+ * read down from INT_MAX. */
 static int join(const struct job *job, bool pipe, int ends[2], struct failure *f)
 {
     if (pipe)
@@ -206,7 +205,7 @@ static int join(const struct job *job, bool pipe, int ends[2], struct failure *f
         set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
         return set_failure(f, "socketpair", "");
     set(ends[1], SO_SNDBUF,
-        256 << 10); /* with less a writer stands still more often, with more the bytes leave the processor's cache */
+        256 << 10); /* a smaller buffer blocks the writer more often, with a larger one the bytes leave the CPU cache */
     return 0;
 }
 
@@ -216,7 +215,7 @@ ino_t inode_of(int fd)
     return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-/* To the process: held until it opens it, or for the descriptor that it is born with. */
+/* Hands an end to its process: keeps it until the process opens it, or stores it as an inherited file descriptor. */
 static int hand(struct job *job, struct end *e, int fd, struct failure *f)
 {
     struct conduit *c = &job->pipes[e->conduit];
@@ -248,7 +247,7 @@ static int join_log(struct job *job, struct log *l, struct failure *f)
     return 0;
 }
 
-/* Makes everything that there is between mapped files. What a process is born with is left in the pipe's `ends`. */
+/* Makes all connections between mapped files. Inherited ends are stored in the pipe's `ends`. */
 int links_join(struct job *job, struct supervisor *s, struct failure *f)
 {
     int ends[2];
@@ -262,7 +261,7 @@ int links_join(struct job *job, struct supervisor *s, struct failure *f)
     return 0;
 }
 
-/* Nobody of it is left who could still open one. */
+/* Closes a member's unopened ends when all its processes are gone. */
 void links_member_gone(struct supervisor *s, uint32_t member)
 {
     for (uint32_t i = 0; i < s->end_count; i++) {

@@ -1,10 +1,9 @@
-/* Finds which process waits for which: logs grow when the job would block for good otherwise, and deadlocks are named.
- *
- * The paper does nothing about a circle of processes (VS 4.1, figure 7.3). Here a full log grows when every process
- * that could empty it waits, twice as large each time, up to its bound: a program that runs with files of unlimited
- * length then runs with logs (Parks 1995). When every process waits for another and no log may grow, the job cannot
- * end, and is killed. A process that waits for a time, a terminal, another machine or the outside may still do
- * something. */
+/* Finds which process waits for which: logs grow when the job would otherwise block for good, and deadlocks are named.
+ * The paper does nothing about a cycle of processes (VS 4.1, figure 7.3). Here a full log grows when every process that
+ * could empty it waits, twice as large each time, up to its bound: a program that runs with files of unlimited length
+ * then runs with logs (Parks 1995). When every process waits for another and no log may grow, the job cannot end, and
+ * is killed. A process that waits for a time, a terminal, another machine or the outside may still act, so it is no
+ * part of a deadlock. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -18,13 +17,13 @@
 #include "mapped_files/parts.h"
 
 #define SOON_US 20000
-#define SLOW_US 1000000 /* a reader that takes nothing so long, whatever it does */
-#define SURE_US 250000 /* between two looks at a deadlock */
+#define SLOW_US 1000000 /* a reader that has taken nothing for so long, whatever it does */
+#define SURE_US 250000 /* between two checks of a deadlock */
 
 struct look {
-    char text[TEXT]; /* a part for each process that waits at one of the job's pipes */
-    uint64_t switches; /* of all threads: the same twice, and none has run */
-    uint64_t moved; /* bytes through all logs: the same twice, and the supervisor has not stirred either */
+    char text[TEXT]; /* names each process that waits at one of the job's pipes */
+    uint64_t switches; /* context switches of all threads: an equal sum means that none has run */
+    uint64_t moved; /* bytes through all logs: an equal sum means that the supervisor has moved none */
     bool blocked;
 };
 
@@ -54,7 +53,7 @@ static void note(struct look *l, const struct supervisor *s, uint32_t member, co
                  writes ? "write" : "read", number);
 }
 
-/* Whose other end is a process on another machine: it is the node that carries it, and bytes may come at any time. */
+/* Whether the pipe's other end is on another machine. The node carries its bytes, which may come at any time. */
 static bool leads_elsewhere(const struct supervisor *s, const char *link)
 {
     unsigned long inode;
@@ -66,7 +65,7 @@ static bool leads_elsewhere(const struct supervisor *s, const char *link)
     return false;
 }
 
-/* Whether a thread waits for another process of the job on this machine and nothing else. */
+/* Whether a thread waits only for another process of the job on this machine. */
 static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, const char *task, uint32_t member)
 {
     char name[64], text[256], link[64];
@@ -85,7 +84,7 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
         return true;
     case SYS_futex:
         return a[3] == 0;
-    case SYS_lseek: /* waits for what it passes over */
+    case SYS_lseek: /* waits for the bytes that it skips */
     case SYS_read:
     case SYS_readv:
     case SYS_write:
@@ -200,7 +199,7 @@ int stuck_look(struct supervisor *s)
     bool stands =
         now_seen.blocked && before.blocked && now_seen.switches == before.switches && now_seen.moved == before.moved;
     if (stands && grow(s))
-        return 0; /* it was full just now */
+        return 0; /* the log was full just now */
     if (stands) {
         snprintf(text, sizeof text, "deadlock: %.500s%s", now_seen.text, bounds(s, held, sizeof held));
         accuse(NO_MEMBER, text);

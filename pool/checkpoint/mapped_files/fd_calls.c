@@ -1,5 +1,5 @@
-/* Table 4.1 of the paper, the half of it that takes descriptors: what a call on a mapped one does beside reading and
- * writing, which nobody is asked about. */
+/* Table 4.1 of the paper, the calls with file descriptors: the effect of each call on a mapped file. Read and write
+ * need no supervisor. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -79,7 +79,7 @@ int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
     return found >= 0 ? found : unseen ? UNSEEN : NOT_HELD;
 }
 
-/* A copy of it, wherever it is. */
+/* A copy of the end's file descriptor, from the process that has it. */
 static int borrow(const struct end *e)
 {
     struct end *hint = (struct end *)(uintptr_t)e;
@@ -105,7 +105,7 @@ static uint64_t waiting_in(int fd)
     return ioctl(fd, FIONREAD, &n) < 0 ? 0 : (uint64_t)n;
 }
 
-/* Bytes that were read: the peek offset goes down with each, from INT_MAX to 0, where it stays. */
+/* The number of bytes read: each byte read lowers the peek offset, from INT_MAX to 0, where it stays. */
 static bool read_so_far(const struct end *e, int fd, uint64_t *at)
 {
     int left = 0;
@@ -140,7 +140,7 @@ bool position(const struct end *e, uint64_t *at)
     return known;
 }
 
-/* How long a file to be read is, once all who write it have closed it. */
+/* The length of a file that is read, once all its writers have closed it. */
 static bool whole_size(const struct end *e, uint64_t *size)
 {
     int fd = borrow(e);
@@ -153,7 +153,7 @@ static bool whole_size(const struct end *e, uint64_t *size)
     return ended;
 }
 
-/* A regular file. */
+/* Describes the end as a regular file. */
 void describe(const struct question *q, struct end *e, bool extended, void *into)
 {
     uint64_t size = 0;
@@ -238,7 +238,7 @@ static void control(struct question *q, struct end *e, int number)
     case F_DUPFD:
     case F_DUPFD_CLOEXEC:
         return duplicate(q, number, (int)q->notif->data.args[2], q->notif->data.args[1] == F_DUPFD_CLOEXEC);
-    case F_SETFL: /* that a file does not make wait is no news to a file */
+    case F_SETFL: /* O_NONBLOCK has no effect on files */
         return;
     case F_GETFL:
         return answer_value(q, e->way == READS ? O_RDONLY : O_WRONLY);
@@ -331,7 +331,7 @@ bool handle_number(struct question *q, int number)
     case SYS_pwritev2:
         misuse(q, e, "pwrite: a pipe can only be written from its beginning to its end");
         return true;
-    default: /* permissions, owners, times, syncing, advice: done, with nothing to do */
+    default: /* permissions, owners, times, syncing, advice: success, without effect */
         return true;
     }
 }

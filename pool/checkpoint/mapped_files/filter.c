@@ -1,7 +1,6 @@
-/* The filter of a process with a mapped file: which calls the supervisor is asked about.
- *
- * Calls by name always; calls by descriptor only on the numbers that mapped files have. Programs for another
- * instruction set are asked about at their first call, and named. */
+/* The filter of a process with a mapped file: it asks the supervisor about calls with names always, and about calls
+ * with file descriptors only for the numbers of mapped files. A program for another instruction set is reported at its
+ * first call. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@ static const struct {
     {SYS_fchown, 0},  {SYS_sync_file_range, 0}, {SYS_fgetxattr, 0}, {SYS_flistxattr, 0}, {SYS_fsetxattr, 0},
 };
 
-/* What can be done with the name of a mapped file. */
+/* Whether the operation can apply to a mapped file. */
 static bool of_mapped(enum naming_what what)
 {
     switch (what) {
@@ -39,7 +38,7 @@ static bool of_mapped(enum naming_what what)
     }
 }
 
-/* After one of these an absolute name may lead elsewhere than from here. */
+/* After one of these calls an absolute name may mean another file than for the supervisor. */
 static const long changes_root[] = {SYS_chroot, SYS_pivot_root, SYS_setns};
 
 static void build(int first)

@@ -1,5 +1,5 @@
-/* The mapping of file names as the keeper and the job's processes see it: the supervisor is begun before they are
- * forked, each puts on its filter just before its program, and the keeper hears of misuse. */
+/* Mapped file names, the side of the keeper and the job's processes: the keeper forks the supervisor before the
+ * members, each member installs its filter just before its program, and the keeper reads reports of misuse. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -18,11 +18,11 @@
 
 #define LAST_WORD_MS 5000
 
-static struct { /* of the job that runs */
+static struct { /* of the running job */
     pid_t pid;
     int report; /* from the supervisor */
-    int members; /* to it, for who has something to say to it first (struct hello); -1: no mapped files */
-    int its_report, its_members; /* until it is forked */
+    int members; /* to the supervisor, for a first message (struct hello); -1: no mapped files */
+    int its_report, its_members; /* the supervisor's ends, until it is forked */
     int first;
 } at = {.report = -1, .members = -1, .its_report = -1, .its_members = -1};
 
@@ -32,7 +32,7 @@ pid_t mapping_supervisor(void) { return at.pid; }
 
 int mapping_way(void) { return at.members; }
 
-/* Numbers below what select can take, and what the job may have. */
+/* The first high number: the range lies below the limit of select and below the job's limit. */
 static int first_number(const struct job *job)
 {
     struct rlimit now = {1024, 1024};
@@ -47,14 +47,13 @@ static int first_number(const struct job *job)
 
 static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
 {
-    for (int place = UP; place <= CELL; place++) /* the cell's lock is not to stay with this process */
+    for (int place = UP; place <= CELL; place++) /* this process must not hold the cell's lock */
         close(place);
     s->keeper = keeper;
     mapping_serve(s, members, -1);
 }
 
-/* Ends are made here, so that what processes are born with is at hand for them; what the supervisor holds is its own.
- */
+/* The ends are made before the fork, so that the processes can inherit theirs. The supervisor keeps its own copies. */
 static int forked(struct job *job, struct supervisor *s, int group, struct failure *f)
 {
     at.pid = group_fork(group);
@@ -90,7 +89,7 @@ static void close_all(struct supervisor *s)
     free(s);
 }
 
-/* To the keeper's side and from it. */
+/* Makes the two connections with the keeper's side. */
 static int ways(struct failure *f)
 {
     int told[2], members[2];
@@ -134,8 +133,7 @@ int mapping_begin(struct job *job, int group, struct failure *f)
     return done;
 }
 
-/* For a job that is put back: whoever restores it makes the supervisor (state/mapped_files_restore.c), under this
- * number. */
+/* For a restored job: the restoring process makes the supervisor (state/mapped_files_restore.c), with this pid. */
 int mapping_await(const struct job *job, pid_t pid, struct failure *f)
 {
     if (!has_mapped_files(job))
@@ -150,10 +148,10 @@ void mapping_ends(int *report, int *members)
     *members = at.its_members;
 }
 
-/* When it is forked. */
+/* Called when it is forked. */
 void mapping_awaited(void) { close_its(); }
 
-/* Says where the member's mapped files lie; 1: it has some, 0: none. */
+/* Sends the directories of the member's mapped files; 1: it has some, 0: none. */
 static int send_directories(const struct job *job, uint32_t member, struct failure *f)
 {
     struct stat st;
@@ -190,7 +188,7 @@ bool hello_take(int from, struct hello *hello, int *fd)
     return receive_with_fd(from, hello, sizeof *hello, fd, MSG_DONTWAIT) == sizeof *hello;
 }
 
-/* In a member, when all that it opens itself is open. One without mapped files only says who it is. */
+/* Called in a member when it has opened all its other files. A member without mapped files only sends its pid. */
 int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
 {
     struct hello hello = {.what = HELLO_MEMBER, .member = member, .pid = getpid()};
@@ -203,11 +201,11 @@ int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
     if (hello_send(at.members, &hello, fd) < 0)
         return set_failure(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)
-        syscall(SYS_close_range, fd, fd, 0); /* close itself may be asked about */
+        syscall(SYS_close_range, fd, fd, 0); /* the filter may trap close itself */
     return 0;
 }
 
-/* One line for the job's end. False: nothing is to be said. */
+/* Reads the supervisor's reason to end the job. False: there is none. */
 bool mapping_read(char text[TEXT], uint32_t *member)
 {
     struct accusation a = {.member = NO_MEMBER};
@@ -223,7 +221,7 @@ bool mapping_read(char text[TEXT], uint32_t *member)
     return true;
 }
 
-/* All members have ended: what the supervisor has to say of it, and it ends, too. */
+/* Called when all members have ended: reads the supervisor's last report; then the supervisor exits. */
 bool mapping_over(char text[TEXT], uint32_t *member)
 {
     struct pollfd said = {.fd = at.report, .events = POLLIN};
@@ -240,7 +238,7 @@ bool mapping_reaped(pid_t pid)
     return true;
 }
 
-/* When the job's processes are over, or were never forked. What it used is the job's. */
+/* Ends the supervisor when the job's processes are over, or were never forked. Its CPU time counts as the job's. */
 void mapping_end(struct rusage *use)
 {
     struct rusage ignored;

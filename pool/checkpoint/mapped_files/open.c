@@ -1,9 +1,7 @@
-/* Opening and closing of mapped files.
- *
- * The descriptor that is given is the pipe's only end: what writes is over, for the reader, when the program has closed
- * all its copies of it, and the supervisor keeps none; of a reader's end it keeps one (readers.c). A file can be opened
- * again only while nothing has gone through it (it is looked at, closed and opened in earnest), or by somebody for whom
- * it makes no difference. */
+/* Opening and closing of mapped files. The program gets the pipe's only end. A reader sees the end of file when the
+ * writing program has closed all its copies, since the supervisor keeps none; of a reading end the supervisor keeps a
+ * copy (readers.c). A file can be opened again only while no bytes have gone through it (some programs examine a file,
+ * close it, and open it again), or for appending. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +19,7 @@ static struct end *choose(const struct found *found, uint64_t flags)
     return how == O_WRONLY || flags & O_TRUNC || (how == O_RDWR && !writer->opened) ? writer : reader;
 }
 
-/* False when the call is answered already. */
+/* False: the call is already answered. */
 static bool allowed(struct question *q, struct end *e, uint64_t flags)
 {
     uint64_t how = flags & O_ACCMODE;
@@ -30,7 +28,7 @@ static bool allowed(struct question *q, struct end *e, uint64_t flags)
     } else if (flags & O_EXCL && flags & O_CREAT && (e->opened || e->way == READS)) {
         answer_error(q, EEXIST);
     } else if (e->way == WRITES && how == O_RDONLY && !e->opened && !(flags & O_CREAT)) {
-        answer_error(q, ENOENT); /* it looks whether there is one from before */
+        answer_error(q, ENOENT); /* the program checks whether an old file exists */
     } else if (e->way == WRITES && how == O_RDONLY) {
         misuse(q, e, "open: it is to be read, but what this process writes to it goes to another one");
     } else if (e->way == READS && (how == O_WRONLY || flags & O_TRUNC)) {
@@ -52,7 +50,7 @@ static void opened(struct question *q, struct end *e, int fd, uint64_t flags)
     e->number = (int)q->answer->val;
 }
 
-/* Somebody has it open, or had. */
+/* A process has the file open, or had it open. */
 static void open_again(struct question *q, struct end *e, uint64_t flags)
 {
     uint64_t so_far = 1;
@@ -89,7 +87,8 @@ void open_named(struct question *q, const struct found *found, uint64_t flags)
         readers_keep(e, e->holder, e->number);
 }
 
-/* Before the process closes it: while nothing has gone through it, it can be opened again. */
+/* Called before the process closes the file. While no bytes have gone through it, the end is kept, so that it can be
+ * opened again. */
 void closing(struct question *q, struct end *e, int number)
 {
     uint64_t so_far;

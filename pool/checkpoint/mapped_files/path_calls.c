@@ -1,5 +1,4 @@
-/* Table 4.1 of the paper, the half of it that takes names: what each call does where the name leads to a mapped file.
- */
+/* Table 4.1 of the paper, the calls with names: the effect of each call if the name leads to a mapped file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +15,7 @@ static uint64_t argument(const struct question *q, int which) { return q->notif-
 
 static int directory_of(const struct question *q, int which) { return which < 0 ? AT_FDCWD : (int)argument(q, which); }
 
-/* As the program finds it: what it writes is not there before it has been opened once. */
+/* The end as the program sees it: a file that it writes exists only after its first open. */
 static struct end *seen(const struct found *found)
 {
     if (found->way[READS] && (!found->way[WRITES] || !found->way[WRITES]->opened))
@@ -39,7 +38,7 @@ static void tell(struct question *q, struct end *e)
         answer_error(q, EFAULT);
 }
 
-/* Moving data under a mapped name, or away from one, would have to happen at once to what only passes. */
+/* The default case: to rename or link a mapped file, its data would have to move, but the data only passes through. */
 static void by_name(struct question *q, enum naming_what what, const struct found *found)
 {
     struct end *e = seen(found);
@@ -58,7 +57,7 @@ static void by_name(struct question *q, enum naming_what what, const struct foun
     case OWNERS:
     case TIMES:
         break;
-    case REMOVES: /* the name is the description's: it is there again when it is opened again */
+    case REMOVES: /* the name is the description's: it exists again at the next open */
         break;
     case READS_LINK:
         answer_error(q, EINVAL);

@@ -1,11 +1,10 @@
-/* The supervisor while a checkpoint is made (VS 5.3: synchronise): it answers nobody, moves no byte, and has told all
- * that it knows.
+/* The supervisor during a dump (VS 5.3: synchronise): it answers no calls and moves no bytes, and has sent its whole
+ * state. The steps: it hears of a dumper; it sends its state; at SAY_GIVE_BACK it returns waiting calls to the threads
+ * that are asked to stop; at SAY_HELD all are stopped, and each process is made to show its member; at SAY_GO, or when
+ * the dumper is gone, it continues.
  *
- *     told of a dumper -> state sent -> SAY_GIVE_BACK: calls that wait here go back to who is asked to stop
- *     -> SAY_HELD: all stand still; each is made to show whose files it has -> SAY_GO, or the dumper is gone: goes on
- *
- * The state goes in a memory file, descriptors and inodes as they are here; state/mapped_files_save.c makes rows of an
- * image of it. */
+ * The state is sent in a memory file, with file descriptors and inodes as they are here; state/mapped_files_save.c
+ * turns it into rows of an image. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -113,7 +112,7 @@ static bool tell(int talk)
     return told;
 }
 
-/* Of a process that is held: whoever is not is only asked when it goes on. */
+/* Answers a stopped process. Other processes get their call returned, and repeat it when they continue. */
 static void show(const struct listener *l)
 {
     struct question q;
@@ -126,7 +125,7 @@ static void show(const struct listener *l)
     question_answer(&q);
 }
 
-/* False when it is over. */
+/* False: the dump is over. */
 static bool hear(int talk, bool *held)
 {
     uint32_t what;
@@ -152,7 +151,7 @@ void settle(int talk)
             if (fds[i + 1].revents & POLLIN)
                 show(&over->listeners[i]);
             else if (fds[i + 1].revents)
-                fds[i + 1].fd = -1; /* all of it are gone: seen to later */
+                fds[i + 1].fd = -1; /* all its processes are gone: handled later */
         if (fds[0].revents)
             going = hear(talk, &held);
     }

@@ -20,18 +20,18 @@
 #include "mapped_files/parts.h"
 
 #define PAUSE_US 50000
-#define SURE 5 /* looks that find nobody */
-#define AGAIN_US 1000 /* between them, and until a close that was asked about is done */
-#define LOOKS 3 /* after such a close, whether there is something in it or not */
+#define SURE 5 /* checks that find no process */
+#define AGAIN_US 1000 /* between them, and until a close that was trapped is done */
+#define LOOKS 3 /* after such a close, whether the socket holds bytes or not */
 
-static struct spot { /* of each end */
+static struct spot { /* the known place of each end */
     pid_t pid;
-    int number, exit; /* exit: a pidfd of it, or -1 */
-    bool waits; /* for the first bytes */
+    int number, exit; /* exit: a pidfd of the process, or -1 */
+    bool waits; /* waits for the first bytes */
     int looks, misses;
-    uint64_t next_us; /* 0: when something happens */
+    uint64_t next_us; /* 0: only on an event */
 } spots[ENDS_MOST];
-static uint32_t kept; /* ends */
+static uint32_t kept; /* number of ends with a copy */
 
 static uint32_t index_of(const struct end *e) { return (uint32_t)(e - over->ends); }
 
@@ -53,7 +53,7 @@ static void stay(struct end *e, pid_t pid, int number)
         watch(p->exit, FROM_HOLDER, index_of(e), EPOLLIN);
 }
 
-/* By a program, from another's socket, and by a name. */
+/* Whether the end is a socket, opened by name, and joined directly with another program. */
 bool reads_directly(const struct end *e) { return e->way == READS && e->mapped && !e->pipe && e->peer; }
 
 static void begin(struct end *e)
@@ -62,7 +62,7 @@ static void begin(struct end *e)
     kept++;
 }
 
-/* What was held for whoever opens it was given to that process, under that number. */
+/* The end that was kept for the next open was given to that process, with that number. */
 void readers_keep(struct end *e, pid_t pid, int number)
 {
     if (!reads_directly(e) || e->guard >= 0) {
@@ -75,7 +75,7 @@ void readers_keep(struct end *e, pid_t pid, int number)
     e->fd = -1;
 }
 
-/* Those that were put back with the job. */
+/* Called after a restore, for the restored ends. */
 void readers_begin(void)
 {
     for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
@@ -87,14 +87,14 @@ static void forget(struct end *e)
 {
     struct spot *p = &spots[index_of(e)];
     leave(p);
-    if (p->waits) /* who has it has the same file, which would go on telling */
+    if (p->waits) /* the program has the same open file, so epoll would still report it */
         epoll_ctl(over->poll, EPOLL_CTL_DEL, e->guard, NULL);
     p->waits = false;
     e->guard = -1;
     kept--;
 }
 
-/* For good, but for one that was not read at all. */
+/* The end is closed for good, unless nothing was read from it. */
 void readers_gone(struct end *e)
 {
     int last = e->guard >= 0 ? e->guard : e->fd;
@@ -112,7 +112,7 @@ void readers_gone(struct end *e)
         shut(e->peer, last);
 }
 
-/* The end is closed at a number, or will be at once. */
+/* The end was closed at some number, or is about to be. */
 void readers_stir(struct end *e)
 {
     struct spot *p = &spots[index_of(e)];
@@ -122,7 +122,7 @@ void readers_stir(struct end *e)
     p->next_us = boot_us() + AGAIN_US;
 }
 
-/* The process where it is known to be has ended, or something has come into it. */
+/* The process that had it has exited, or bytes have come. */
 void readers_event(uint32_t which, bool ended)
 {
     struct end *e = &over->ends[which];
@@ -161,7 +161,7 @@ static void look(struct end *e)
 {
     struct spot *p = &spots[index_of(e)];
     int waiting = 0;
-    if (!has_writer(e)) { /* what is in it is for who has it */
+    if (!has_writer(e)) { /* the writer is gone; the remaining bytes belong to the readers */
         int fd = e->guard;
         forget(e);
         close(fd);

@@ -1,8 +1,7 @@
-/* Which mapped file a name leads to, as the process that uses it would find it.
- *
- * The directory part is walked by the kernel from the process's own root or directory; a file is the directory's device
- * and inode and its last name. The last name is followed through symbolic links here, because what they lead to need
- * not exist. Whoever changes a name in memory while it is looked at deceives only itself: this is no fence. */
+/* Finds the mapped file to which a name leads, as the calling process would. The kernel walks the directory part, from
+ * the process's own root or directory; a file is identified by the device and inode of its directory and its last name.
+ * Symbolic links in the last name are followed here, because their targets need not exist. A process that changes a
+ * name in memory during the call deceives only itself: this is no security check. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +13,10 @@
 
 #include "mapped_files/parts.h"
 
-#define NAME_SIZE 4096u /* what a name takes at most */
+#define NAME_SIZE 4096u /* bytes of a path, at most */
 #define LINKS_MOST 40
 
-/* To look costs as much as half an answer: only when somebody may have another one. */
+/* The check costs half as much as an answer, so it is made only if some process may have another root. */
 static bool own_root(pid_t tid)
 {
     char path[64];
@@ -28,7 +27,7 @@ static bool own_root(pid_t tid)
     return stat(path, &st) == 0 && st.st_dev == over->root_device && st.st_ino == over->root_inode;
 }
 
-/* The name as this process would have to say it. */
+/* The path that leads to the same file from this process. */
 static bool seen_from_here(const struct question *q, int directory, const char *path, char *out, size_t size)
 {
     int n;
@@ -70,7 +69,7 @@ static bool match(uint32_t member, const char *last, const char *directory, stru
     return any;
 }
 
-/* A descriptor's own name leads to what it is. */
+/* A name in /proc/PID/fd leads to the file that is open there. */
 static bool by_descriptor(const char *path, uint32_t member, struct found *found)
 {
     int pid, number, used = 0;
@@ -104,7 +103,7 @@ bool find_named(const struct question *q, int directory, const char *path, bool 
             strcmp(slash + 1, "..") == 0)
             return false;
         strcpy(last, slash + 1);
-        slash[1] = 0; /* with the slash, so that the last of it is followed */
+        slash[1] = 0; /* keeps the slash, so that a symbolic link to the directory is followed */
         if (match(q->member, last, name, found))
             return true;
         if (!follow)
@@ -117,7 +116,7 @@ bool find_named(const struct question *q, int directory, const char *path, bool 
         link[n] = 0;
         if (*link == '/') {
             strcpy(target, link);
-        } else { /* counts from where the link lies, which is a name that holds here */
+        } else { /* relative to the link's directory, whose name is valid here */
             if (snprintf(target, sizeof target, "%s%s", name, link) >= (int)sizeof target)
                 return false;
         }

@@ -1,6 +1,6 @@
-/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes,
- * or ends: only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which
- * both wait. */
+/* File descriptors whose position differs from the pipe's. Many programs seek back over unused bytes and then close, or
+ * exit; only a read or write there is impossible. In the meantime the number stands for a socket on which both would
+ * wait. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ void displaced_forget(struct displaced *d)
     *d = displaced[--displaced_count];
 }
 
-/* What belongs at its number; -1: it is not displaced. */
+/* The end that belongs at the number; -1: it is not displaced. */
 int displaced_kept(const struct end *e)
 {
     for (uint32_t i = 0; i < displaced_count; i++)
@@ -80,7 +80,7 @@ void displaced_look(void)
     }
 }
 
-/* Who writes is to wait, too. */
+/* Fills the socket, so that writers wait too. */
 void displaced_fill(int fd)
 {
     static const char filling[4096];
@@ -109,7 +109,7 @@ void displaced_begin(struct question *q, struct end *e, int number, int64_t to, 
     answer_value(q, to);
 }
 
-/* It stands again where the pipe does. */
+/* The position is the pipe's again: the end returns to its number. */
 void displaced_back(struct question *q, struct displaced *d)
 {
     replace_descriptor(q, d->kept, d->number);

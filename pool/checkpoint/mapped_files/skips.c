@@ -1,7 +1,5 @@
-/* Seeks forward in a file that is read: what is passed over is read and dropped here, and the call returns when it has
- * come.
- *
- * Fortran's runtime passes so over the end mark of a record that lies in the next block. */
+/* Seeks forward in a file that is read: the supervisor reads and drops the skipped bytes, and the call returns when
+ * they have come. Fortran's runtime skips the end mark of a record in the next block in this way. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -27,12 +25,12 @@ bool ahead_any(void) { return count > 0; }
 static void drop(int which)
 {
     epoll_ctl(over->poll, EPOLL_CTL_DEL, waiting[which].fd,
-              NULL); /* who has it has the same file, which would go on telling */
+              NULL); /* the program has the same open file, so epoll would still report it */
     close(waiting[which].fd);
     waiting[which] = waiting[--count];
 }
 
-/* True when there is nothing more to wait for. */
+/* True: nothing is left to wait for. */
 static bool advance(struct ahead *a)
 {
     static char dropped[65536];
@@ -54,7 +52,7 @@ void ahead_look(void)
     for (int i = count - 1; i >= 0; i--) {
         struct ahead *a = &waiting[i];
         if (ioctl(a->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &a->answer.id) < 0) {
-            drop(i); /* whoever asked is gone */
+            drop(i); /* the caller is gone */
         } else if (advance(a)) {
             ioctl(a->listener, SECCOMP_IOCTL_NOTIF_SEND, &a->answer);
             drop(i);
@@ -62,7 +60,7 @@ void ahead_look(void)
     }
 }
 
-/* Lets the call return `to` when that many bytes have passed. */
+/* Makes the call return `to` when that many bytes were skipped. */
 void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to)
 {
     if (fd < 0 || count == SLOTS)
@@ -85,8 +83,8 @@ uint32_t ahead_list(struct again *list)
     return (uint32_t)count;
 }
 
-/* Who waits here cannot be stopped. A call of a thread that is asked to stop is given back as one to be made again;
- * what it has passed over stays so. */
+/* A thread that waits here cannot be stopped. Calls of threads that are asked to stop are returned, to be repeated
+ * later; the bytes already skipped stay skipped. */
 void ahead_give_back(void)
 {
     for (int i = count - 1; i >= 0; i--) {

@@ -1,10 +1,9 @@
-/* A log: the bytes between a writer and its readers where the kernel's buffer may not be enough, or one reader is too
- * few.
- *
- * Each reader has its own position and gets everything. The newest bytes lie in a ring in memory; what a reader is
- * behind by more goes to a file of the job's scratch directory that has no name, at the offset of its position, and is
- * given back to the disk when all have read it. How much it may hold grows when somebody would wait for ever otherwise
- * (deadlock.c), as Parks bounds process networks (1995), up to what the description allows. */
+/* A log: stores the bytes between a writer and its readers if the kernel's buffer may be too small, or there are
+ * several readers. Each reader has its own position and gets everything. The newest bytes are in a ring in memory.
+ * Older bytes that a reader still needs go to a file without a name in the job's scratch directory, at the offset of
+ * their position; the disk space is freed when all have read them. The limit of a log grows when a process would
+ * otherwise wait for ever (deadlock.c), as Parks bounds process networks (1995), up to the bound of the job
+ * description. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +18,7 @@
 #include "sandbox/sandbox.h"
 
 #define PIECE 65536u
-#define ROUNDS 64 /* then somebody else has his turn */
+#define ROUNDS 64 /* then other logs get their turn */
 
 static uint64_t slowest(const struct log *l)
 {
@@ -50,7 +49,7 @@ int log_spool(const struct job *job)
     return fd;
 }
 
-/* Makes room in a full ring: what all have read is forgotten, else the oldest goes to disk. */
+/* Makes room in a full ring: drops bytes that all have read, else moves the oldest to disk. */
 static bool make_room(struct log *l)
 {
     uint64_t read_by_all = slowest(l), from = l->kept;
@@ -60,7 +59,7 @@ static bool make_room(struct log *l)
     }
     if (l->spool < 0 && (l->spool = log_spool(over->job)) < 0)
         return false;
-    for (size_t done = 0; done < PIECE;) { /* the ring's length is a multiple of it */
+    for (size_t done = 0; done < PIECE;) { /* the ring's length is a multiple of PIECE */
         ssize_t n =
             pwrite(l->spool, l->ring + (from + done) % RING, PIECE - (from + done) % PIECE, (off_t)(from + done));
         if (n <= 0)
@@ -73,7 +72,7 @@ static bool make_room(struct log *l)
     return true;
 }
 
-/* What all have read goes back to the disk. */
+/* Frees disk space of bytes that all have read. */
 static void trim(struct log *l)
 {
     uint64_t at = slowest(l);
@@ -85,7 +84,7 @@ static void trim(struct log *l)
         return;
     uint64_t from = l->punched & ~(uint64_t)4095;
     if (fallocate(l->spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(at - from)) < 0) {
-        /* a file system without holes: it is emptied when nothing in it is wanted */
+        /* a file system without holes: the file is truncated when none of its bytes is needed */
         if (at == l->kept && ftruncate(l->spool, 0) < 0)
             return;
     }
@@ -150,7 +149,7 @@ static bool give_out(struct log *l, struct outlet *o)
         return true;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        stop(o); /* it reads no more; the others go on */
+        stop(o); /* its reader is gone; the others continue */
     return n < 0 && errno == EINTR;
 }
 
@@ -162,7 +161,7 @@ static bool read_by_somebody(const struct log *l)
     return false;
 }
 
-/* Nobody reads: the writer is told as by a pipe. */
+/* No reader is left: notifies the writer as a pipe does. */
 static void drop(struct log *l)
 {
     if (l->fd >= 0)

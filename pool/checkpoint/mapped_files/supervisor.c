@@ -1,7 +1,5 @@
-/* The supervisor: answers the kernel's questions, pumps the logs, ends the job that does what cannot be done.
- *
- * One thread, so that an answer is given on a state that nobody changes meanwhile. It has the job's rights over files.
- */
+/* The supervisor: answers the kernel's notifications, pumps the logs, and ends a job that does something impossible. It
+ * has one thread, so that no state changes during an answer. It has the job's rights over files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +27,8 @@ static bool taken(pid_t pid, int number)
     return readlink(path, text, sizeof text) >= 0;
 }
 
-/* The call's value is the number that it gets: a high one, unless a standard one is free and would be got by any file.
- */
+/* Gives the process a file descriptor, whose number is the call's result: a high number, unless a standard one (0 to 2)
+ * is free, which any open would get. */
 bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed)
 {
     int number = -1;
@@ -39,7 +37,7 @@ bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_cl
         if (!taken(q->tgid, i))
             number = i;
     int got = question_put(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
-    if (got < 0 && number >= 0) /* its limit is lower than it was */
+    if (got < 0 && number >= 0) /* its limit of file descriptors is lower now */
         got = question_put(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     q->answer->val = got;
     return q->answered = got >= 0;
@@ -47,7 +45,7 @@ bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_cl
 
 bool replace_descriptor(struct question *q, int fd, int number) { return question_put(q, fd, number, 0, false) >= 0; }
 
-/* Says to the keeper why the job ends, and by whose fault: a member, or nobody's. */
+/* Reports to the keeper why the job ends, and which member is at fault, if any. */
 void accuse(uint32_t member, const char *text)
 {
     struct accusation a = {.member = member};
@@ -57,7 +55,7 @@ void accuse(uint32_t member, const char *text)
     over->misused = true;
 }
 
-/* The call that asked gets no answer: its process does not go on. */
+/* Ends the job for a call that cannot be served. The call gets no answer, so its process does not continue. */
 void misuse(struct question *q, const struct end *e, const char *format, ...)
 {
     char text[TEXT], what[400], whom[240];
@@ -112,8 +110,7 @@ static void place_end(const struct hello *h)
         }
 }
 
-/* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one
- * by which they talk. */
+/* Handles a first message. A member that is about to run its program sends its listener; a dumper sends a socket. */
 static void greet(int members)
 {
     struct hello hello;
@@ -137,8 +134,8 @@ static void greet(int members)
         listen_at(fd, hello.member);
 }
 
-/* Whoever asked last is asked for beside all others, and not among them: by poll the kernel wakes this process where
- * the one that asks gives way to it, which an epoll in between would not let it do. */
+/* The most active listener is polled directly, not through epoll. With poll the kernel wakes this process while the
+ * caller yields its CPU to it; an epoll in between would prevent that. */
 static int hot = -1;
 
 static void heat(uint32_t which)
@@ -176,8 +173,8 @@ static void want(int fd, enum source source, uint32_t which, uint32_t events)
         epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Only what it waits for wakes it: room at a reader's end while there is something for it, and that it has gone. That
- * the writer has gone would wake it again and again as long as there is no room for the rest. */
+/* Watches only events that matter: room at a reader's end while there are bytes for it, and its close. The writer's
+ * close would be reported again and again while there is no room for the rest. */
 static void watch_log(uint32_t which)
 {
     struct log *l = &over->logs[which];
@@ -205,7 +202,7 @@ static void outlet_event(uint32_t which, uint32_t events)
 
 static int sooner(int pause, int other) { return pause < 0 || (other >= 0 && other < pause) ? other : pause; }
 
-/* Until all processes are put back: before, they have not what it would look for in them. */
+/* Waits until all processes are restored: before that, their file descriptors are incomplete. */
 static void await_all(int gate, int members)
 {
     struct pollfd fds[2] = {{.fd = gate, .events = POLLIN}, {.fd = members, .events = POLLIN}};
@@ -275,11 +272,11 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
             case FROM_UNREAD:
                 unread_event(which);
                 break;
-            case FROM_AHEAD: /* all are looked at in each round */
+            case FROM_AHEAD: /* all are checked in each round */
                 break;
             }
         }
-        if (any <= 0) /* what was full may have grown */
+        if (any <= 0) /* a log that was full may have grown */
             for (uint32_t i = 0; i < s->log_count; i++)
                 pump(i);
     }

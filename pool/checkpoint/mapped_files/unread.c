@@ -1,9 +1,8 @@
-/* Readers that go by a file's length: one that is told 0, reads nothing and goes has lost all that was written,
- * and says nothing of it (tar, rsync). The job ends by name then.
- *
- * It is judged when nobody is left who could still read: until then a program may look, close and open again. If
- * nothing has been written at that moment the end is kept, so that the writer is not told that nobody reads, until
- * something comes or the writer has closed it. */
+/* Readers that trust a file's length: a program that was given a length of 0, reads nothing and closes the file loses
+ * all that was written, without an error (tar, rsync). The job then ends with a message. The check is made when no
+ * process is left that could read: until then a program may examine, close and open the file again. If no bytes have
+ * come at that moment, the end is kept, so that the writer still has a reader, until bytes come or the writer has
+ * closed it. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <stdio.h>
@@ -16,16 +15,15 @@
 
 #define GUESS (1u << 20)
 
-/* GNU sort up to 9.1 sorts a file of length 0 by a few lines at a time. It is told what it takes the length of a pipe
- * to be. */
+/* GNU sort up to 9.1 sorts a file of length 0 in very small parts. It gets the length that it assumes for a pipe. */
 static bool is_sort(pid_t pid)
 {
     char name[64];
     return proc_text(pid, "comm", name, sizeof name) && strcmp(name, "sort\n") == 0;
 }
 
-/* What a process is told of a length that is not known yet: 0, as of files in /proc, so that programs which go by it
- * read nothing, and none reads a part for the whole. */
+/* The length that a process is given while it is unknown: 0, as for files in /proc. A program that trusts it reads
+ * nothing; none takes a part for the whole. */
 uint64_t unread_length(const struct question *q, struct end *e)
 {
     if (e->way == READS && is_sort(q->tgid))
@@ -40,7 +38,7 @@ static bool took_nothing(const struct end *e)
     return e->way == READS && e->mapped && e->told_empty && position(e, &so_far) && so_far == 0;
 }
 
-/* True: the end stays, and `fd` of it is watched. */
+/* True: the end is kept, and `fd` is watched. */
 bool unread_stays(struct end *e, int fd)
 {
     int waiting = 0;
@@ -57,7 +55,7 @@ bool unread_stays(struct end *e, int fd)
                waiting);
         return false;
     }
-    if (poll(&p, 1, 0) != 0) /* it was empty */
+    if (poll(&p, 1, 0) != 0) /* the writer closed it without writing */
         return false;
     if (!e->unread)
         watch(fd, FROM_UNREAD, (uint32_t)(e - over->ends), EPOLLIN | EPOLLRDHUP);
@@ -65,7 +63,7 @@ bool unread_stays(struct end *e, int fd)
     return true;
 }
 
-/* It is opened after all, or closed for good. */
+/* The file is opened after all, or closed for good. */
 void unread_forget(struct end *e)
 {
     if (e->unread)
@@ -84,7 +82,7 @@ static void close_now(struct end *e)
     }
 }
 
-/* Something has come, or the writer has gone. */
+/* Bytes have come, or the writer is gone. */
 void unread_event(uint32_t which)
 {
     struct end *e = &over->ends[which];
@@ -92,7 +90,7 @@ void unread_event(uint32_t which)
         close_now(e);
 }
 
-/* Those that were put back with the job. */
+/* Called after a restore, for the restored ends. */
 void unread_begin(void)
 {
     for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
@@ -100,7 +98,7 @@ void unread_begin(void)
             unread_stays(e, e->fd);
 }
 
-/* All processes of the job have ended by themselves. */
+/* Called when all processes of the job have ended by themselves. */
 void unread_judge_all(void)
 {
     for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
