@@ -1,7 +1,6 @@
-/* Length, rights, owner and times of a file changed: one frame for each, one after the other.
- *
- * The kernel keeps the times of what it writes and tells them when it is done with a file. That needs nobody's wait:
- * they are set behind the last write. */
+/* Changes length, mode, owner and times of a file: one frame for each change, one after the other. The kernel keeps the
+ * times of its writes and sends them when it is done with a file. No process waits for that: they are set after the
+ * last write. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -121,7 +120,7 @@ static struct request *next_change(struct node *n, const struct fuse_setattr_in 
     return NULL;
 }
 
-/* A file that has no name any more is changed only here: nobody else can see it. */
+/* A file without a name is changed only here: nobody else can see it. */
 static void apply_here(struct node *n, const struct fuse_setattr_in *in)
 {
     if (in->valid & FATTR_MODE)
@@ -149,7 +148,7 @@ static void step(struct node *n, struct tree *tree, uint64_t asked, struct fuse_
     n->writing++;
 }
 
-/* Only the time of the last change, of a file that is written here: what the kernel says of itself when it is done. */
+/* Only the modification time of a file that is written here: the kernel's own report when it is done. */
 static bool kernels_own(const struct node *n, uint32_t valid)
 {
     return (valid & ~(uint32_t)SIDE) == FATTR_MTIME && n->touched && S_ISREG(n->attr.mode);

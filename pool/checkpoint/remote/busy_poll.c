@@ -15,28 +15,28 @@
 
 #include "remote/parts.h"
 
-#define STREAK 32 /* requests of one thread, one soon after the other */
-#define LOOK 128 /* requests after which it is looked again where it runs */
+#define STREAK 32 /* consecutive requests of one thread */
+#define LOOK 128 /* requests after which its CPU is read again */
 #define SOON_NS 500000u
-#define REST_NS 100000000u /* others wanted the processor: it is not gone to for so long */
+#define REST_NS 100000000u /* after others wanted the CPU: time until it is used again */
 #define LARGE (32u << 10)
 
 static struct {
     int proc;
     cpu_set_t any;
-    int at; /* processor, -1 for any */
+    int at; /* CPU, -1 for any */
     uint32_t who, streak;
     uint64_t answered, rests;
 } follow = {.proc = -1, .at = -1};
 
-/* The kernel names threads as who mounted knows them, as this /proc does. */
+/* The kernel sends thread ids of the mounting process's pid namespace, as this /proc has them. */
 void follow_begin(void)
 {
     if (!serving.notified && sched_getaffinity(0, sizeof follow.any, &follow.any) == 0 && CPU_COUNT(&follow.any) > 1)
         follow.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* On which it ran last; -1 where that is not to be had. */
+/* The CPU on which it ran last; -1 if unknown. */
 static int processor_of(uint32_t thread)
 {
     struct stat_line line;
@@ -68,7 +68,7 @@ static bool is_large(const struct fuse_in_header *head)
 
 void follow_asked(const struct fuse_in_header *head)
 {
-    if (!head->pid || follow.proc < 0) /* the kernel by itself */
+    if (!head->pid || follow.proc < 0) /* a request of the kernel itself */
         return;
     if (head->pid != follow.who || is_large(head)) {
         follow.who = head->pid;

@@ -1,9 +1,8 @@
-/* The kernel's cache of a file, brought to what home has: a thread of the file server's that may wait for the kernel.
- *
- * With a cache that writes back the kernel believes its own pages and its own size. To drop the pages it is told
- * (FUSE_NOTIFY_INVAL_INODE), which first writes back what is in them; a size it takes only from truncate(2) on its own
- * mount. Both wait for answers of this server, so the thread does them, and what it asks by the way is answered from
- * what is known here: nothing that it asks for goes home. */
+/* Updates the kernel's cache of a file to the state on the submit side, in a thread of the file server that may wait
+ * for the kernel. With a writeback cache the kernel trusts its own pages and its own size. FUSE_NOTIFY_INVAL_INODE
+ * makes it write dirty pages back and drop all; it changes the size only by truncate(2) on its own mount. Both wait for
+ * answers of this server, so the thread makes these calls. Requests that they cause are answered from local state: none
+ * goes to the submit side. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +41,7 @@ static int drop_pages(const struct order *o)
     struct fuse_notify_inval_inode_out what = {.ino = o->id, .off = o->attributes ? -1 : 0};
     struct fuse_out_header head = {.len = sizeof head + sizeof what, .error = FUSE_NOTIFY_INVAL_INODE};
     struct iovec parts[2] = {{&head, sizeof head}, {&what, sizeof what}};
-    return writev(o->device, parts, 2) < 0 && errno != ENOENT ? errno : 0; /* ENOENT: the kernel does not know it */
+    return writev(o->device, parts, 2) < 0 && errno != ENOENT ? errno : 0; /* ENOENT: the kernel has no such inode */
 }
 
 static void *work(void *unused)
@@ -99,7 +98,7 @@ static void resized(struct node *node, void *context, int error)
     free(a);
 }
 
-/* Home has the data that was written back meanwhile: its answer counts. */
+/* The submit side has the data written back in the meantime: its answer counts. */
 static void dropped(struct node *node, void *context, int error)
 {
     struct aim *a = context;
@@ -141,7 +140,7 @@ void refresh_done(void)
     free(o);
 }
 
-/* Requests of the thread: the way to a file, and its size. */
+/* Answers requests that the thread itself causes: lookups of the path, and the size. */
 bool refresh_asks(struct ask *q)
 {
     if (!thread || q->head->pid != (uint32_t)thread)

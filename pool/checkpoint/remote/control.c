@@ -1,5 +1,5 @@
-/* The keeper's end of the file server: the sockets by which it is given streams and asked when all is written, and the
- * trees that are synchronised before an image. */
+/* The keeper's end of the file server: the sockets that pass it streams and ask it whether all writes are done, and the
+ * trees that are synchronised before a dump. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include "common/fd_passing.h"
 #include "remote/parts.h"
 
-#define SETTLE_MS 30000 /* a job stands still meanwhile */
+#define SETTLE_MS 30000 /* the job is frozen during this time */
 
 static struct {
     int control, settle;
@@ -58,7 +58,7 @@ void remote_stream(int fd)
         send_to(remote.control, REMOTE_STREAM, 0, fd);
 }
 
-/* True while the server lives. It says one thing only: that all is at home. */
+/* True while the server lives. Its only message says that all writes are on the submit side. */
 bool remote_heard(void)
 {
     struct remote_message m;
@@ -69,7 +69,7 @@ bool remote_heard(void)
     return n > 0;
 }
 
-/* After the job's last process: whether home has everything that it wrote. */
+/* Called after the job's last process has exited: whether the submit side has all that the job wrote. */
 bool remote_over(void)
 {
     if (remote.control < 0 || remote.drained)
@@ -80,15 +80,15 @@ bool remote_over(void)
     return false;
 }
 
-/* In the dumper, while the job stands still: all that it wrote is at home, and home has noted the moment. */
+/* Called in the dumper, while the job is frozen: waits until the submit side has all that the job wrote, and has
+ * recorded the moment. */
 int remote_settle(const struct job *job, uint64_t mark, struct failure *f)
 {
     struct remote_message m = {0};
     struct pollfd answer = {.fd = remote.settle, .events = POLLIN};
     if (remote.control < 0)
         return 0;
-    while (recv(remote.settle, &m, sizeof m, MSG_DONTWAIT) >
-           0) { /* an answer that came too late for who asked before */
+    while (recv(remote.settle, &m, sizeof m, MSG_DONTWAIT) > 0) { /* a late answer to an earlier request */
     }
     for (uint32_t i = 0; i < job->start->remotes; i++)
         if (syncfs(remote.top[i]) < 0)

@@ -1,4 +1,4 @@
-/* Names and what they lead to: look up, list nothing, make, remove, rename, link. Each is one frame and its answer. */
+/* Operations on names: lookup, create, remove, rename, link, and attributes. Each is one frame and its answer. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static void entry(struct request *r, int error, struct reader *answer)
     reply_entry(r->tree, r->asked, n);
 }
 
-/* That there is nothing is believed as long as what there is. */
+/* The absence of a name is cached as long as its presence. */
 static void looked_up(struct request *r, int error, struct reader *answer)
 {
     if (error == ENOENT) {
@@ -82,7 +82,7 @@ static void got_attr(struct request *r, int error, struct reader *answer)
         node_learn(r->node, &a, r->unique);
         lease_believe(r->node, r->unique);
     } else {
-        r->node->stale = true; /* the name leads to another file by now */
+        r->node->stale = true; /* the name means another file by now */
     }
     reply_attr(r->tree, r->asked, r->node);
 }
@@ -92,7 +92,7 @@ void ask_getattr(struct ask *q)
     struct node *n = q->node;
     const struct fuse_getattr_in *in = q->body;
     const struct handle *by = in->getattr_flags & FUSE_GETATTR_FH ? (struct handle *)(uintptr_t)in->fh : NULL;
-    if (n->error && by && by->writable) { /* before a write: what was written before is not kept */
+    if (n->error && by && by->writable) { /* before a write: earlier writes have failed */
         reply(q->tree, q->head->unique, n->error, NULL, 0);
         return;
     }
@@ -120,7 +120,7 @@ static void got_link(struct request *r, int error, struct reader *answer)
     const uint8_t *text = get_string(answer, &size);
     if (!error && answer->bad)
         error = EIO;
-    if (error == EINVAL) { /* it is no link any more: the kernel looks the name up again */
+    if (error == EINVAL) { /* no longer a symbolic link: the kernel looks the name up again */
         r->node->stale = true;
         error = ESTALE;
     }
@@ -152,8 +152,8 @@ void ask_mkdir(struct ask *q)
     request_send(r);
 }
 
-/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. Without such a node there
- * are plain files only, and devices nowhere. */
+/* Named pipes and sockets work in this machine's kernel, by their inode; the submit side has only the name. Without
+ * FUSE there are only regular files. Devices cannot be created. */
 void ask_mknod(struct ask *q)
 {
     const struct fuse_mknod_in *in = q->body;
@@ -179,7 +179,7 @@ void ask_mknod(struct ask *q)
     put_number(r, 0, 4);
     request_send(r);
     h->state = OPENING;
-    handle_close(h); /* goes out behind */
+    handle_close(h); /* the close is sent after the open */
 }
 
 static void removed(struct request *r, int error, struct reader *answer)
@@ -201,8 +201,8 @@ void ask_unlink(struct ask *q)
 {
     const char *name = q->body;
     struct node *known = name_find(q->node, name);
-    if (known &&
-        (known->writing || handles_begin(known))) { /* these are for the file, not for what comes to its name */
+    /* the pending changes are for this file, not for another file with its name */
+    if (known && (known->writing || handles_begin(known))) {
         node_park(known, q);
         return;
     }
@@ -258,7 +258,7 @@ void ask_rename(struct ask *q)
     request_send(r);
 }
 
-/* The same file by another name: the kernel has its node already. */
+/* Another name for the same file: the kernel has its inode already. */
 static void linked(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
@@ -314,7 +314,7 @@ static void permitted(struct request *r, int error, struct reader *answer)
     reply(r->tree, r->asked, error, NULL, 0);
 }
 
-/* What home alone knows is asked; that the owner may enter his own directory is known. */
+/* Asks the submit side, except for what is certain here: the owner may read and enter his own files. */
 void ask_access(struct ask *q)
 {
     const struct fuse_access_in *in = q->body;

@@ -1,4 +1,4 @@
-/* What is in a frame: numbers, strings and attributes, little-endian, as pool/remoteio has them. */
+/* The contents of frames: numbers, strings and attributes, little-endian, as in pool/remoteio. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "remote/parts.h"
 
-/* Without memory there is no server; the job ends with it. */
+/* Exits if there is no memory; the job ends with the server. */
 void *need(size_t size)
 {
     void *room = malloc(size ? size : 1);
@@ -34,7 +34,7 @@ uint64_t get_number(struct reader *a, size_t bytes)
     return value;
 }
 
-/* Points into the answer; not ended by a NUL. */
+/* Points into the answer; not terminated by a NUL. */
 const uint8_t *get_string(struct reader *a, uint32_t *size)
 {
     const uint8_t *found;

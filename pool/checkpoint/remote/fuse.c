@@ -1,7 +1,6 @@
-/* The kernel's side: its requests read and given to who answers them, answers written, what waits set aside.
- *
- * FUSE with a cache that writes back: small writes become large ones and what is read twice comes from memory. Times
- * and sizes are therefore the kernel's own while it knows a file (inodes.c). */
+/* The kernel's side: reads its requests, dispatches them, writes answers, and parks requests that wait. FUSE with a
+ * writeback cache: small writes become large ones, and repeated reads come from memory. So times and sizes of a file
+ * that the kernel knows are the kernel's own (inodes.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +11,9 @@
 #include "remote/parts.h"
 
 #define BUFFER (MOST + 8192)
-#define BACKGROUND 128 /* requests that the kernel has under way by itself */
+#define BACKGROUND 128 /* background requests of the kernel at a time */
 
-/* A kernel that has given the request up (ENOENT) or the mount (ENODEV) needs no answer. */
+/* An aborted request (ENOENT) or mount (ENODEV) needs no answer. */
 void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int count)
 {
     struct fuse_out_header head = {.unique = unique, .len = sizeof head};
@@ -30,7 +29,7 @@ void reply(struct tree *tree, uint64_t unique, int error, const void *data, size
     struct fuse_out_header head = {
         .unique = unique, .error = -error, .len = (uint32_t)(sizeof head + (error ? 0 : size))};
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)(uintptr_t)data, size}};
-    if (!unique) /* nobody waits */
+    if (!unique) /* no process waits */
         return;
     while (writev(tree->fd, parts, error || !size ? 1 : 2) < 0 && errno == EINTR) {
     }
@@ -44,8 +43,7 @@ static uint32_t shown_id(uint32_t id, uint32_t home, uint32_t job)
 static void fill_attr(struct fuse_attr *to, const struct node *node)
 {
     const struct attr *a = &node->attr;
-    uint64_t far =
-        node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0; /* another file system below the tree's */
+    uint64_t far = node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0; /* another file system within the tree */
     *to = (struct fuse_attr){
         .ino = a->ino ^ far << 40,
         .size = S_ISREG(a->mode) ? node->size : a->size,
@@ -109,7 +107,7 @@ void park(struct parked **list, struct ask *q)
 
 static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own);
 
-/* In the order in which they came; who has to wait again does so behind whoever came meanwhile. */
+/* In their order of arrival; a request that has to wait again goes after newer ones. */
 void unpark(struct parked **list)
 {
     struct parked *p = *list;
@@ -132,7 +130,7 @@ void unpark_refuse(struct parked **list, int error)
     *list = NULL;
 }
 
-/* The whole request for keeps; a small one is copied, so that the large buffer is used again. */
+/* Takes the whole request over. A small one is copied, so that the large buffer is reused. */
 uint8_t *take_buffer(struct ask *q)
 {
     if (q->buffer && q->size > SMALL) {
@@ -227,8 +225,7 @@ static void (*const answers[])(struct ask *) = {
     [FUSE_LSEEK] = ask_lseek,
 };
 
-/* What the kernel is told once that it is not there it does not ask again, or does by itself: copy_file_range,
- * ioctl, poll. */
+/* The kernel does not repeat operations answered by ENOSYS, or does them itself: copy_file_range, ioctl, poll. */
 void dispatch(struct ask *q)
 {
     uint32_t op = q->head->opcode;
@@ -261,7 +258,7 @@ bool kernel_readable(struct tree *tree)
         if (!spare)
             spare = need(BUFFER);
         ssize_t n = read(tree->fd, spare, BUFFER);
-        if (n < 0 && (errno == EINTR || errno == ENOENT)) /* ENOENT: given up before it was read */
+        if (n < 0 && (errno == EINTR || errno == ENOENT)) /* ENOENT: aborted before it was read */
             continue;
         if (n < 0 && errno == EAGAIN)
             return any;
@@ -271,7 +268,8 @@ bool kernel_readable(struct tree *tree)
             return any;
         }
         any = true;
-        memset(spare + n, 0, 8); /* a message that is shorter than its kind, of an older kernel, reads as zero */
+        /* a message that is shorter than its struct, of an older kernel, is padded with zeros */
+        memset(spare + n, 0, 8);
         uint8_t *mine = spare;
         spare = NULL;
         follow_asked((const void *)mine);

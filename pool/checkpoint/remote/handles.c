@@ -68,10 +68,11 @@ void handle_close(struct handle *h)
     request_send(r);
 }
 
-/* Whether home has it open for certain: one that is being closed it has only as long as somebody borrows it. */
+/* Whether the submit side has it open for certain. A handle that is being closed is open there only while another
+ * handle borrows it. */
 static bool usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
 
-/* One that home has open for writing, for reading too where there is one. */
+/* A handle that is open for writing on the submit side, if possible for reading too. */
 struct handle *handle_writable(struct node *node)
 {
     struct handle *found = NULL;
@@ -104,15 +105,16 @@ static void put_open(struct request *r, const struct handle *h, const struct nod
     put_number(r, h->comes ? SMALL : 0, 4);
 }
 
-/* The data of a small file; for one that is to be written something only where home's disk is full. */
+/* Takes the data of a small file from the answer. For a file that is written, data in the answer means that the submit
+ * side's disk is full. */
 static void take_data(struct handle *h, const struct attr *a, struct reader *answer)
 {
     uint32_t size;
     const uint8_t *data = get_string(answer, &size);
     if (h->writable && !h->comes && size && !answer->bad)
         tree_is_full(h->node->tree);
-    h->whole =
-        h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1; /* our opening */
+    /* 1: this open itself */
+    h->whole = h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1;
     h->comes = false;
     if (h->whole) {
         h->data = need(size);
@@ -162,7 +164,7 @@ void handle_begin(struct handle *h)
     r->handle = h;
     h->state = OPENING;
     h->comes = (h->flags & O_ACCMODE) == O_RDONLY && h->node->size <= SMALL;
-    h->node->writing++; /* whoever changes its name waits for this */
+    h->node->writing++; /* operations on its name wait for this */
     put_open(r, h, h->node, NULL, h->flags, 0);
     request_send(r);
 }
@@ -183,7 +185,7 @@ bool handles_begin(struct node *node)
 static void open_send(struct handle *h, uint64_t asked);
 static void accept_open(struct request *r, const struct attr *a, struct reader *answer);
 
-/* Writing in parts of pages needs reading. Who may only write does without the cache. */
+/* Writing parts of pages needs reading. A job that may only write bypasses the cache. */
 static bool without_reading(struct request *r, int error)
 {
     struct handle *h = r->handle;
@@ -194,8 +196,9 @@ static bool without_reading(struct request *r, int error)
     return true;
 }
 
-/* The file was changed at home, or is another one by now. Where nobody has the one before open the kernel's file
- * becomes what it is now: asked to look the name up again it would do so once, and it may change again meanwhile. */
+/* Whether a changed file may replace the kernel's file: it was changed on the submit side, or is another file by now,
+ * and the job has the old one not open. The alternative, a new lookup by the kernel, is done only once, and the file
+ * may change again in the meantime. */
 static bool may_adopt(const struct handle *h, const struct attr *a)
 {
     const struct node *n = h->node;
@@ -233,7 +236,7 @@ static void adopt(struct request *r, const struct attr *a, struct reader *answer
 {
     struct handle *h = r->handle;
     if (h->flags & O_TRUNC ||
-        serving.notified) { /* the kernel empties its own, and holds what it would have to be told with */
+        serving.notified) { /* the kernel truncates its own file; without FUSE there is no kernel cache to update */
         handles_changed(r->node);
         node_adopt(r->node, a);
         accept_open(r, a, answer);
@@ -246,7 +249,7 @@ static void adopt(struct request *r, const struct attr *a, struct reader *answer
     refresh_to(r->node, a, r->unique, refreshed, o);
 }
 
-/* By others, and not by what we do ourselves. Where the job has it open for writing, too: opening shows what others
+/* Whether others, not we, have changed the file. Also if the job has it open for writing: an open shows what others
  * have written. */
 static bool others_wrote(const struct handle *h, const struct node *n, const struct attr *a, uint64_t unique)
 {
@@ -266,12 +269,12 @@ static void opened(struct request *r, int error, struct reader *answer)
         return;
     }
     h->state = error ? LOST : OPEN;
-    n->writing--; /* this opening's */
+    n->writing--; /* not counting this open */
     bool other = !error && (a.ino != n->attr.ino || a.dev != n->attr.dev || others_wrote(h, n, &a, r->unique));
     n->writing++;
     if (!error && answer->bad)
         error = EIO;
-    if (error == ENOENT) { /* the kernel still believes in the name: it looks it up again, and forgets it */
+    if (error == ENOENT) { /* the kernel still believes in the name: ESTALE makes it look the name up again */
         n->stale = true;
         error = ESTALE;
     }
@@ -314,7 +317,7 @@ static void open_send(struct handle *h, uint64_t asked)
     struct request *r = request_new(R_OPEN, h->node, opened);
     r->handle = h;
     r->asked = asked;
-    r->a = h->comes && h->writable; /* wished for reading by us, not by the job */
+    r->a = h->comes && h->writable; /* the job wants to write only; we need to read */
     h->comes = !h->writable;
     h->state = OPENING;
     h->node->writing++;
@@ -328,7 +331,7 @@ static uint32_t home_flags(uint32_t flags, bool append)
     return (how == O_WRONLY && !append ? O_RDWR : how) | (flags & (O_TRUNC | O_EXCL));
 }
 
-/* By /proc/PID/fd a file is opened again that has no name any more: through whichever descriptor home has open. */
+/* Opens a file without a name through /proc/PID/fd: it uses another handle that is open on the submit side. */
 static void open_nameless(struct ask *q, uint32_t how)
 {
     struct handle *found = handles;
@@ -466,7 +469,7 @@ static void reopened(struct request *r, int error, struct reader *answer)
         failed(r->handle, error == ENOENT ? ESTALE : error);
 }
 
-/* What is still on its way to be opened goes out again by itself. */
+/* Requests to open that are still unanswered are sent again by the link. */
 void handles_reopen(void)
 {
     for (struct handle *h = handles; h; h = h->next) {

@@ -1,8 +1,7 @@
-/* Files of the submit machine as the kernel knows them, and the names that lead to them.
- *
- * The kernel's cache is one that writes back: of a file that it knows it believes its own size and times, not home's.
- * So what was changed at home by somebody else is shown as a new file: the name leads to a new node from the next look
- * on, and whoever has the old one open keeps it, as with a file that was renamed over. */
+/* Files of the submit side as the kernel knows them, and their names. With a writeback cache the kernel trusts its own
+ * size and times of a file, not the submit side's. So a file that another process has changed on the submit side
+ * appears as a new file: the name leads to a new inode from the next lookup on, and processes that have the old one
+ * open keep it, as with a file that was replaced by a rename. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +154,7 @@ static bool prepend(char *to, size_t *at, const char *text)
     return true;
 }
 
-/* By the name that was seen last. False when it has none, or one that is too long. */
+/* The path by its latest name. False: it has none, or it is too long. */
 bool node_path(const struct node *node, const char *name, char *to, size_t size)
 {
     size_t at = size - 1;
@@ -181,7 +180,7 @@ static bool same_file(const struct node *node, const struct attr *a)
     return node->attr.ino == a->ino && node->attr.dev == a->dev && (node->attr.mode & S_IFMT) == (a->mode & S_IFMT);
 }
 
-/* By somebody else: not while we change it ourselves. */
+/* By another process: false while we change it ourselves. */
 bool node_changed(const struct node *node, const struct attr *a, uint64_t unique)
 {
     if (node->stale)
@@ -196,8 +195,8 @@ bool node_differs(const struct node *node, const struct attr *a)
     return a->size != node->size || a->mtime != node->seen_mtime || a->changes != node->seen_changes;
 }
 
-/* Others may have written beside us, under locks on other parts: then there is more than one change between two of
- * ours. */
+/* Others may have written beside us, with locks on other parts: then the change counter has grown by more than one
+ * between two of our writes. */
 void node_wrote(struct node *node, const struct attr *a, uint64_t unique)
 {
     if (a->changes == node->seen_changes + 1)
@@ -246,7 +245,7 @@ static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t
     return NULL;
 }
 
-/* What a name leads to; counted as looked up by the kernel. */
+/* The inode to which a name leads; counts as a lookup of the kernel. */
 struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique)
 {
     struct node *before = name_find(parent, name), *node = before;
@@ -277,7 +276,7 @@ void node_settled(struct node *node)
     node_drop(node);
 }
 
-/* Whether the owner, whose file it is, may without doubt. `mask` as of access(2). */
+/* Whether the file's owner certainly has this access. `mask` as in access(2). */
 bool owner_may(const struct node *node, uint32_t mask)
 {
     if (!serving.home_uid)

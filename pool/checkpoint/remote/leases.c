@@ -1,11 +1,9 @@
-/* Leases: directories in which home tells of every change, so that what it said of them is believed without asking
- * again.
- *
- * A lease is asked for by a number of our choice when a directory is listed, or what is in it is asked again and again.
- * What home says in answer to a question that went out behind the lease holds until home tells of the name, or that the
- * lease is over; what was on its way when it told does not count. Without a lease all is believed for a second. A lease
- * is over with its connection. Home tells of files under the name that it watches: one with several names is believed
- * for a second. */
+/* Leases: directories whose changes the submit side reports, so that its answers about them are cached without asking
+ * again. A lease is requested, with a number of our choice, when a directory is listed, or when its entries are asked
+ * about repeatedly. An answer to a request sent after the lease holds until the submit side reports the name, or the
+ * end of the lease; answers under way at the time of a report do not count. Without a lease answers are cached for one
+ * second. A lease ends with its connection. The submit side reports a file under the name that it watches: a file with
+ * several names is cached for one second. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,19 +13,19 @@
 #include "remote/parts.h"
 
 #define TABLE 1024
-#define PATIENCE 4 /* questions about what is in a directory before a lease on it is asked for */
-#define REFUSED_NS 60000000000u /* one that was refused is asked for again after that */
+#define PATIENCE 4 /* requests about a directory's entries before a lease is requested */
+#define REFUSED_NS 60000000000u /* time until a refused lease is requested again */
 
 struct lease {
     struct lease *next;
     struct node *node;
-    uint64_t id, asked, told; /* asked: the request for it; told: the newest request when home told of a change */
+    uint64_t id, asked, told; /* asked: the request for it; told: the newest request at the last report of a change */
     bool granted;
 };
 
 static struct lease *leases[TABLE];
 static uint64_t last_id;
-static bool unknown; /* home does not know what it is */
+static bool unknown; /* the submit side does not support leases */
 
 static struct lease **place_of(uint64_t id)
 {
@@ -74,7 +72,7 @@ static uint64_t send(uint64_t id, const struct node *directory)
     return r->unique;
 }
 
-/* And on all that it lies in: home watches them for it anyhow. */
+/* Also requests leases on its parents, which the submit side watches for it anyway. */
 void lease_wish(struct node *directory)
 {
     if (directory->lease || unknown || !link_ready() || monotonic_ns() < directory->refused)
@@ -108,7 +106,7 @@ bool lease_covers(const struct node *directory, uint64_t unique)
     return l && l->granted && unique > l->asked && unique > l->told;
 }
 
-/* A directory's own times and size are told of by its own lease, its name and rights by that of the one it lies in. */
+/* A directory's own lease covers its times and size; its parent's lease covers its name and mode. */
 void lease_believe(struct node *node, uint64_t unique)
 {
     bool top = node == node->tree->root, directory = S_ISDIR(node->attr.mode);
@@ -122,7 +120,7 @@ void lease_believe(struct node *node, uint64_t unique)
 
 bool lease_stands(uint64_t id) { return *place_of(id); }
 
-/* What is on its way from home now may not show it. */
+/* Answers under way may not show the change. */
 void lease_changed(struct node *directory)
 {
     directory->believed = 0;

@@ -14,16 +14,16 @@
 
 enum { WAIT = 1, FLOCK = 2, UNLOCK = 0, READ = 1, WRITE = 2, TEST = 4 };
 
-struct box { /* the locks of one process on one file */
+struct box { /* the fcntl locks of one process on one file */
     uint64_t owner;
     struct handle *handle;
-    bool own; /* opened for it */
+    bool own; /* opened for them */
     struct box *next;
 };
 
 static struct box *boxes;
 
-struct tracee { /* a change of a handle's locks that is not covered by a later one */
+struct tracee { /* a lock or unlock of a handle that no later one covers */
     struct handle *handle;
     uint64_t owner, start, end;
     uint32_t type, flock;
@@ -112,7 +112,7 @@ void locks_retake(struct handle *h)
     }
 }
 
-struct grant { /* a lock that is home's already, and the job's when it sees what the one before has written */
+struct grant { /* a lock that the submit side has granted; the job gets it when it sees the previous holder's writes */
     struct tree *tree;
     uint64_t asked;
 };
@@ -125,7 +125,7 @@ static void grant(struct node *n, void *context, int error)
     free(g);
 }
 
-/* As with NFS: who has got a lock sees what others wrote under it. */
+/* As with NFS: the new holder of a lock sees all writes made under it. */
 static void done_with(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
@@ -165,12 +165,13 @@ static bool can(const struct handle *h, uint32_t type)
     return !type || (h->flags & O_ACCMODE) != (type == READ ? O_WRONLY : O_RDONLY);
 }
 
-/* What a process holds by fcntl it holds by itself, through whichever descriptor; home's locks belong to a handle. So
- * each process has one of its own for each file that it locks; of a file without a name, one that the job has open. */
+/* A process holds fcntl locks by itself, through any descriptor; on the submit side locks belong to a handle. So each
+ * process has a handle of its own for each file that it locks. For a file without a name it is one that the job has
+ * open. */
 static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
 {
     struct box *b = box_find(h->node, owner);
-    if (b && !b->own && !can(b->handle, type)) { /* may hold what the one before may not */
+    if (b && !b->own && !can(b->handle, type)) { /* this handle's mode allows the lock, the previous one's does not */
         lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, done_with);
         b->handle = h;
     }
@@ -183,7 +184,7 @@ static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
     h->node->locked = true;
     if (b->own) {
         b->handle = handle_new(h->node, writes ? O_RDWR : O_RDONLY);
-        handle_begin(b->handle); /* home takes what comes for one handle in its order */
+        handle_begin(b->handle); /* the submit side handles the requests of one handle in order */
     } else {
         struct handle *best = handle_writable(h->node);
         b->handle = best && can(best, READ) ? best : h;
@@ -208,7 +209,7 @@ static void lock_now(struct ask *q)
               test ? tested : done_with);
 }
 
-/* Others may have the lock when home has what was written under it. */
+/* Others get the lock when the submit side has all writes made under it. */
 static void flushed(struct node *n, void *context, int error)
 {
     struct parked *p = context;
@@ -239,7 +240,7 @@ void ask_lock(struct ask *q)
     refresh_drop(n, flushed, copy);
 }
 
-/* By the first descriptor of a file that a process closes all its locks of it are gone (fcntl(2)). */
+/* When a process closes any descriptor of a file, it loses all its locks on it (fcntl(2)). */
 void locks_close(struct node *node, uint64_t owner)
 {
     for (struct box **at = &boxes; *at; at = &(*at)->next) {
@@ -256,7 +257,7 @@ void locks_close(struct node *node, uint64_t owner)
     }
 }
 
-/* Only who waits for a lock is let go by a signal; everything else is as on a disk. Home ends the wait. */
+/* A signal interrupts only waits for locks; all other requests behave as on a disk. The submit side ends the wait. */
 void ask_interrupt(struct ask *q)
 {
     const struct fuse_interrupt_in *in = q->body;

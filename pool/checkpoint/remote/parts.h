@@ -1,9 +1,8 @@
-/* Remote system calls, the job's side: what the parts of the file server (folder remote) know of each other.
- *
- * The server is a process of the keeper's cell. On one side the kernel asks it by FUSE (<linux/fuse.h>), one descriptor
- * for each tree of the submit machine; on the other it asks the home side (pool/remoteio) by frames over one stream. It
- * has one thread and waits for nobody: a request of the kernel's becomes a frame, and the frame's answer the kernel's.
- * What cannot go on yet is parked whole and looked at again. */
+/* Remote system calls, the job's side: declarations that the files of the file server share. The server is a process of
+ * the keeper. On one side the kernel sends it FUSE requests (<linux/fuse.h>), one file descriptor for each tree of the
+ * submit machine. On the other side it sends frames to the submit side (pool/remoteio) over one stream. It has one
+ * thread and never blocks: a request of the kernel becomes a frame, and the frame's answer becomes the answer to the
+ * kernel. A request that cannot continue yet is parked whole, and dispatched again later. */
 #ifndef POOL_REMOTE_PARTS_H
 #define POOL_REMOTE_PARTS_H
 
@@ -50,22 +49,22 @@ enum remote_op {
 #define FRAME_HEAD 16
 #define FRAME_MOST (2u << 20)
 #define MOST REMOTE_READ_MOST
-#define CHUNK (512u << 10) /* bytes read ahead at a time, on a grid of the file */
-#define SMALL (64u << 10) /* a file so small comes with the answer to its opening */
-#define AHEAD_MOST (32u << 20) /* bytes under way or waiting for one reader */
-#define GATHER_MOST (64u << 20) /* bytes written that home has not answered; then writers wait */
-#define BELIEVED_NS 1000000000u /* how long what home said of a name or a file is believed */
-#define LEASED_NS 60000000000u /* where home tells of changes */
+#define CHUNK (512u << 10) /* bytes of one readahead request; chunks are aligned to it */
+#define SMALL (64u << 10) /* a file up to this size is sent with the answer to its open */
+#define AHEAD_MOST (32u << 20) /* bytes under way or ready for one reader */
+#define GATHER_MOST (64u << 20) /* unanswered written bytes, above which writers wait */
+#define BELIEVED_NS 1000000000u /* how long answers about a name or a file are cached */
+#define LEASED_NS 60000000000u /* with a lease */
 #define PATH_ROOM 8192
 
 struct attr {
     uint64_t dev, ino, size, blocks, rdev;
     int64_t atime, mtime, ctime; /* ns */
     uint32_t mode, nlink, uid, gid;
-    uint64_t changes; /* a number that is another one after each change of its content by a job */
+    uint64_t changes; /* a number that changes with each change of the contents by a job */
 };
 
-struct reader { /* of an answer's body; bad once something was missing */
+struct reader { /* the body of an answer; bad: something was missing */
     const uint8_t *at, *end;
     bool bad;
 };
@@ -74,10 +73,10 @@ struct tree { /* one mount */
     int fd;
     const char *path;
     struct node *root;
-    uint64_t full; /* until then writers wait for home's answers: its disk has no room (tree_is_full) */
+    uint64_t full; /* until then writers wait for answers: the submit side's disk is full (tree_is_full) */
 };
 
-struct parked { /* a request of the kernel's that waits */
+struct parked { /* a request of the kernel that waits */
     struct parked *next;
     struct tree *tree;
     size_t size;
@@ -88,44 +87,44 @@ struct node {
     struct tree *tree;
     struct name *names;
     struct node *next; /* in the table of inodes */
-    uint64_t lookups; /* of the kernel's that it has not forgotten */
-    uint32_t held; /* by requests, handles, and names of what lies in it */
-    uint32_t handles, writers, writing; /* writing: changes of it that home has not answered */
-    struct attr attr; /* as home last said */
-    uint64_t believed; /* until then, monotonic ns */
-    uint64_t leased; /* as long as this lease stands, 0 for none */
+    uint64_t lookups; /* lookups that the kernel has not forgotten */
+    uint32_t held; /* references from requests, handles, and names in this directory */
+    uint32_t handles, writers, writing; /* writing: unanswered changes of it */
+    struct attr attr; /* latest attributes from the submit side */
+    uint64_t believed; /* cached until then, monotonic ns */
+    uint64_t leased; /* valid while this lease stands, 0 for none */
     struct lease *lease; /* on this directory */
-    struct listing *listing; /* of it, as long as the lease covers it */
-    uint64_t refused; /* until then no lease is asked for */
-    uint32_t questions; /* to home, about what is in it */
-    uint64_t size; /* as the kernel believes */
-    uint64_t seen_changes; /* what was known of its content when the kernel last had none of it that others changed */
+    struct listing *listing; /* of this directory, while the lease covers it */
+    uint64_t refused; /* until then no lease is requested */
+    uint32_t questions; /* requests about its entries */
+    uint64_t size; /* as the kernel knows it */
+    uint64_t seen_changes; /* the change counter of the contents that the kernel has */
     int64_t seen_mtime;
-    uint64_t touched; /* the newest request that changes it: answers to older ones say nothing new */
-    struct handle *writer; /* through which the writes go that are under way */
-    int error; /* of writes that were answered before home had them */
-    bool stale; /* changed at home: the next look at it gives the kernel a new file */
-    struct parked *parked; /* until nothing is under way */
-    int64_t times[2]; /* to be set when nothing is under way */
+    uint64_t touched; /* the newest request that changes it: answers to older ones are outdated */
+    struct handle *writer; /* the handle of the writes under way */
+    int error; /* of writes that were answered before the submit side had them */
+    bool stale; /* changed on the submit side: the next lookup gives the kernel a new file */
+    struct parked *parked; /* until no change is under way */
+    int64_t times[2]; /* to be set when no change is under way */
     bool times_wait, locked;
-    bool opened; /* once at least: some of its content may be held by who asks */
+    bool opened; /* at least once: processes may have some of its contents */
 };
 
-struct name { /* of a node in a directory; a node may have several */
+struct name { /* of an inode in a directory; an inode may have several */
     struct node *parent, *node;
-    struct name *next, *other; /* in the table; of the same node */
+    struct name *next, *other; /* next: in the table; other: of the same inode */
     uint32_t hash;
     char text[];
 };
 
-struct chunk { /* of a file that is read in order */
+struct chunk { /* of a file that is read sequentially */
     struct chunk *next;
     uint64_t at;
     uint32_t size, got;
     int error;
     bool there, unwanted;
     const uint8_t *data;
-    uint8_t *room; /* that the data lie in */
+    uint8_t *room; /* the buffer that holds the data */
 };
 
 enum opened { LAZY, OPENING, OPEN, LOST };
@@ -134,27 +133,27 @@ struct handle {
     uint64_t id;
     struct node *node;
     struct handle *next, *previous;
-    uint32_t flags; /* as home is to open it */
+    uint32_t flags; /* for the open on the submit side */
     enum opened state;
     int error;
-    bool direct, append, writable, comes; /* comes: its data with the answer to its opening */
-    struct handle *lender; /* whose opening at home it uses */
+    bool direct, append, writable, comes; /* comes: its data is sent with the answer to its open */
+    struct handle *lender; /* the handle whose open file it uses */
     uint32_t borrowers;
-    bool closing; /* when nobody borrows any more */
-    uint8_t *data; /* of a small file, whole */
+    bool closing; /* when no handle borrows it any more */
+    uint8_t *data; /* the whole contents of a small file */
     uint32_t data_size;
     bool whole;
-    uint64_t expected; /* where a reader in order reads next */
+    uint64_t expected; /* where the next sequential read begins */
     uint32_t window;
     struct chunk *chunks;
     struct parked *parked;
     struct listing *listing;
-    bool listed; /* some of it was read */
+    bool listed; /* some entries were read */
 };
 
-struct request { /* one frame, kept until it is answered */
+struct request { /* one frame, kept until its answer */
     struct request *next, *previous, *chain;
-    uint64_t unique, asked; /* asked: the kernel's number, 0 when nobody waits */
+    uint64_t unique, asked; /* asked: the kernel's number, 0 if no process waits */
     uint64_t sent; /* monotonic ns */
     void (*done)(struct request *r, int error, struct reader *answer);
     uint8_t *room, *frame;
@@ -169,7 +168,7 @@ struct request { /* one frame, kept until it is answered */
     char *name, *name2;
 };
 
-struct ask { /* a request of the kernel's at hand; whoever takes the buffer sets it to NULL */
+struct ask { /* the kernel's current request; a function that takes the buffer sets it to NULL */
     struct tree *tree;
     const struct fuse_in_header *head;
     const void *body;
@@ -178,7 +177,7 @@ struct ask { /* a request of the kernel's at hand; whoever takes the buffer sets
     struct node *node;
 };
 
-/* Between the keeper and the server. The answer's value is an error number. */
+/* Messages between keeper and server. The answer's value is an errno. */
 enum { REMOTE_STREAM = 1, REMOTE_END, REMOTE_SETTLE };
 struct remote_message {
     uint32_t what, unused;
@@ -188,14 +187,15 @@ struct remote_message {
 struct serving {
     struct tree trees[REMOTE_TREES];
     size_t count;
-    uint32_t uid, gid, home_uid, home_gid; /* the job's here, its owner's at home */
-    bool notified; /* not the kernel asks, but the supervisor of remote_notify/, which ends when the job is over */
-    bool own_users; /* a user namespace that knows only one */
+    uint32_t uid, gid, home_uid, home_gid; /* ids of the job on this machine, and of its owner on the submit side */
+    /* requests come from the supervisor of remote_notify/, not the kernel; it exits when the job is over */
+    bool notified;
+    bool own_users; /* a user namespace with only one user */
     char job[256];
 };
 extern struct serving serving;
 
-/* submit_link.c: the stream, and what is under way on it */
+/* submit_link.c: the stream, and its unanswered requests */
 struct request *request_new(uint16_t op, struct node *node, void (*done)(struct request *, int, struct reader *));
 void put_number(struct request *r, uint64_t value, size_t bytes);
 void put_bytes(struct request *r, const void *data, size_t size);
@@ -208,14 +208,14 @@ bool link_wants_out(void);
 void link_readable(void);
 void link_flush(void);
 size_t link_unanswered(void);
-uint64_t link_way(void); /* ns to home and back, about */
+uint64_t link_way(void); /* ns of a round trip, approximately */
 uint64_t link_gathered(void);
-uint64_t link_last(void); /* the newest request */
-uint8_t *link_take(void); /* the room of a large answer, in its `done` */
+uint64_t link_last(void); /* number of the newest request */
+uint8_t *link_take(void); /* takes the buffer of a large answer, in its `done` */
 struct request *link_find(uint64_t asked, const struct tree *tree);
 void request_free(struct request *r);
 
-/* frame.c: what is in a frame */
+/* frame.c: the contents of frames */
 uint64_t get_number(struct reader *a, size_t bytes);
 const uint8_t *get_string(struct reader *a, uint32_t *size);
 struct attr get_attr(struct reader *a);
@@ -228,10 +228,11 @@ struct node *node_of(struct tree *tree, uint64_t id);
 uint64_t node_id(const struct node *node);
 struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique);
 bool node_changed(const struct node *node, const struct attr *a, uint64_t unique);
-bool node_differs(const struct node *node, const struct attr *a); /* its content, from what is known of it here */
-void node_wrote(struct node *node, const struct attr *a, uint64_t unique); /* the answer to a change of ours */
+/* whether its contents differ from those known here */
+bool node_differs(const struct node *node, const struct attr *a);
+void node_wrote(struct node *node, const struct attr *a, uint64_t unique); /* applies the answer to a change of ours */
 void node_learn(struct node *node, const struct attr *a, uint64_t unique);
-void node_adopt(struct node *node, const struct attr *a); /* what the name leads to now; size and all */
+void node_adopt(struct node *node, const struct attr *a); /* takes over all attributes, including the size */
 void node_forget(struct node *node, uint64_t count);
 struct node *node_hold(struct node *node);
 void node_drop(struct node *node);
@@ -241,16 +242,16 @@ void name_drop(struct node *parent, const char *name);
 bool node_path(const struct node *node, const char *name, char *to, size_t size);
 bool node_believed(const struct node *node);
 void node_park(struct node *node, struct ask *q);
-void node_settled(struct node *node); /* one change less under way */
+void node_settled(struct node *node); /* one change was answered */
 bool owner_may(const struct node *node, uint32_t mask);
 
 /* fuse.c: the kernel's side */
 void reply(struct tree *tree, uint64_t unique, int error, const void *data, size_t size);
-void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int count); /* parts[0] is for the head */
+void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int count); /* parts[0] is for the header */
 void reply_entry(struct tree *tree, uint64_t unique, struct node *node);
 void reply_attr(struct tree *tree, uint64_t unique, struct node *node);
 void fill_entry(struct fuse_entry_out *e, struct node *node);
-bool kernel_readable(struct tree *tree); /* true when there was something */
+bool kernel_readable(struct tree *tree); /* true: there was a request */
 void dispatch(struct ask *q);
 void park(struct parked **list, struct ask *q);
 void unpark(struct parked **list);
@@ -278,24 +279,24 @@ void times_send(struct node *node);
 void ask_open(struct ask *q);
 void ask_create(struct ask *q);
 void ask_release(struct ask *q);
-void handle_begin(struct handle *h); /* a lazy one is opened now */
-bool handles_begin(struct node *node); /* all lazy ones; true when some are on their way to home */
+void handle_begin(struct handle *h); /* opens a lazy handle now */
+bool handles_begin(struct node *node); /* opens all lazy handles; true: some are under way */
 void handles_reopen(void);
-void handles_changed(struct node *node); /* what was read of it counts for nothing */
+void handles_changed(struct node *node); /* data read earlier is outdated */
 struct handle *handle_new(struct node *node, uint32_t flags);
 struct handle *handle_writable(struct node *node);
-void handle_close(struct handle *h); /* frees it when home has closed it */
+void handle_close(struct handle *h); /* frees it when the submit side has closed it */
 
 /* leases.c */
 void lease_wish(struct node *directory);
-void lease_wish_again(struct node *directory); /* when it is asked about again */
+void lease_wish_again(struct node *directory); /* called for repeated requests */
 void lease_drop(struct node *directory);
 bool lease_covers(const struct node *directory,
-                  uint64_t unique); /* whether what this request said of what is in it still holds */
+                  uint64_t unique); /* whether this request's answer about its entries is still valid */
 void lease_believe(struct node *node,
-                   uint64_t unique); /* what a question (STAT, LIST, OPEN) said of it, as long as may be */
+                   uint64_t unique); /* caches the answer to STAT, LIST or OPEN as long as it is valid */
 bool lease_stands(uint64_t id);
-void lease_changed(struct node *directory); /* by ourselves: something was made, removed or renamed in it */
+void lease_changed(struct node *directory); /* we created, removed or renamed an entry ourselves */
 void leases_told(struct reader *notice);
 void leases_lost(void);
 
@@ -305,7 +306,7 @@ void chunks_drop(struct handle *h);
 
 /* writeback.c */
 void ask_write(struct ask *q);
-void tree_is_full(struct tree *tree); /* for a while */
+void tree_is_full(struct tree *tree); /* writers wait for answers for a while */
 void ask_flush(struct ask *q);
 void ask_fsync(struct ask *q);
 void ask_fallocate(struct ask *q);
@@ -326,25 +327,24 @@ void listing_forget(struct node *directory);
 
 /* locks.c */
 void ask_lock(struct ask *q);
-void locks_retake(struct handle *h); /* on a new stream, behind its opening */
+void locks_retake(struct handle *h); /* on a new stream, after the open */
 void locks_forget(struct handle *h);
 void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
 
-/* cache_refresh.c: what the kernel holds of a file is written back and dropped; then the file is what this answer says
- */
+/* cache_refresh.c: makes the kernel write back and drop its data of a file; then applies new attributes */
 void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context);
 void refresh_to(struct node *node, const struct attr *attr, uint64_t unique,
                 void (*done)(struct node *, void *, int error), void *context);
 void refresh_attributes(struct node *node); /* the kernel asks for them before the next write */
 int refresh_fd(void);
 void refresh_done(void);
-bool refresh_asks(struct ask *q); /* true: it was the one that does this who asked, and is answered */
+bool refresh_asks(struct ask *q); /* true: the request came from the refreshing thread, and is answered */
 
 /* busy_poll.c */
 void follow_begin(void);
 void follow_asked(const struct fuse_in_header *head);
-bool follow_waits(void); /* instead of sleeping; false where that is not to be */
+bool follow_waits(void); /* waits without sleeping; false if it should sleep */
 void follow_sleeps(void);
 void follow_wakes(void);
 

@@ -1,8 +1,7 @@
-/* Reading: from what came with the opening, from what was read ahead, or from home.
- *
- * A file that is read in order is fetched ahead of its reader, in pieces on a grid, twice as far each time that a piece
- * is used up: so a long way home costs its delay once, not for each read. It begins with what a long way holds. What is
- * read here and there is fetched as asked. */
+/* Reading: from the data that came with the open, from chunks read ahead, or from the submit side. A file that is read
+ * sequentially is fetched ahead of its reader in aligned chunks, twice as far each time that a chunk is used up: so a
+ * slow link costs its delay once, not for each read. The first window is as large as the link can hold. Random reads
+ * are fetched as requested. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static void chunk_free(struct chunk *c)
     free(c);
 }
 
-/* One on its way is freed when it comes. */
+/* A chunk under way is freed when it arrives. */
 static void chunk_drop(struct chunk **at)
 {
     struct chunk *c = *at;
@@ -110,7 +109,8 @@ static void drop_behind(struct handle *h, uint64_t before)
     }
 }
 
-/* A piece from near; from far, where each doubling would cost the way, what comes at 40 MB/s during it. */
+/* One chunk on a fast link. On a slow link, where each doubling would cost a round trip, the bytes that arrive during
+ * one at 40 MB/s. */
 static uint32_t first_window(void)
 {
     uint64_t bytes = link_way() / 25;
@@ -125,7 +125,7 @@ static void fetch_ahead(struct handle *h, uint64_t from)
             chunk_fetch(h, at);
 }
 
-/* False when a piece is not there yet. */
+/* False: a chunk is not there yet. */
 static bool from_chunks(struct ask *q, struct handle *h, uint64_t at, uint64_t end)
 {
     struct iovec parts[PIECES + 1];
@@ -188,7 +188,7 @@ void ask_read(struct ask *q)
         park(&h->parked, q);
         return;
     }
-    if (n->writing && h->state != OPENING) { /* what is on its way is read as it was written */
+    if (n->writing && h->state != OPENING) { /* a read waits for writes under way */
         node_park(n, q);
         return;
     }

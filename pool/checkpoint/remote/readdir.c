@@ -1,5 +1,6 @@
-/* Directories: listed with what their entries are, whole and ahead of the reader, so that looking at each asks nobody.
- * Under a lease a list is kept for who reads the directory next, until something in it changes. */
+/* Directories: a listing includes the attributes of all entries, and is fetched whole, ahead of the reader, so that a
+ * stat of each entry needs no request. With a lease a listing is kept for the next reader, until the directory
+ * changes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct entry {
 struct listing {
     struct entry *entries;
     size_t count, room;
-    uint64_t first, unique; /* of the frames that brought the first and the last of them */
+    uint64_t first, unique; /* of the frames that brought the first and the last entries */
     uint64_t arrived;
     uint32_t uses;
     bool whole;
@@ -26,7 +27,7 @@ struct listing {
     uint64_t asked; /* by an open that waits */
 };
 
-static size_t kept; /* entries */
+static size_t kept; /* number of entries */
 
 static void listing_drop(struct listing *l)
 {
@@ -85,7 +86,7 @@ static void take_entries(struct listing *l, struct reader *answer)
             l->room = l->room ? l->room * 2 : 64;
             l->entries = realloc(l->entries, l->room * sizeof *l->entries);
             if (!l->entries)
-                need(SIZE_MAX / 2); /* ends as it does without memory */
+                need(SIZE_MAX / 2); /* exits as without memory */
         }
         char *text = need(size + 1);
         memcpy(text, name, size);
@@ -108,7 +109,7 @@ static void listed(struct request *r, int error, struct reader *answer)
     struct listing *l = h->listing;
     uint64_t cookie = get_number(answer, 8), asked = l->asked;
     h->error--; /* frames under way */
-    if (h->state == LOST) { /* it was closed meanwhile */
+    if (h->state == LOST) { /* closed in the meantime */
         if (!h->error)
             handle_close(h);
         return;
@@ -153,7 +154,7 @@ static void begin(struct handle *h, uint64_t asked)
     list_send(h, 0);
 }
 
-/* The top of a tree can be held open before home is there, for what is asked of the mount alone. */
+/* The root of a tree can be opened before the submit side is connected, for operations on the mount itself. */
 void ask_opendir(struct ask *q)
 {
     struct handle *h = handle_new(q->node, 0);

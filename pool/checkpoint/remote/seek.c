@@ -1,6 +1,5 @@
-/* Holes of files at home (lseek by SEEK_DATA and SEEK_HOLE), so that who copies a sparse file moves its data only.
- *
- * Home knows where they are when it has what the kernel's cache holds back. */
+/* Holes of files on the submit side (lseek with SEEK_DATA and SEEK_HOLE), so that copying a sparse file moves only its
+ * data. The submit side knows the holes once it has the dirty data of the kernel's cache. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
-/* The file server's loop: the kernel, home, and the keeper, which hands it streams and asks when all is done.
- *
- * It is no process of the job's: it holds nothing of the node's, opens no path (that could lead to itself), and ends
- * with the keeper, and with it the mounts. */
+/* The file server's loop: the kernel, the submit side, and the keeper, which hands it streams and asks whether all is
+ * done. It is not a process of the job: it has no file descriptor of the node, opens no path (which could lead to
+ * itself), and exits with the keeper, and the mounts with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +16,7 @@
 #include "common/fd_passing.h"
 #include "remote/parts.h"
 
-#define TURNS 256 /* before others have theirs */
+#define TURNS 256 /* before others get their turn */
 
 struct serving serving;
 
@@ -32,7 +31,7 @@ static void tell(int fd, uint64_t value)
     }
 }
 
-/* False when the other end is gone. */
+/* False: the other end is gone. */
 static bool hear(int fd)
 {
     struct remote_message m;
@@ -62,7 +61,7 @@ static void marked(struct request *r, int error, struct reader *answer)
     tell(settle, (uint64_t)error);
 }
 
-/* It brings home what the job wrote before it lets its ends go. */
+/* The supervisor sends the job's last writes before it closes its sockets. */
 static bool still_asked_by_supervisor(void)
 {
     for (size_t i = 0; i < serving.count && serving.notified; i++)
@@ -71,7 +70,7 @@ static bool still_asked_by_supervisor(void)
     return false;
 }
 
-/* Nothing is under way, and nothing more came when the kernel was asked last. */
+/* Called when no request is unanswered, and the kernel had none when it was asked last. */
 static void when_still(void)
 {
     if (settling && !marking && mark) {
@@ -97,7 +96,7 @@ static bool ask_kernel(void)
     return any;
 }
 
-/* Twice nothing: whoever asked does something else. */
+/* Until there was no request twice: the caller does something else. */
 static void stay(void)
 {
     for (int turn = 0, nothing = 0; turn < TURNS && nothing < 2 && follow_waits(); turn++)
@@ -142,7 +141,7 @@ static void begin(void)
     struct sigaction ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignored, NULL);
     prctl(PR_SET_NAME, "keeper-files");
-    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* buffers of a megabyte come and go: the pages stay */
+    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* keeps freed buffers of a megabyte, so that their pages are reused */
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
     follow_begin();
     serving.home_uid = serving.home_gid = UINT32_MAX;

@@ -16,8 +16,8 @@
 
 #define TABLE 4096
 #define ROOM (64u << 10)
-#define TURNS 32 /* receptions before others have theirs */
-#define HELLO_VERSION 2 /* as frames.VERSION in pool/remoteio */
+#define TURNS 32 /* receptions before others get their turn */
+#define HELLO_VERSION 2 /* the same as frames.VERSION in pool/remoteio */
 
 struct list {
     struct request *first, *last, *unsent;
@@ -25,8 +25,8 @@ struct list {
 
 static struct {
     int fd;
-    bool ready; /* home knows us and our handles */
-    uint8_t *in, *large; /* large: an answer that is received into a room of its own */
+    bool ready; /* the submit side knows us and our handles */
+    uint8_t *in, *large; /* large: an answer that is received into its own buffer */
     size_t got, large_got, large_size, sent; /* sent: bytes of the request at `unsent` */
     struct list requests, urgent;
     struct request *table[TABLE];
@@ -96,7 +96,8 @@ void put_bytes(struct request *r, const void *data, size_t size)
     memcpy(put_room(r, size), data, size);
 }
 
-/* A node that has no name any more has no path; home finds nothing at one that is too long or empty. */
+/* Writes the path of a file. A file without a name has an empty path, which the submit side does not find, nor one that
+ * is too long. */
 void put_path(struct request *r, const struct node *node, const char *name)
 {
     char path[PATH_ROOM];
@@ -153,7 +154,7 @@ struct request *link_find(uint64_t asked, const struct tree *tree)
     return r;
 }
 
-/* The room of the large answer at hand, for whoever keeps it; NULL where it is none. */
+/* Takes the buffer of the current large answer; NULL if it is not large. */
 uint8_t *link_take(void)
 {
     uint8_t *taken = line.large;
@@ -202,7 +203,7 @@ void link_open(int fd)
 {
     lost();
     line.fd = fd;
-    int room = 4 << 20; /* more than the default where it is allowed */
+    int room = 4 << 20; /* more than the default, if allowed */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     struct request *r = request_new(R_HELLO, NULL, welcomed);
@@ -235,7 +236,8 @@ static void answered(const uint8_t *frame, size_t size)
         line.unanswered--;
     if (r->op == R_WRITE)
         line.gathered -= r->size;
-    if (r->op == R_STAT) { /* the quickest there is: an eighth of what differs, so that one that waited says little */
+    /* STAT is the quickest request. A longer time counts only by an eighth, so that one slow answer changes little. */
+    if (r->op == R_STAT) {
         uint64_t took = monotonic_ns() - r->sent;
         line.way = !line.way || took < line.way ? took : line.way + (took - line.way) / 8;
     }
@@ -253,7 +255,7 @@ static bool take_frames(void)
         if (size < FRAME_HEAD || size > FRAME_MOST)
             return false;
         if (line.got - at < size) {
-            if (size > ROOM / 2) { /* what is large comes to its place at once */
+            if (size > ROOM / 2) { /* a large answer is received into its own buffer */
                 line.large = need(size);
                 line.large_size = size;
                 line.large_got = line.got - at;
@@ -305,7 +307,7 @@ bool link_wants_out(void)
     return line.fd >= 0 && l && l->unsent;
 }
 
-/* True when there may be more room. */
+/* True: there may be more room. */
 static bool send_some(struct list *l)
 {
     struct iovec parts[32];

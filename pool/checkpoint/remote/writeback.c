@@ -25,8 +25,9 @@ static int errors_of(struct node *node)
     return error;
 }
 
-/* The kernel is told of it by its next question about the file, which its next write asks (ask_getattr); others that
- * write there do it without its cache for a while, so that each write has home's own answer. */
+/* Records a failed write. The kernel's next getattr of the file, which comes before its next write, gets the error
+ * (ask_getattr). Other writers of that tree bypass the cache for a while, so that each write has the submit side's own
+ * answer. */
 static void not_kept(struct node *n, int error)
 {
     n->error = error;
@@ -58,7 +59,7 @@ void ask_write(struct ask *q)
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
     struct node *n = h->node;
     struct fuse_write_out out = {.size = in->size};
-    /* The end of a file is home's to know, unless the kernel holds back what lies before it. */
+    /* The submit side knows the end of the file, unless the kernel holds dirty data before it. */
     bool append = h->append && !(in->write_flags & FUSE_WRITE_CACHE) && in->offset <= n->size;
     uint64_t unique = q->head->unique, at = append ? APPEND : in->offset;
     uint32_t size = in->size;
@@ -68,7 +69,7 @@ void ask_write(struct ask *q)
         reply(q->tree, unique, error ? error : EIO, NULL, 0);
         return;
     }
-    if (n->writing && n->writer != h) { /* home keeps the order of what comes through one handle only */
+    if (n->writing && n->writer != h) { /* the submit side keeps the order of writes only within one handle */
         if (!n->writer) {
             node_park(n, q);
             return;
@@ -80,7 +81,7 @@ void ask_write(struct ask *q)
     struct request *r = request_new(R_WRITE, n, written);
     free(r->room);
     r->room = take_buffer(q);
-    r->frame = r->room + place - WRITE_HEAD; /* the data stay where they are */
+    r->frame = r->room + place - WRITE_HEAD; /* the data is sent in place */
     r->size = WRITE_HEAD + size;
     r->handle = h;
     r->a = size;
@@ -102,7 +103,8 @@ void ask_flush(struct ask *q)
 {
     const struct fuse_flush_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
-    if ((h->writable || h->node->locked) && h->node->writing) { /* with its locks others get what was written */
+    /* a process that gets the lock next sees what was written */
+    if ((h->writable || h->node->locked) && h->node->writing) {
         node_park(h->node, q);
         return;
     }
@@ -152,7 +154,7 @@ static void allocated(struct request *r, int error, struct reader *answer)
     node_settled(n);
 }
 
-/* The kernel has sent what it held of the bytes that are to be zero. */
+/* The kernel has sent its dirty data of the range before. */
 void ask_fallocate(struct ask *q)
 {
     const struct fuse_fallocate_in *in = q->body;

@@ -1,5 +1,5 @@
-/* Extended attributes: those of the user's own go home, of others it is said here what a disk says to who is not root.
- */
+/* Extended attributes: those of the user namespace are sent to the submit side; for others the answer is what a disk
+ * gives to users other than root. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 
-/* Whether home is not to be asked; answered then. Many programs ask of each file for what no user may set. */
+/* Whether the request is answered here. Many programs ask about each file for attributes that no user may set. */
 static bool refused(struct ask *q, const char *name, bool set)
 {
     bool users = begins(name, XATTR_USER_PREFIX),
          roots = begins(name, XATTR_TRUSTED_PREFIX) || begins(name, XATTR_SECURITY_PREFIX);
-    bool nameless = q->node != q->tree->root && !q->node->names; /* home finds files by their names */
+    bool nameless = q->node != q->tree->root && !q->node->names; /* the submit side finds files by name */
     if (users && !nameless)
         return false;
     int error = users || roots ? set && roots ? EPERM : set ? EOPNOTSUPP : ENODATA : EOPNOTSUPP;
@@ -30,7 +30,7 @@ static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct req
     return r;
 }
 
-/* The caller has room for r->a bytes; with none it asks how many there are. */
+/* The caller has room for r->a bytes; without room it asks for the size. */
 static void got(struct request *r, int error, struct reader *answer)
 {
     uint32_t size;
@@ -86,7 +86,7 @@ static void changed(struct request *r, int error, struct reader *answer)
 
 void ask_setxattr(struct ask *q)
 {
-    const struct fuse_setxattr_in *in = q->body; /* its first eight bytes: FUSE_SETXATTR_EXT is not wished for */
+    const struct fuse_setxattr_in *in = q->body; /* its first eight bytes: FUSE_SETXATTR_EXT is not requested */
     const char *name = (const char *)q->body + FUSE_COMPAT_SETXATTR_IN_SIZE;
     if (refused(q, name, true))
         return;
