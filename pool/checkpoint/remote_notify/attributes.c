@@ -1,4 +1,5 @@
-/* What a file of home's is, in the forms of the stat family; its times and owner, from the forms of theirs. */
+/* The attributes of a remote file in the forms of the stat family; its times and owner from the arguments of their
+ * calls. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static void fill_statx(struct statx *x, const struct fuse_attr *a)
     x->stx_ctime = (struct statx_timestamp){.tv_sec = (int64_t)a->ctime, .tv_nsec = a->ctimensec};
 }
 
-/* Into the caller's memory, wherever this call of the family has it. */
+/* Writes them to the caller's memory, at the place that this call uses. */
 void answer_stat(struct question *q, const struct fuse_attr *a)
 {
     struct stat st;
@@ -77,8 +78,8 @@ static void put_time(struct fuse_setattr_in *in, int which, int64_t seconds, int
     }
 }
 
-/* An error number. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; no address means now.
- */
+/* Returns an errno. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; a NULL address means
+ * now. */
 int change_times(const struct question *q, uint32_t tree, uint64_t node)
 {
     struct fuse_setattr_in in = {0};
@@ -111,7 +112,7 @@ int change_times(const struct question *q, uint32_t tree, uint64_t node)
     return in.valid ? set_attr_of(tree, node, &in) : 0;
 }
 
-/* An error number; the user is the argument at `at`, the group the next. */
+/* Returns an errno. The argument at `at` is the user, the next one the group. */
 int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at)
 {
     struct fuse_setattr_in in = {.uid = (uint32_t)argument(q, at), .gid = (uint32_t)argument(q, at + 1)};

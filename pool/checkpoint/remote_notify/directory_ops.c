@@ -1,4 +1,4 @@
-/* Names that come, go, and change. The shadow of what went goes, too. */
+/* Calls that create, remove, rename and link names. The shadow of a removed name is removed too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ int make_name(const struct question *q, const struct found *f, bool directory, i
                           : ask_entry(f->tree, FUSE_MKNOD, f->parent, &k, sizeof k, f->last, &e);
     names_changed();
     if (!error)
-        shadow_remove(f->tree, f->path); /* of what was there before and went without us */
+        shadow_remove(f->tree, f->path); /* the shadow of an earlier file that was removed on the submit side */
     return error;
 }
 

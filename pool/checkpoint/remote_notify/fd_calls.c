@@ -1,5 +1,6 @@
-/* Calls by descriptor: on stand-ins and shadows as home would answer, on everything else the kernel's. What closes a
- * descriptor brings home what was written; what moves one whose file is fetched as it is read fetches the rest. */
+/* Calls with file descriptors: on stand-ins and shadows they give the submit side's answers; on all other files the
+ * kernel executes them. A call that closes a descriptor first sends the job's writes. A call that moves a descriptor of
+ * a file that is fetched on demand first fetches the rest. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,11 +17,11 @@
 #define AHEAD (256u << 10)
 #define AHEAD_MOST (8u << 20)
 #define ROOM (1u << 20)
-#define FUSE_MAGIC 0x65735546 /* so that programs take them for files of another machine */
+#define FUSE_MAGIC 0x65735546 /* programs then treat the files as those of another machine */
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 
-/* What it was opened for, and where it stands. */
+/* Reads the descriptor's position and open flags. */
 static bool descriptor_is(pid_t tid, int number, uint64_t *position, int *flags)
 {
     char path[64], text[512];
@@ -37,7 +38,7 @@ static bool descriptor_is(pid_t tid, int number, uint64_t *position, int *flags)
     return true;
 }
 
-/* A descriptor that is closed all the same, as close(2) has it: what is left of it leads nowhere. */
+/* The descriptor is closed although close fails, as with close(2): it leads to /dev/null from now on. */
 static void close_with(struct question *q, int number, int error)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -69,7 +70,7 @@ static void before_copy(struct question *q, int number)
         answer_pass(q);
 }
 
-/* All at once with the position: others may share it. */
+/* Reads and moves the position in one step, since others may share it. */
 static void read_stand(struct question *q, struct stand *s, int number)
 {
     static uint8_t bytes[ROOM];
@@ -180,7 +181,7 @@ void answer_statfs(struct question *q, uint32_t tree, uint64_t node)
         answer_error(q, EFAULT);
 }
 
-/* Both of files and of directories. */
+/* For files and directories. */
 static void on_node(struct question *q, uint32_t tree, uint64_t node, struct stand *s)
 {
     struct fuse_attr a;
@@ -223,7 +224,7 @@ static bool on_directory(struct question *q, int number)
     ssize_t n = readlink(place, path, sizeof path - 1);
     path[n > 0 ? n : 0] = 0;
     if (!walk(q, AT_FDCWD, path, 0, &f) || f.error || !f.there)
-        return false; /* it was removed: its shadow answers for it */
+        return false; /* it was removed: the kernel answers with its shadow */
     on_node(q, f.tree, f.node, NULL);
     return true;
 }

@@ -1,8 +1,7 @@
-/* Which calls of a job with remote files the supervisor is asked about, where there is no FUSE.
- *
- * All that name files, as names lead anywhere; those by descriptor that the kernel would answer from the stand-in where
- * home has to, and those by which a descriptor goes. Reading, writing and seeking are not among them, but on the high
- * numbers of large files that are fetched as they are read. Programs for another instruction set are not to be had. */
+/* The filter of a job with remote files, without FUSE: it asks the supervisor about all calls with names, since names
+ * may lead anywhere; about calls with file descriptors for which the submit side has the answer, not the stand-in; and
+ * about calls that close or pass on descriptors. It does not ask about read, write and seek, except on the high numbers
+ * of large files that are fetched on demand. Programs for another instruction set cannot run. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/fiemap.h>
@@ -17,7 +16,7 @@
 #include "unotify/path_syscalls.h"
 #include "remote_notify/parts.h"
 
-/* Beside those that take names. */
+/* In addition to those with names. */
 static const long asked[] = {
     SYS_fstat,      SYS_fchmod,      SYS_fchown,    SYS_ftruncate,   SYS_fstatfs,   SYS_fsync,
     SYS_fdatasync,  SYS_getdents64,  SYS_fgetxattr, SYS_flistxattr,  SYS_fsetxattr, SYS_fremovexattr,
@@ -28,7 +27,7 @@ static const long asked[] = {
 #endif
 };
 
-/* On a file that is fetched as it is read: its bytes have to be here before the kernel looks at them. */
+/* For a file that is fetched on demand: its bytes must be here before the kernel reads them. */
 static const struct {
     long call;
     int argument;
@@ -43,7 +42,7 @@ int notify_filter(int first, struct failure *f)
     for (size_t i = 0; i < sizeof of_high / sizeof *of_high; i++)
         trap_number(of_high[i].call, of_high[i].argument, first);
     trap_map(first);
-    trap_value(SYS_ioctl, 1, FICLONE, SECCOMP_RET_ERRNO | EOPNOTSUPP); /* would share blocks that are not there */
+    trap_value(SYS_ioctl, 1, FICLONE, SECCOMP_RET_ERRNO | EOPNOTSUPP); /* it would share blocks that are not there */
     trap_value(SYS_ioctl, 1, FICLONERANGE, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_ioctl, 1, FS_IOC_FIEMAP, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_sendmmsg, 3, UNASKED, SECCOMP_RET_ALLOW);
@@ -80,7 +79,7 @@ static int answer_once(pid_t pid, int number)
     return err;
 }
 
-/* Whether a call of another process can be answered here. */
+/* Whether this process can answer a call of another process. */
 int notify_try(void)
 {
     int ends[2], said = -EIO, status = 1;

@@ -1,4 +1,5 @@
-/* Opening: at home with the job's wish, for its answer; then a descriptor of the stand-in, put into the process. */
+/* Opening: opens the file on the submit side with the job's flags, for the result; then gives the process a file
+ * descriptor of the stand-in. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ static void keep_handle(struct stand *s, uint32_t flags, uint64_t handle)
     s->plain |= place == &s->writer;
 }
 
-/* An error number; with a stand-in that holds what this way of opening needs. */
+/* Returns an errno. Fetches into the stand-in the data that this way of opening needs. */
 static int stand_ready(struct stand *s, uint32_t flags, bool fresh)
 {
     uint32_t how = flags & O_ACCMODE;
@@ -33,7 +34,7 @@ static int stand_ready(struct stand *s, uint32_t flags, bool fresh)
         return 0;
     }
     if (how == O_WRONLY && flags & O_APPEND && !s->plain)
-        return 0; /* what is there before is nobody's business */
+        return 0; /* appending does not need the existing data */
     if (how == O_RDONLY && !stand_writable(s) && s->size > WHOLE_MOST)
         return 0;
     int error = stand_whole(s);
@@ -84,7 +85,7 @@ static int create_stand(struct found *found, uint32_t flags, uint32_t mode, stru
     return stand_ready(s, flags & ~(uint32_t)O_TRUNC, s->size == 0);
 }
 
-/* The lowest number that is free, or one of the high ones, which are asked about. */
+/* Gives the process the lowest free number, or one of the high ones, which the filter traps. */
 bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed)
 {
     char path[64], text[8];

@@ -1,4 +1,4 @@
-/* Calls by name: what each does where its name leads below one of home's trees. Everything else is the kernel's. */
+/* Calls with names: the effect of each call if its name leads below a remote tree. The kernel executes all others. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static void read_link(struct question *q, const struct found *f, int at)
     answer_value(q, (int64_t)size);
 }
 
-/* The program, and the one that a script begins with: a copy under its name, for the kernel. */
+/* Puts a copy of the program under its name, for the kernel; for a script, of its interpreter too. */
 static int prepare_program(const struct question *q, struct found *f, int depth)
 {
     static struct found next;
@@ -177,7 +177,7 @@ static bool names_descriptor(const struct question *q)
            (int)argument(q, 0) != AT_FDCWD;
 }
 
-/* What brings home what all processes wrote, and is the kernel's then. */
+/* Calls after which all processes' writes must be on the submit side; the kernel executes them then. */
 static bool settles(struct question *q)
 {
     long call = q->notif->data.nr;
@@ -192,7 +192,7 @@ static bool settles(struct question *q)
     return true;
 }
 
-/* Whether one of these messages may have descriptors with it. */
+/* Whether one of these messages may carry file descriptors. */
 static bool with_descriptors(const struct question *q, uint64_t count, size_t apart)
 {
     struct msghdr m;
@@ -202,7 +202,7 @@ static bool with_descriptors(const struct question *q, uint64_t count, size_t ap
     return false;
 }
 
-/* What hands descriptors to others. */
+/* Calls that pass file descriptors to other processes. */
 static bool hands_over(struct question *q)
 {
     bool over;

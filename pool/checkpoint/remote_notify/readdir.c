@@ -1,5 +1,5 @@
-/* What is in a directory. Whoever reads a shadow is given home's entries; where he is, is the shadow's own position, so
- * that it may be sought in and shared. A listing is kept between two of a reader's calls. */
+/* Lists directories. A process that reads a shadow gets the entries of the submit side's directory. Its position is the
+ * shadow's own position, so that seeking and sharing work. A listing is kept between two calls of a reader. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static struct listing {
 } listings[LISTINGS];
 static uint64_t turn;
 
-struct entry_old { /* of getdents, which has its kind behind the name */
+struct entry_old { /* of getdents, which has the type after the name */
     unsigned long ino, off;
     unsigned short size;
     char name[];
@@ -61,7 +61,7 @@ static struct listing *listing_of(const struct question *q, int number, const st
     return l;
 }
 
-/* One entry in the caller's form. 0: no more room. */
+/* Converts one entry into the caller's form. 0: no more room. */
 static size_t convert(uint8_t *to, size_t room, const struct fuse_dirent *d, bool old)
 {
     size_t head = old ? offsetof(struct entry_old, name) : offsetof(struct dirent64, d_name);
@@ -103,7 +103,7 @@ static size_t convert_all(uint8_t *to, size_t room, const uint8_t *entries, size
     return used;
 }
 
-/* False: the kernel does it. */
+/* False: the kernel executes the call. */
 bool list_directory(struct question *q, int number, bool old)
 {
     static struct found f;

@@ -1,5 +1,5 @@
-/* Remote files without FUSE as the keeper and the job's processes see them: the shadows in the job's tree, the
- * supervisor's process, and the filter that each process puts on before it opens anything. */
+/* Remote files without FUSE, the side of the keeper and the job's processes: the shadows in the job's file tree, the
+ * supervisor's process, and the filter that each process installs before it opens any file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +20,13 @@
 
 static struct {
     int tops[TREES_MOST];
-    int members; /* to the supervisor, for the members to send their descriptors on */
+    int members; /* to the supervisor: the members send their listeners on it */
     int first;
     pid_t pid;
-    int watch; /* a pidfd of it: its end makes no signal */
+    int watch; /* a pidfd of it, since no signal reports its exit */
 } at = {.members = -1, .watch = -1};
 
-/* Numbers below what select can take, and what the job may have. */
+/* The first high number: the range lies below the limit of select and below the job's limit. */
 static int first_number(const struct job *job)
 {
     struct rlimit now = {1024, 1024};
@@ -39,8 +39,7 @@ static int first_number(const struct job *job)
 
 bool notify_used(const struct job *job) { return job->start->remotes && !(settings.able & ABLE_FUSE); }
 
-/* In the job's tree, where `place` has been made for each: one small file system for all of them, which the job may not
- * write to. */
+/* Mounts one small file system for all trees, read-only for the job, at the directories that were made for them. */
 int notify_place(const struct job *job, struct failure *f)
 {
     struct mount_attr quiet = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
@@ -58,7 +57,7 @@ int notify_place(const struct job *job, struct failure *f)
             return set_failure(f, "mkdir", path);
         close(top);
     }
-    for (uint32_t i = job->start->remotes; i-- > 0;) { /* the first lies over them all */
+    for (uint32_t i = job->start->remotes; i-- > 0;) { /* the first one covers them all, so it comes last */
         snprintf(path, sizeof path, "%s/%u", bottom, i);
         int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
         if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &quiet, sizeof quiet) < 0 ||
@@ -81,12 +80,12 @@ static _Noreturn void supervise(const struct job *job, const int server[], int m
     n->first = at.first;
     memcpy(n->tops, at.tops, sizeof n->tops);
     memcpy(n->server, server, n->trees * sizeof *server);
-    for (int place = UP; place <= CELL; place++) /* the cell's lock is not to stay with this process */
+    for (int place = UP; place <= CELL; place++) /* this process must not hold the cell's lock */
         close(place);
     notify_serve(n, members);
 }
 
-/* `server`: its ends towards the file server, closed here when they are with it; `theirs`: the other ends. */
+/* Forks the supervisor. `server`: its sockets to the file server; the caller closes them. */
 pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
 {
     int members[2];
@@ -109,9 +108,10 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     }
     at.first = first_number(job);
     if (at.watch >= 0)
-        close(at.watch); /* of the job before */
+        close(at.watch); /* of the previous job */
     at.watch = -1;
-    at.pid = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0); /* as the file server, none of those whose end is waited for */
+    /* as for the file server, the keeper's wait() does not report it */
+    at.pid = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
     if (at.pid == 0) {
         close(members[1]);
         supervise(job, server, members[0]);
@@ -128,7 +128,7 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     return at.pid < 0 ? set_failure(f, "fork", "the supervisor of remote files") : at.pid;
 }
 
-/* In a process of the job, before it opens anything. */
+/* Called in a process of the job, before it opens any file. */
 int notify_enter(const struct job *job, uint32_t member, struct failure *f)
 {
     struct fd_message m;
@@ -139,13 +139,13 @@ int notify_enter(const struct job *job, uint32_t member, struct failure *f)
         return -1;
     fd_message_init(&m, &member, sizeof member, &fd, 1);
     struct mmsghdr one = {.msg_hdr = m.head};
-    if (sendmmsg(at.members, &one, 1, UNASKED) < 1) /* nobody is there yet who could answer */
+    if (sendmmsg(at.members, &one, 1, UNASKED) < 1) /* not trapped: the supervisor has no listener yet */
         return set_failure(f, "send", "to the supervisor of remote files");
-    close(fd); /* asked about already, and answered */
+    close(fd); /* trapped already, and answered */
     return 0;
 }
 
-/* In the keeper, when its processes are forked: the supervisor ends with them. */
+/* Called in the keeper when the job's processes are forked: the supervisor exits with them. */
 void notify_forked(void)
 {
     if (at.members >= 0)
@@ -155,7 +155,8 @@ void notify_forked(void)
 
 int notify_fd(void) { return at.watch; }
 
-/* In the keeper, when `notify_fd` is readable: whether the supervisor was killed, or has ended with the job. */
+/* Called in the keeper when `notify_fd` is readable: whether the supervisor was killed; false: it exited with the
+ * job. */
 bool notify_died(void)
 {
     int status = 0;

@@ -1,5 +1,5 @@
-/* Requests of the file server, in the kernel's place: one at a time, and the names that it answered for remembered as
- * long as it says. A node that was looked up is the server's until it is forgotten, as with the kernel. */
+/* Requests to the file server, as the kernel would send them: one at a time. Looked-up names are cached as long as the
+ * answer allows. An inode that was looked up stays with the server until it is forgotten, as with the kernel. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static struct known *nodes[NAMES];
 static size_t node_count;
 static uint64_t last_unique;
 
-/* Without the server nothing can be answered: the job ends with it. */
+/* Exits without the server, since nothing can be answered: the job ends with it. */
 static void say(uint32_t tree, struct iovec *parts, int count, struct fuse_in_header *head)
 {
     struct msghdr m = {.msg_iov = parts, .msg_iovlen = (size_t)count};
@@ -97,7 +97,7 @@ static struct remembered *place_of(uint32_t tree, uint64_t parent, const char *n
 
 void names_changed(void) { memset(names, 0, sizeof names); }
 
-/* All but those of stand-ins. */
+/* Forgets all inodes except those of stand-ins. */
 void names_forget(void)
 {
     if (node_count < NODES_MOST)

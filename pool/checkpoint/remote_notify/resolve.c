@@ -1,5 +1,6 @@
-/* Where a name leads: walked here as the kernel would walk it, name by name, in this machine's tree by looking and in
- * home's by asking. What only leads through the system's own directories is the kernel's at once. */
+/* Resolves a name as the kernel would, component by component: in this machine's tree by looking at it, in remote trees
+ * by asking the file server. A name that leads only through the system's own directories is left to the kernel at
+ * once. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,8 @@ struct walk {
     struct found *f;
     char rest[2 * NAME_MOST];
     const char *at;
-    uint64_t above[DEEPEST]; /* the directories from the tree's top on */
-    int depth; /* -1: not in a tree */
+    uint64_t above[DEEPEST]; /* the directories from the tree's root on */
+    int depth; /* -1: not in a remote tree */
     int links;
     uint32_t how;
 };
@@ -39,7 +40,7 @@ static bool leads_to_tree(const char *path)
     return false;
 }
 
-/* There no link leads into a tree, but for a process's own. */
+/* Directories in which no symbolic link leads into a remote tree, except those of a process in /proc. */
 static bool of_system(const char *path)
 {
     static const char *const system[] = {"/usr",  "/lib", "/lib32", "/lib64", "/libx32", "/bin",
@@ -50,14 +51,14 @@ static bool of_system(const char *path)
     return false;
 }
 
-/* A descriptor opened again by its name in /proc or /dev gets a number of its own, which would not be asked about. */
+/* Reopening a descriptor by its name in /proc or /dev gives it a low number, which is not trapped. */
 static bool by_descriptor(const char *path)
 {
     return (path_is_under(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 ||
            strncmp(path, "/dev/std", 8) == 0;
 }
 
-/* The name from the root on, as it was said. False: it is the kernel's to say what is wrong with it. */
+/* Makes the name absolute, as given. False: the kernel reports its error. */
 static bool begin(struct walk *w, const struct question *q, int directory, const char *path)
 {
     char place[64], base[NAME_MOST] = "";
@@ -81,7 +82,7 @@ static bool begin(struct walk *w, const struct question *q, int directory, const
     return snprintf(w->rest, sizeof w->rest, "%s/%s", base, path) < (int)sizeof w->rest;
 }
 
-/* A link's target in the place of its name. */
+/* Replaces a name by the target of its symbolic link. */
 static int splice_in(struct walk *w, const char *target)
 {
     char rest[2 * NAME_MOST];
@@ -121,7 +122,7 @@ static void enter_tree(struct walk *w, uint32_t tree)
     *w->f->last = 0;
 }
 
-/* One name in this machine's own tree. False: the rest is the kernel's. */
+/* Resolves one component in this machine's own tree. False: the kernel resolves the rest. */
 static bool step_here(struct walk *w, const char *name)
 {
     char target[NAME_MOST];
@@ -168,7 +169,7 @@ static int follow_link(struct walk *w, uint64_t node, const char *name)
     return n ? splice_in(w, target) : ENOENT;
 }
 
-/* One name of home's. */
+/* Resolves one component in a remote tree. */
 static int step_there(struct walk *w, const char *name, bool last)
 {
     struct found *f = w->f;
@@ -269,7 +270,7 @@ static bool walk_once(const struct question *q, int directory, const char *path,
     return f->remote;
 }
 
-/* What was a link when it was looked up may be a file when it is followed. */
+/* A symbolic link may have been replaced by a file between its lookup and its reading, so ESTALE is tried again. */
 bool walk(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
 {
     bool remote = walk_once(q, directory, path, how, f);

@@ -1,6 +1,6 @@
-/* Shadows: empty directories, links, and programs in the place of home's trees, for what the kernel alone can do with a
- * name: make it the working directory, open a directory, execute a program. They are made when they are needed, and go
- * when the job removes or renames what they are of. The job sees them read-only. */
+/* Shadows: empty directories, symbolic links and programs at the place of the remote trees, for operations that only
+ * the kernel can do with a name: change the working directory, open a directory, execute a program. They are made when
+ * needed, and removed when the job removes or renames their originals. The job sees them read-only. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ static void remove_at(int directory, const char *name)
     unlinkat(directory, name, AT_REMOVEDIR);
 }
 
-/* -1 with errno. What lies above it is there: whoever walks makes all on its way. */
+/* Returns -1 with errno. Its parents exist: walk() makes all on its way. */
 int shadow_directory(uint32_t tree, const char *path)
 {
     const char *name = within(tree, path);
@@ -49,7 +49,7 @@ int shadow_directory(uint32_t tree, const char *path)
     return mkdirat(notifier->tops[tree], name, 0755);
 }
 
-/* With all that lies above it. */
+/* Makes it with all its parents. */
 int shadow_path(uint32_t tree, const char *path)
 {
     char part[NAME_MOST];
@@ -76,7 +76,7 @@ int shadow_link(uint32_t tree, const char *path, const char *target)
     return symlinkat(target, notifier->tops[tree], name);
 }
 
-/* A copy of its stand-in, whole; one that runs under the name is left to who runs it. */
+/* Makes a complete copy of the stand-in. A program that runs under the name keeps its own copy. */
 int shadow_program(uint32_t tree, const char *path, struct stand *s)
 {
     char aside[NAME_MOST];
@@ -108,7 +108,7 @@ void shadow_remove(uint32_t tree, const char *path)
         remove_at(notifier->tops[tree], within(tree, path));
 }
 
-/* Only a directory stays what it is by another name: somebody may be in it. */
+/* Only a directory is renamed, since a process may be in it; other shadows are removed. */
 void shadow_rename(uint32_t tree, const char *from, const char *to, uint32_t flags)
 {
     const char *old = within(tree, from), *new = within(tree, to);
@@ -126,6 +126,6 @@ void shadow_rename(uint32_t tree, const char *from, const char *to, uint32_t fla
         remove_at(notifier->tops[tree], old);
         return;
     }
-    if (shadow_path(tree, to) == 0) /* an empty one gives way */
+    if (shadow_path(tree, to) == 0) /* an empty directory is replaced */
         renameat(notifier->tops[tree], old, notifier->tops[tree], new);
 }

@@ -1,8 +1,7 @@
-/* Stand-ins: home's files as they lie here while the job has them open.
- *
- * Nobody is asked when the job writes to one. That it was changed shows by its time, which is set to a mark when it is
- * as home has it; what was changed, by the sums of its blocks. So several who change different blocks of one file do
- * not undo each other, and what is only appended goes to the end that home's file has by then. */
+/* Stand-ins: local copies of remote files while the job has them open. Writing to one needs no supervisor. Its
+ * modification time shows a change: it is set to a mark when the contents equal the submit side's. The sums of its
+ * blocks show what was changed. So processes that change different blocks of a file do not undo each other's changes,
+ * and appended data goes to the current end of the file on the submit side. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +14,9 @@
 
 #include "remote_notify/parts.h"
 
-#define MARK 1 /* the time of one that is as at home, seconds */
-#define KEPT_NS 5000000000u /* after nobody has it open */
-#define MANY 64 /* that nobody has open are not kept */
+#define MARK 1 /* the modification time of an unchanged stand-in, seconds */
+#define KEPT_NS 5000000000u /* time to keep it after the last process has closed it */
+#define MANY 64 /* more that no process has open are not kept */
 
 static uint8_t piece[PIECE];
 
@@ -71,7 +70,7 @@ static void has_size(struct stand *s, uint64_t size)
     s->size = size;
 }
 
-/* NULL with errno: no room for it on this machine. */
+/* NULL with errno: no room on this machine. */
 struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
 {
     struct stat st;
@@ -103,7 +102,7 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
     return s;
 }
 
-/* Of which a process has a descriptor; NULL: of none. */
+/* The stand-in at a process's file descriptor; NULL: it is not one. */
 struct stand *stand_at(pid_t tid, int number)
 {
     char path[64];
@@ -121,14 +120,14 @@ struct stand *stand_at(pid_t tid, int number)
 
 bool stand_writable(const struct stand *s) { return s->writer || s->appender; }
 
-/* Blocks that are not here. */
+/* Fetches blocks that are missing here. */
 static int fetch_piece(struct stand *s, uint64_t at, uint32_t size)
 {
     struct fuse_read_in in = {.fh = s->reader ? s->reader : s->writer, .offset = at, .size = size};
     ssize_t n = ask(s->tree, FUSE_READ, s->node, &in, sizeof in, piece, PIECE);
     if (n < 0)
         return (int)-n;
-    memset(piece + n, 0, size - (size_t)n); /* it was cut meanwhile */
+    memset(piece + n, 0, size - (size_t)n); /* the file was truncated in the meantime */
     if (pwrite(s->fd, piece, size, (off_t)at) != (ssize_t)size)
         return errno ? errno : ENOSPC;
     for (uint32_t done = 0; done < size; done += BLOCK)
@@ -137,7 +136,7 @@ static int fetch_piece(struct stand *s, uint64_t at, uint32_t size)
     return 0;
 }
 
-/* An error number. Nobody has it open for writing, or it has been brought home. */
+/* Returns an errno. The file must not be open for writing, or must have been sent. */
 int stand_fetch(struct stand *s, uint64_t from, uint64_t to)
 {
     int error = 0;
@@ -175,7 +174,7 @@ static int send_run(struct stand *s, uint64_t handle, const uint8_t *data, uint6
     return n < 0 ? (int)-n : out.size != size ? ENOSPC : 0;
 }
 
-/* Noted as at home then; but not a block whose beginning, before `from`, was never fetched. */
+/* Whether a block differs; its sum is updated, except for a block whose beginning, before `from`, was never fetched. */
 static bool differs(struct stand *s, const uint8_t *data, uint64_t at, uint32_t size, uint64_t from)
 {
     uint64_t *sum = &s->sums[at / BLOCK], is = sum_of(data, size);
@@ -186,7 +185,7 @@ static bool differs(struct stand *s, const uint8_t *data, uint64_t at, uint32_t 
     return true;
 }
 
-/* The blocks of a piece that are not as home has them, in runs; nothing before `from`. */
+/* Sends the changed blocks of a piece, adjoining ones together; nothing before `from`. */
 static int send_piece(struct stand *s, uint64_t handle, uint64_t at, uint32_t size, uint64_t from, bool *sent)
 {
     int error = 0;
@@ -237,7 +236,7 @@ static int send_all(struct stand *s, uint64_t size, bool *sent)
     has_size(s, size);
     s->size = end;
     for (uint64_t at = from / BLOCK * BLOCK; at < size && !error;) {
-        if (at >= end) { /* what nobody wrote is not sent: home makes it empty, too */
+        if (at >= end) { /* skips holes: the submit side makes them too */
             off_t data = lseek(s->fd, (off_t)at, SEEK_DATA);
             if (data < 0 && errno == ENXIO)
                 break;
@@ -267,7 +266,7 @@ static void send_time(struct stand *s)
     set_attr_of(s->tree, s->node, &in);
 }
 
-/* An error number, told once; what could not be brought home is tried again the next time. */
+/* Returns an errno, once; data that could not be sent is sent again the next time. */
 int stand_home(struct stand *s)
 {
     struct stat st;
@@ -282,7 +281,7 @@ int stand_home(struct stand *s)
     s->changed = st.st_mtim;
     if (!touched)
         clock_gettime(CLOCK_REALTIME, &s->changed);
-    mark(s); /* before it is looked at: what is written from now on shows */
+    mark(s); /* before reading: later writes change the time again */
     fstat(s->fd, &st);
     int error = send_all(s, (uint64_t)st.st_size, &sent);
     if (error) {
@@ -299,7 +298,7 @@ int stand_home(struct stand *s)
     return error ? error : before;
 }
 
-/* The error is told to whoever closes one next. */
+/* The next close of a stand-in reports its error. */
 int stands_home(void)
 {
     int error = 0;
@@ -310,7 +309,7 @@ int stands_home(void)
     return error;
 }
 
-/* Before a descriptor goes where its number is not known: no file is left that is fetched as it is read. */
+/* Called before a file descriptor gets an unknown number: then no file may remain that is fetched on demand. */
 int stands_whole(void)
 {
     int error = 0;
@@ -319,7 +318,7 @@ int stands_whole(void)
     return error;
 }
 
-/* Cut, or made longer, at home and here. */
+/* Truncates or extends the file, on the submit side and here. */
 int stand_cut(struct stand *s, uint64_t size)
 {
     int error = size ? stand_whole(s) : 0;
@@ -341,7 +340,7 @@ void stand_emptied(struct stand *s, uint64_t size)
     mark(s);
 }
 
-/* As the job sees it: what is not at home yet counts. */
+/* The attributes as the job should see them, with writes that were not sent yet. */
 void stand_shown(struct stand *s, struct fuse_attr *a)
 {
     struct stat st;
@@ -362,7 +361,7 @@ static void let_go(struct stand *s, uint64_t handle)
         ask(s->tree, FUSE_RELEASE, s->node, &in, sizeof in, NULL, 0);
 }
 
-/* A lease to write is given to nobody but who alone has a file open (fcntl(2), F_SETLEASE). */
+/* A write lease is granted only if no other process has the file open (fcntl(2), F_SETLEASE). */
 static bool open_elsewhere(const struct stand *s)
 {
     if (fcntl(s->fd, F_SETLEASE, F_WRLCK) < 0)

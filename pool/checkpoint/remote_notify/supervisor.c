@@ -1,8 +1,7 @@
-/* The supervisor's loop: a question of the kernel's, its answer, and each second what was written meanwhile.
- *
- * One thread, so that an answer is given on a state that nobody changes meanwhile: whoever waits for home keeps the
- * others waiting with their names, not with their reads and writes. It ends when all processes of the job have, and
- * with it the file server's work. */
+/* The supervisor's loop: a notification of the kernel, its answer, and every second the sending of written data. It has
+ * one thread, so that no state changes during an answer: a call that waits for the submit side delays other calls with
+ * names, but not reads and writes. It exits when all processes of the job have exited, and the file server's work ends
+ * with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -14,13 +13,13 @@
 
 #include "remote_notify/parts.h"
 
-#define PAUSE_MS 1000 /* between two looks at what was written */
+#define PAUSE_MS 1000 /* between two checks for written data */
 
 struct notifier *notifier;
 
 static uint32_t listeners;
 
-/* A process of the job, before it opens anything, sends the descriptor at which it is asked about. False: all have. */
+/* Receives the listener of a process of the job, before that opens any file. False: all have sent theirs. */
 static bool greet(int members)
 {
     uint32_t member;
@@ -41,7 +40,7 @@ static bool greet(int members)
     return true;
 }
 
-/* False when nobody is left who could ask. */
+/* False: no process is left that has this filter. */
 static bool hear(int listener, short events)
 {
     struct question q;
@@ -92,7 +91,7 @@ _Noreturn void notify_serve(struct notifier *n, int members)
     struct stat st;
     struct sigaction ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignored, NULL);
-    sigaction(SIGIO, &ignored, NULL); /* a lease that somebody breaks while it is tried */
+    sigaction(SIGIO, &ignored, NULL); /* sent if a lease is broken while it is tested */
     notifier = n;
     prctl(PR_SET_NAME, "keeper-names");
     rights_of_job(n->job);

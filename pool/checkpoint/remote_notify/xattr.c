@@ -1,4 +1,4 @@
-/* Extended attributes, in the kernel's place: its bounds, and then what the file server says. */
+/* Extended attributes: checks the kernel's limits, and then asks the file server. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/limits.h>
@@ -10,7 +10,7 @@
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 
-/* With room for nothing the caller asks how much there is. */
+/* Without room the caller asks for the size. */
 static void give(struct question *q, ssize_t n, uint64_t address, uint64_t room, const char *value)
 {
     if (n < 0)
@@ -43,7 +43,7 @@ static void set(struct question *q, uint32_t tree, uint64_t node, const char *na
 {
     static char value[XATTR_SIZE_MAX];
     uint32_t in[2] = {(uint32_t)argument(q, 3),
-                      (uint32_t)argument(q, 4)}; /* what a FUSE_COMPAT_SETXATTR_IN_SIZE holds */
+                      (uint32_t)argument(q, 4)}; /* the struct of FUSE_COMPAT_SETXATTR_IN_SIZE */
     if (argument(q, 3) > sizeof value)
         return answer_error(q, E2BIG);
     if (argument(q, 4) & ~(uint64_t)(XATTR_CREATE | XATTR_REPLACE))
