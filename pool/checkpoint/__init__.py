@@ -1,7 +1,7 @@
-"""The keeper: a small native program that looks after one job each. Here only where to find it.
+"""The keeper: a small native program; each keeper looks after one job. This module only finds the program.
 
-Its sources lie in the folders beside this file; `python -m pool.checkpoint.build` compiles them in a checkout, the
-package's own build does it for an installation. Pool code reaches keepers through `pool.starter.keeper`.
+Its sources lie in the folders beside this file. `python -m pool.checkpoint.build` compiles them in a checkout; the
+build of the package does it for an installation. Pool code reaches keepers through `pool.starter.keeper`.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ HERE = Path(__file__).resolve().parent
 
 
 def program() -> Path:
-    """Where the keeper program of this installation lies, built or not."""
+    """The path of the keeper program of this installation, built or not."""
     return HERE / "bin" / "keeper"

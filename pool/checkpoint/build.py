@@ -1,10 +1,8 @@
-"""Compiles the keeper: `python -m pool.checkpoint.build [--sanitize] [--output PATH]`; the package's build
-calls `build`.
+"""Compiles the keeper: `python -m pool.checkpoint.build [--sanitize] [--output PATH]`. The package's build uses it too.
 
-Imports nothing of the package, so that the build can load this file by its path before anything is installed.
-The
-program is linked statically: a wheel that was built here runs where there is no compiler and another C
-    library.
+Imports nothing of the package, so that the package's build can load this file by its path before anything is
+installed. The program is linked statically: a wheel built here runs on machines without a compiler and with another C
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ SANITIZERS = (
 
 
 class CannotBuild(Exception):
-    """One line: what is missing, and what to install."""
+    """The keeper cannot be compiled. The message is one line: what is missing, and what to install."""
 
 
 def compiler() -> str:
@@ -47,17 +45,16 @@ def compiler() -> str:
 
 
 def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
-    """Compile the keeper to `output`, which is replaced in one step, also while the old one runs.
+    """Compile the keeper to `output`, which is replaced in one step, even while the old program runs.
 
-    The sources are compiled one by one, on all processors, so that a compiler that remembers objects (ccache, or
-    tests/compiler.py) compiles only the changed ones.
+    The sources are compiled one by one, on all CPUs, so that a compiler with a cache (ccache, or tests/compiler.py)
+    compiles only the changed ones.
 
     Args:
-        sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or
-            arithmetic.
+        sanitize: a variant for tests, dynamically linked, that stops at the first memory or arithmetic error.
 
     Raises:
-        CannotBuild: no compiler, no static C library, or it does not compile.
+        CannotBuild: no compiler, no static C library, or a compile error.
     """
     output.parent.mkdir(exist_ok=True)
     aside = output.with_name(f".{output.name}.{os.getpid()}")
@@ -73,10 +70,10 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
 
 
 def compile_all(directory: Path, *, sanitize: bool = False) -> dict[Path, Path]:
-    """Compile every source to an object in `directory`: the objects by their sources.
+    """Compile every source to an object in `directory`; returns the object of each source.
 
     Raises:
-        CannotBuild: no compiler, no C library, no sources, or one does not compile.
+        CannotBuild: no compiler, no C library, no sources, or a compile error.
     """
     sources = sorted(HERE.rglob("*.c"))
     if not sources:
@@ -106,14 +103,14 @@ def _explain(stderr: str) -> str:
 
 
 def main() -> int:
-    """Build as the command line says; 0 when it is built."""
+    """Build as the command line says; 0 for success."""
     parser = argparse.ArgumentParser(
         prog="python -m pool.checkpoint.build", description="Compile the keeper."
     )
     parser.add_argument(
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
-    parser.add_argument("--output", type=Path, default=PROGRAM, help="where to put the program")
+    parser.add_argument("--output", type=Path, default=PROGRAM, help="path of the program")
     given = parser.parse_args()
     try:
         print(build(given.output, sanitize=given.sanitize))

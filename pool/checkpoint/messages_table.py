@@ -1,8 +1,8 @@
-"""The messages between a node and its keepers, once for both sides: numbers, layouts, and what they mean.
+"""The messages between a node and its keepers: numbers, layouts and their meaning, in one table for both sides.
 
-The Python side (`pool/starter/messages.py`) imports this; the C side includes `common/messages_layout.h`, which
-`python -m pool.checkpoint.messages_table` writes from it. A layout that changes raises VERSION. Host byte order,
-natural alignment: everything is local to one machine and one version of the package.
+The Python side (`pool/starter/messages.py`) imports this table. The C side includes `common/messages_layout.h`, which
+`python -m pool.checkpoint.messages_table` writes from it. A change of a layout raises VERSION. Host byte order,
+natural alignment: all messages are local to one machine and one version of the package.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ HEADER = Path(__file__).resolve().parent / "common" / "messages_layout.h"
 #: Constants of the C side by their names there, each with a note.
 CONSTANTS: dict[str, tuple[int, str]] = {
     "VERSION": (VERSION, ""),
-    "TOO_BIG": (65536, "bytes of a start message beyond which it comes as a memory file"),
+    "TOO_BIG": (65536, "bytes; a larger start message is sent as a memory file"),
     "TEXT": (768, "bytes of a report's text"),
-    "MARK_SHIFT": (8, "in CHECKPOINT's value, above its flags: the submit side's number of the moment; 0: none"),
-    "SIGNAL_SHIFT": (56, "in VACATE's value, above the grace in microseconds: the signal; 0: the start's"),
+    "MARK_SHIFT": (8, "in CHECKPOINT's value, above its flags: the moment's number on the submit side; 0: none"),
+    "SIGNAL_SHIFT": (56, "in VACATE's value, above the grace in microseconds: the signal; 0: the start message's"),
     "MEMBERS_MOST": (64, "processes of a job"),
     "PIPES_MOST": (256, "pipes of a job"),
-    "CELL_SPEC": (4096, "where the start message lies in a cell"),
-    "CELL_REPORT": (64, "where the report of the end lies in a cell"),
+    "CELL_SPEC": (4096, "offset of the start message in a cell"),
+    "CELL_REPORT": (64, "offset of the report of the end in a cell"),
 }
 
 
 class _Noted(IntEnum):
-    """Numbers with a note each."""
+    """Numbers, each with a note."""
 
     note: str
 
@@ -45,7 +45,7 @@ class _Noted(IntEnum):
 
 
 class _NotedFlag(IntFlag):
-    """Bits with a note each."""
+    """Bits, each with a note."""
 
     note: str
 
@@ -59,48 +59,48 @@ class _NotedFlag(IntFlag):
 class Verb(_Noted):
     """The kind of a message: to the fork server, to a keeper (in brackets the value of struct control), to the node."""
 
-    START = 1, "struct start and its strings; over TOO_BIG bytes they come as a memory file. Also to a waiting keeper"
+    START = 1, "struct start and its strings; above TOO_BIG bytes in a memory file. Also to a waiting keeper"
     PING = 2, "answered by PONG with the same number"
-    ADOPT = 8, "[none] with a descriptor: the pair's end to answer on from now on"
-    SIGNAL = 9, "[number] to the job's own processes, not to those that they started"
+    ADOPT = 8, "[none] with a file descriptor: the socket for answers from now on"
+    SIGNAL = 9, "[number] to the job's members, not to the processes that they forked"
     SUSPEND = 10
     RESUME = 11
-    VACATE = 12, "[grace in us] soft signal now, everything is killed after the grace"
+    VACATE = 12, "[grace in us] sends the soft signal now, and kills all processes after the grace"
     KILL = 13
-    RENEW = 14, "[us of the boot clock] the lease ends then: a message may lie for a while until it is read"
+    RENEW = 14, "[us of the boot clock] the end of the lease; an absolute time, since the message may be read late"
     USAGE = 15
-    CHECKPOINT = 16, "[enum checkpoint] with a descriptor of the directory that the image is written to"
-    IMAGE = 17, "[none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in"
-    REMOTE = 18, "[none] to a keeper whose job has remote trees, with a descriptor: a stream to the submit side"
-    END = 19, "[index of a pipe] to a keeper whose job has a pipe to another machine, with a descriptor: the job's end"
+    CHECKPOINT = 16, "[enum checkpoint] with a file descriptor of the directory for the image"
+    IMAGE = 17, "[none] to a keeper started with FLAG_IMAGE, with a file descriptor of the image's directory"
+    REMOTE = 18, "[none] if the job has remote trees, with a file descriptor: a stream to the submit side"
+    END = 19, "[index of a pipe] if the job has a pipe to another machine, with a file descriptor: the job's end"
     RETIRE = 31, "to a waiting keeper: exit"
-    HELLO = 32, "nursery is ready; code = abilities, text = one line for each thing that failed"
+    HELLO = 32, "the fork server is ready; code = abilities, text = one line for each ability that is missing"
     PONG = 33
     STARTED = 34, "the job's program runs"
-    FAILED = 35, "it could not be started; call, text, err say why"
-    ENDED = 36, "of a job of several processes: the whole struct report, then a struct member_end for each"
+    FAILED = 35, "the job could not be started; call, text, err: the reason"
+    ENDED = 36, "of a job with members: the whole struct report, then a struct member_end for each"
     USED = 37
     CHECKPOINTED = (
         38,
-        "code = 1 done, 2 refused, 3 failed; user_us = stood still, wall_us = took, system_us = bytes of memory; "
-        "text = a line for each thing that cannot be saved, or the failure; of an image that is made a 1 for each "
-        "pipe whose end to another machine a process of it holds, a 0 for others, in their order",
+        "code = 1 done, 2 refused, 3 failed; user_us = time frozen, wall_us = duration, system_us = bytes of memory; "
+        "text = one line for each thing that cannot be saved, or the failure; if done, for each pipe in order a 1 if "
+        "it leads to another machine and a process of the image holds its end, else a 0",
     )
-    LET_GO = 39, "the job runs again, and its image is still being written; the text as of one that is made"
+    LET_GO = 39, "the job runs again, while its image is still being written; text as for CHECKPOINTED"
     GONE = 63, "a waiting keeper died; the number is of its last run"
 
 
 class CheckpointFlag(_NotedFlag):
-    """How a checkpoint is made."""
+    """Options of a checkpoint."""
 
     STOP = 1, "the job ends with it"
-    EXAMINE = 2, "nothing is written: only whether it could be"
-    LOOSE = 4, "the image is on its way to where it is kept, and need not be synchronised"
-    CARRY = 8, "with what is mapped of programs and libraries, for a machine that has others"
+    EXAMINE = 2, "nothing is written: only tests whether the job can be saved"
+    LOOSE = 4, "the image is stored elsewhere, so it need not be synchronised to disk here"
+    CARRY = 8, "includes mapped parts of programs and libraries, for a machine with other versions"
 
 
 class KeeperCondition(_NotedFlag):
-    """Of a keeper that reports."""
+    """The condition of a keeper, in a report."""
 
     SUSPENDED = 1
     WAITING = 2
@@ -122,68 +122,68 @@ class CauseNumber(_Noted):
 class Ability(_NotedFlag):
     """Abilities of a machine."""
 
-    USER = 1, "user namespace made, or not needed because the nursery has the capabilities"
+    USER = 1, "user namespace made, or not needed because the fork server has the capabilities"
     PID = 2, "pid namespace: a keeper that dies takes its job with it"
     MOUNT = 4, "mount namespace"
-    IPC = 8, "ipc namespace: System V objects go with the job"
+    IPC = 8, "ipc namespace: System V objects end with the job"
     PROC = 16, "a /proc of the job's own"
     ROOT = 32, "the file tree of isolation `full`"
-    SETUID = 64, "may run a job under another user id"
+    SETUID = 64, "can run a job with another user id"
     GROUP = 128, "a cgroup (v2) for each job"
     MEMORY = 256, "... that also limits memory"
-    NETWORK = 512, "a network namespace for a job that is to have no network"
+    NETWORK = 512, "a network namespace for a job without network"
     FILTER = 1024, "a system-call filter"
     COUNT = 2048, "a cgroup that limits the number of processes"
-    CHECKPOINT = 4096, "may hold a job's processes, and fork them again under their own numbers"
-    FUSE = 8192, "may show a job the submit machine's files (remote/)"
+    CHECKPOINT = 4096, "can stop a job's processes, and fork processes with given pids"
+    FUSE = 8192, "can show a job the submit machine's files by FUSE (remote/)"
     NOTIFY = 16384, "... without FUSE, by answering their system calls (remote_notify/)"
-    TIME = 32768, "time namespaces: monotonic clocks of a restored job go on where they stood"
-    TRACK = 65536, "the kernel notes what a job writes: images build on each other"
-    WAITS = 131072, "... tells since when a thread waits"
-    SAME_VDSO = 1 << 30, "only to be done without: to take each kernel's vdso for another one"
+    TIME = 32768, "time namespaces: monotonic clocks of a restored job continue"
+    TRACK = 65536, "dirty tracking: an image can build on the one before"
+    WAITS = 131072, "the kernel reports since when a thread waits"
+    SAME_VDSO = 1 << 30, "can only be switched off, for tests: then each vdso counts as another kernel's"
 
 
 class Flag(_NotedFlag):
-    """Of a start."""
+    """Flags of a start."""
 
     FULL = 1
     APPEND = 2
     PRIVATE_TMP = 4
     GROUPS = 8
     FILTER = 16, "system calls are filtered (sandbox/filter.c)"
-    NESTED = 32, "... but not those for namespaces of the job's own"
+    NESTED = 32, "... but it may create namespaces"
     NO_NETWORK = 64, "no network but its own loopback"
-    IMAGE = 128, "goes on from a checkpoint, which comes in a message of its own"
-    FIXED = 256, "in `full` its scratch directory is seen as /job, on every machine"
+    IMAGE = 128, "is restored from a checkpoint, which an IMAGE message brings"
+    FIXED = 256, "in `full` its scratch directory is /job, on every machine"
     KEPT_ROOT = 512, "the root is an image that the node keeps, in a directory that is hidden from jobs"
 
 
 class FailurePolicy(_Noted):
-    """The fate of a job when one of its processes fails."""
+    """What happens to a job when one of its members fails."""
 
-    ENDS = 0, "it ends at once"
-    WAITS = 1, "it ends so when all have ended"
-    IGNORED = 2, "nothing"
+    ENDS = 0, "the job ends at once"
+    WAITS = 1, "the job fails when all members have ended"
+    IGNORED = 2, "the job does not fail"
 
 
 class MemberFlag(_NotedFlag):
-    """Of one process of a job of several."""
+    """Flags of a member."""
 
     APPEND_OUT = 1
     APPEND_ERRORS = 2
-    ERRORS_TO_OUT = 4, "stderr is where stdout is"
+    ERRORS_TO_OUT = 4, "stderr goes to the same file as stdout"
 
 
 class MemberState(_NotedFlag):
-    """Of one process of a job, at its end."""
+    """The state of a member at its end."""
 
     OVER = 1
-    WITH_JOB = 2, "was killed with the job"
+    WITH_JOB = 2, "killed with the job"
     FAILED = 4
 
 
 class CellState(_Noted):
-    """Of a cell."""
+    """The state of a cell."""
 
     FREE = 0
     RUNNING = 1
@@ -192,7 +192,7 @@ class CellState(_Noted):
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """An enum of the C side: its name there, what its members' names begin with, a class above."""
+    """An enum of the C side: its name, the prefix of its members, and the class above."""
 
     name: str
     prefix: str
@@ -212,7 +212,7 @@ ENUMERATIONS = (
     Enumeration("state", "CELL_", CellState),
 )
 
-#: Types of fields: what C calls them, and struct.
+#: Types of fields: their names in C, and their codes in struct.
 _TYPES = {
     "u16": ("uint16_t", "H"),
     "u32": ("uint32_t", "I"),
@@ -226,11 +226,11 @@ class Field:
     """A field of a message.
 
     Attributes:
-        type: u16, u32, i32, u64, head, `bytes N` or `text N` (which C alone reads).
-        limit: the attribute of a KeeperSpec that it bounds; None there is UNLIMITED here.
-        duration: the attribute of a KeeperSpec in seconds, here in microseconds.
-        same: the attribute of a KeeperSpec that it is as it stands.
-        length: the attribute of a KeeperSpec whose length it is.
+        type: u16, u32, i32, u64, head, `bytes N` or `text N` (read by C only).
+        limit: the attribute of a KeeperSpec that holds this limit; None there is UNLIMITED here.
+        duration: the attribute of a KeeperSpec in seconds; here in microseconds.
+        same: the attribute of a KeeperSpec with the same value.
+        length: the attribute of a KeeperSpec that has this length.
     """
 
     name: str
@@ -252,7 +252,7 @@ class Layout:
     size: int
 
     def names(self) -> tuple[str, ...]:
-        """Of the numbers that `packing` packs, in its order."""
+        """The names of the fields that `packing` packs, in its order."""
         return tuple(
             name
             for field in self.fields
@@ -262,12 +262,12 @@ class Layout:
         )
 
     def offset(self, name: str) -> int:
-        """Where a field begins, bytes."""
+        """The offset of a field in bytes."""
         before = self.fields[: [field.name for field in self.fields].index(name)]
         return Layout("", "", before, 0).packing().size
 
     def packing(self) -> struct.Struct:
-        """For its bytes, without a text at its end."""
+        """The struct of its bytes, without a text at its end."""
         return struct.Struct("=" + self._codes())
 
     def _codes(self) -> str:
@@ -285,12 +285,12 @@ class Layout:
 
 HEAD = Layout(
     "head",
-    "Of every message.",
+    "The head of every message.",
     (
         Field("magic", "u32"),
         Field("version", "u16"),
         Field("verb", "u16"),
-        Field("number", "u64", "of the run; goes on from the highest in the directory's cells"),
+        Field("number", "u64", "of the run; one more than the highest in the directory's cells"),
         Field("cell", "u32"),
         Field("size", "u32", "of the whole message"),
     ),
@@ -317,28 +317,28 @@ START = Layout(
         Field("remotes", "u16", length="remote"),
         Field("binds", "u16", length="binds"),
         Field("lease_us", "u64", "0: none", duration="lease_seconds"),
-        Field("lease_end_us", "u64", "by the boot clock, however late a start is read"),
+        Field("lease_end_us", "u64", "boot clock; valid however late the message is read"),
         Field("grace_us", "u64", duration="grace"),
-        Field("memory", "u64", "UNLIMITED, as those after it: as the node has it", limit="memory"),
+        Field("memory", "u64", "UNLIMITED here and below: the node's own limit", limit="memory"),
         Field("cpu", "u64", limit="cpu"),
         Field("core", "u64", limit="core"),
         Field("fsize", "u64", limit="fsize"),
         Field("nofile", "u64", limit="nofile"),
         Field("stack", "u64", limit="stack"),
-        Field("processes", "u64", "at most so many at a time", limit="processes"),
-        Field("cpus", "u64", "its share of the processors", limit="cpus"),
+        Field("processes", "u64", "number of processes at a time", limit="processes"),
+        Field("cpus", "u64", "share of CPU time", limit="cpus"),
     ),
     168,
 )
 MEMBER_HEAD = Layout(
     "member_head",
-    "One process of a job of several.",
+    "A member of a job.",
     (
         Field("argc", "u32"),
         Field("envc", "u32"),
         Field("flags", "u32"),
         Field("unused", "u32"),
-        Field("fails", "bytes 32", "a bit for each exit code that is a failure"),
+        Field("fails", "bytes 32", "one bit for each exit code that is a failure"),
     ),
     48,
 )
@@ -346,16 +346,16 @@ PIPE_HEAD = Layout(
     "pipe_head",
     "A pipe of a job.",
     (
-        Field("writer", "i32", "index of the member; -1: outside this machine's part of the job"),
+        Field("writer", "i32", "index of the member; -1: on another machine"),
         Field("reader", "i32"),
-        Field("capacity", "u64", "of the kernel's pipe, bytes; 0: the kernel's own"),
-        Field("buffer", "u64", "what a mapped pipe may hold on disk, bytes"),
+        Field("capacity", "u64", "of the kernel's pipe, bytes; 0: the kernel's default"),
+        Field("buffer", "u64", "bytes that a mapped pipe may store on disk"),
     ),
     24,
 )
 MEMBER_END = Layout(
     "member_end",
-    "How a process of a job ended. Code and signal are -1 when there is none; the wall time is from the job's start.",
+    "How a member ended. Code and signal are -1 if there is none; the wall time counts from the job's start.",
     (
         Field("code", "i32"),
         Field("signal", "i32"),
@@ -376,10 +376,10 @@ CONTROL = Layout(
 )
 REPORT = Layout(
     "report",
-    "A message to the node. Code and signal are -1 when there is none.",
+    "A message to the node. Code and signal are -1 if there is none.",
     (
         Field("head", "head"),
-        Field("pid", "i32", "of the keeper as the node sees it"),
+        Field("pid", "i32", "of the keeper, as the node sees it"),
         Field("code", "i32"),
         Field("signal", "i32"),
         Field("core", "u32"),
@@ -409,11 +409,11 @@ CELL = Layout(
         Field("state", "u32"),
         Field("pid", "i32"),
         Field("number", "u64"),
-        Field("born_us", "u64", "the keeper's birth, CLOCK_BOOTTIME"),
-        Field("started_us", "u64", "the run's start, wall time"),
+        Field("born_us", "u64", "start of the keeper, CLOCK_BOOTTIME"),
+        Field("started_us", "u64", "start of the run, wall time"),
         Field("checksum", "u32", "CRC-32 of the report"),
         Field("unused", "u32"),
-        Field("lease_end_us", "u64", "boot clock; 0: none. Each renewal is noted by the node and by the keeper"),
+        Field("lease_end_us", "u64", "boot clock; 0: none. Node and keeper record each renewal"),
     ),
     56,
 )
@@ -438,8 +438,8 @@ def c_header() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _comment(text: str) -> str:
-    return "\n".join(textwrap.wrap(f"/* {text} */", 118, subsequent_indent=" * "))
+def _comment(text: str, width: int = 118) -> str:
+    return "\n".join(textwrap.wrap(f"/* {text} */", width, subsequent_indent=" * "))
 
 
 def _aside(note: str) -> str:
@@ -454,7 +454,7 @@ def _enumeration(each: Enumeration) -> str:
         if len(row + _aside(note)) <= 120:
             lines.append(row + _aside(note))
         else:
-            lines += ["    " + line for line in _comment(note).split("\n")] + [row]
+            lines += ["    " + line for line in _comment(note, 114).split("\n")] + [row]
     return "\n".join([*lines, "};\n"])
 
 
