@@ -8,8 +8,8 @@
  *
  * A keeper whose job has ended and left nothing reports WAITING with the end. The node may then send it RETIRE, or the
  * next START, if that job sees the same files and has the same rights. */
-#ifndef POOL_WIRE_H
-#define POOL_WIRE_H
+#ifndef POOL_MESSAGES_H
+#define POOL_MESSAGES_H
 
 #include "common/messages_layout.h"
 

@@ -97,11 +97,11 @@ static bool watch(struct dump *d, const struct tracked *t, bool fresh)
                                                           .fd = t->fd,
                                                           .fresh = fresh,
                                                           .lost = t->fd < 0,
-                                                          .plain = fresh && !d->tracking->trail->stale_marks};
+                                                          .plain = fresh && !d->tracking->dirty->stale_marks};
     return true;
 }
 
-static int obtain(struct dumped_process *s)
+static int open_userfault(struct dumped_process *s)
 {
     struct tracee *h = &s->threads[0];
     if (!(h->call_at = find_syscall_instruction(s->pid)) || tracee_open(h, h->call_at) < 0) {
@@ -112,14 +112,14 @@ static int obtain(struct dumped_process *s)
     return userfault_open(h, UNPOPULATED | ASYNCHRONOUS);
 }
 
-static bool worth(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= WORTH_KIB; }
+static bool is_large(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= WORTH_KIB; }
 
-static bool someone_new(struct dump *d)
+static bool has_untracked(struct dump *d)
 {
     bool found = false;
     list_processes(d);
     for (size_t i = 0; i < d->count; i++)
-        found |= !watched_of(d, d->subjects[i].pid) && worth(d->subjects[i].pid);
+        found |= !watched_of(d, d->processes[i].pid) && is_large(d->processes[i].pid);
     forget_processes(d);
     return found;
 }
@@ -184,11 +184,11 @@ static int watch_new(struct dump *d)
     if (freeze_job(d))
         return -1;
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         struct stat_line line;
-        if (!s->count || watched_of(d, s->pid) || !worth(s->pid) || !stat_read(s->pid, &line))
+        if (!s->count || watched_of(d, s->pid) || !is_large(s->pid) || !stat_read(s->pid, &line))
             continue;
-        struct tracked t = {s->pid, line.born, obtain(s)};
+        struct tracked t = {s->pid, line.born, open_userfault(s)};
         if (t.fd >= 0 && watch(d, &t, true)) {
             struct watched *w = &d->tracking->watched[d->tracking->watched_count - 1];
             w->lost = !watch_areas(w);
@@ -203,10 +203,10 @@ static int watch_new(struct dump *d)
 int track_before(struct dump *d, bool stop, struct outcome *o)
 {
     struct stat_line line;
-    for (size_t i = 0; i < d->tracking->trail->count; i++)
-        if (stat_read(d->tracking->trail->all[i].pid, &line) && line.born == d->tracking->trail->all[i].born)
-            watch(d, &d->tracking->trail->all[i], false);
-    if (!stop && someone_new(d)) {
+    for (size_t i = 0; i < d->tracking->dirty->count; i++)
+        if (stat_read(d->tracking->dirty->all[i].pid, &line) && line.born == d->tracking->dirty->all[i].born)
+            watch(d, &d->tracking->dirty->all[i], false);
+    if (!stop && has_untracked(d)) {
         uint64_t begun = boot_us();
         if (watch_new(d))
             return -1;
@@ -261,23 +261,23 @@ const struct watched *track_of(struct dump *d, pid_t pid)
 }
 
 /* Hands the list of tracked processes to the keeper, which keeps it until the next checkpoint. */
-void track_hand(struct dump *d)
+void track_hand_over(struct dump *d)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
         /* -1: not to be tracked again */
         struct tracked t = {d->tracking->watched[i].pid, d->tracking->watched[i].born,
                             d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd};
         bool comes = d->tracking->watched[i].fresh && t.fd >= 0;
-        send_with_fd(d->tracking->trail->hand, &t, sizeof t, comes ? t.fd : -1, MSG_DONTWAIT);
+        send_with_fd(d->tracking->dirty->handover, &t, sizeof t, comes ? t.fd : -1, MSG_DONTWAIT);
     }
 }
 
 /* In the keeper: takes the list that a dumper has handed over. Processes that it does not name are no longer
  * tracked. */
-void trail_take(struct dirty_state *trail, int from, uint64_t id)
+void dirty_state_take(struct dirty_state *dirty, int from, uint64_t id)
 {
-    struct dirty_state old = *trail;
-    *trail = (struct dirty_state){.id = id, .hand = -1};
+    struct dirty_state old = *dirty;
+    *dirty = (struct dirty_state){.id = id, .handover = -1};
     for (;;) {
         struct tracked t;
         int came;
@@ -288,17 +288,17 @@ void trail_take(struct dirty_state *trail, int from, uint64_t id)
         for (size_t i = 0; i < old.count && came < 0; i++)
             if (old.all[i].fd == t.fd)
                 old.all[i].fd = -1; /* still tracked */
-        struct tracked *more = realloc(trail->all, (trail->count + 1) * sizeof *more);
+        struct tracked *more = realloc(dirty->all, (dirty->count + 1) * sizeof *more);
         if (!more) {
             close(t.fd);
             continue;
         }
-        trail->all = more;
-        more[trail->count++] = t;
+        dirty->all = more;
+        more[dirty->count++] = t;
     }
     for (size_t i = 0; i < old.count; i++)
         if (old.all[i].fd >= 0)
             close(old.all[i].fd);
     free(old.all);
-    trail->stale_marks = from >= 0 && (old.stale_marks || !trail->count);
+    dirty->stale_marks = from >= 0 && (old.stale_marks || !dirty->count);
 }

@@ -31,7 +31,7 @@ static void clocks(struct dump *d)
     m->monotonic_ns = d->clocked_ns = (int64_t)monotonic_ns();
     m->boot_ns = (int64_t)clock_ns(CLOCK_BOOTTIME);
     m->wall_ns = (int64_t)clock_ns(CLOCK_REALTIME);
-    if (!d->count || !proc_text(d->subjects[0].pid, "timens_offsets", text, sizeof text))
+    if (!d->count || !proc_text(d->processes[0].pid, "timens_offsets", text, sizeof text))
         return;
     long s, ns;
     char *at;
@@ -48,14 +48,14 @@ static void machine(struct dump *d)
     uname(&name);
     copy_text(m->kernel, sizeof m->kernel, name.release);
     features(m->features);
-    m->scratch = image_text(&d->image, space_scratch(d->job));
+    m->scratch = image_text(&d->image, scratch_path(d->job));
 }
 
 /* Records all state of every process that must be known before the job may continue. */
 static int describe_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         if (describe_process(d, s))
             return -1;
         if (!s->count || !s->room)
@@ -74,9 +74,9 @@ static void check_fork_plan(struct dump *d)
     image_init(&tree);
     for (size_t i = 0; i < d->count; i++) {
         struct stat_line line;
-        struct process *p = stat_read(d->subjects[i].pid, &line) ? table_add(&tree.processes) : NULL;
+        struct process *p = stat_read(d->processes[i].pid, &line) ? table_add(&tree.processes) : NULL;
         if (p)
-            p->pid = d->subjects[i].pid, p->parent = line.parent, p->group = line.group, p->session = line.session;
+            p->pid = d->processes[i].pid, p->parent = line.parent, p->group = line.group, p->session = line.session;
     }
     free(fork_plan_make(&tree, &wrong));
     image_free(&tree);
@@ -92,7 +92,7 @@ static int take_shared(struct dump *d)
     files_peers(d);
     memory_join(d);
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
+        if (d->processes[i].room && memory_shared(d, &d->processes[i]))
             return -1;
     return files_contents(d) || sysv_save(d) || tmp_save(d) ? -1 : 0;
 }
@@ -101,7 +101,7 @@ static int take_shared(struct dump *d)
 static bool copy_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].room && copy_process(&d->subjects[i]) < 0) {
+        if (d->processes[i].room && copy_process(&d->processes[i]) < 0) {
             drop_copies(d);
             return false;
         }
@@ -111,7 +111,7 @@ static bool copy_all(struct dump *d)
 static int write_all_memory(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         if (s->room && memory_write(d, s, s->copy.tid ? s->copy.tid : s->pid))
             return -1;
     }
@@ -190,7 +190,7 @@ static void continue_beside(struct dump *d, struct outcome *o)
     o->standstill_us += boot_us() - d->held_since;
     d->held_since = 0;
     for (size_t i = 0; i < d->count; i++)
-        self_writer_prepare(d, &d->subjects[i]);
+        self_writer_prepare(d, &d->processes[i]);
     __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
     kill(getppid(), SIGCHLD); /* the keeper reports it; it may be waiting for this moment to suspend the job */
     give_way(d, true);
@@ -203,7 +203,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return described;
     bool copied = !stop && copy_all(d);
     for (size_t i = 0; copied && i < d->count; i++)
-        if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))
+        if (d->processes[i].room && memory_left_out(d, &d->processes[i]))
             return -1;
     if (copied)
         continue_beside(d, o);
@@ -232,7 +232,7 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     }
     if (d->held_since)
         o->standstill_us += boot_us() - d->held_since;
-    track_hand(d);
+    track_hand_over(d);
     o->took_us = boot_us() - begun;
     memcpy(o->spent_us, d->spent_us, sizeof o->spent_us);
     o->bytes = d->out.pages_size + d->out.more_size + d->tracking->taken_over + d->carried;
@@ -243,7 +243,7 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     /* The last checkpoint: nothing may happen in the job after it, so the job is killed before it is released. The
      * outcome is recorded first, since the keeper kills everything that is left of a finished job, this process too. */
     for (size_t i = 0; ends && i < d->count; i++)
-        kill(d->subjects[i].pid, SIGKILL);
+        kill(d->processes[i].pid, SIGKILL);
 }
 
 static void check_tables(struct dump *d, pid_t pid)
@@ -266,7 +266,7 @@ static void examine_all(struct dump *d, struct outcome *o)
     }
     list_processes(d);
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         s->row = d->image.processes.count;
         table_add(&d->image.processes);
         refuse_traced(d, s);
@@ -289,12 +289,12 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail, struct outcome *o)
+void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *dirty, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
     d.out.image = &d.image;
-    d.tracking = &(struct tracking){.trail = trail};
+    d.tracking = &(struct tracking){.dirty = dirty};
     d.samples.size = sizeof(struct sample);
     d.order.size = sizeof(uint32_t);
     d.removed.size = sizeof(struct removed);

@@ -13,10 +13,10 @@ struct dirty_state { /* the state of dirty tracking since an image, which the ke
     uint64_t id; /* of the image */
     struct tracked *all;
     size_t count;
-    int hand; /* the dumper's end of a socket pair, by which it hands over the new list */
+    int handover; /* the dumper's end of a socket pair, by which it hands over the new list */
     bool stale_marks; /* a dumper died without handing over: processes may have marks that the list does not mention */
 };
-void trail_take(struct dirty_state *trail, int from, uint64_t id); /* takes the list from the dumper */
+void dirty_state_take(struct dirty_state *dirty, int from, uint64_t id); /* takes the list from the dumper */
 
 struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
@@ -27,7 +27,7 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (common/messages.h) */
 };
-void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail,
+void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *dirty,
               struct outcome *o); /* how: enum checkpoint */
 
 #endif

@@ -19,15 +19,15 @@
 #define STUCK_US 5000000 /* after which the freeze is given up */
 #define LOOKS 50 /* one millisecond apart, when a vfork blocks the freeze */
 
-static struct dumped_process *subject_of(struct dump *d, pid_t pid)
+static struct dumped_process *process_entry(struct dump *d, pid_t pid)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].pid == pid)
-            return &d->subjects[i];
-    struct dumped_process *more = realloc(d->subjects, (d->count + 1) * sizeof *more);
+        if (d->processes[i].pid == pid)
+            return &d->processes[i];
+    struct dumped_process *more = realloc(d->processes, (d->count + 1) * sizeof *more);
     if (!more)
         return NULL;
-    d->subjects = more;
+    d->processes = more;
     memset(&more[d->count], 0, sizeof *more);
     more[d->count].pid = pid;
     return &more[d->count++];
@@ -54,14 +54,14 @@ static bool lives(pid_t pid)
 }
 
 /* Seizes the process's new threads. Returns how many were new. */
-static int hold_threads(struct dumped_process *s)
+static int seize_threads(struct dumped_process *s)
 {
     char path[64];
     pid_t *tids;
     int fresh = 0;
     snprintf(path, sizeof path, "/proc/%d/task", s->pid);
     size_t count = numbers_in(path, &tids), before = s->count;
-    s->unheld = 0;
+    s->unseized = 0;
     for (size_t i = 0; i < count; i++) {
         bool known = false;
         for (size_t j = 0; j < before && !known; j++)
@@ -76,7 +76,7 @@ static int hold_threads(struct dumped_process *s)
         if (tracee_seize(&more[s->count], tids[i]) == 0)
             s->count++;
         else if (!has_ended(s->pid, tids[i]))
-            s->unheld = tids[i];
+            s->unseized = tids[i];
     }
     free(tids);
     return fresh;
@@ -91,8 +91,8 @@ static bool await_stops(struct dump *d, uint64_t until)
     for (uint64_t pause = 20;;) {
         size_t waiting = 0;
         for (size_t i = 0; i < d->count; i++)
-            for (size_t j = 0; j < d->subjects[i].count;) {
-                struct dumped_process *s = &d->subjects[i];
+            for (size_t j = 0; j < d->processes[i].count;) {
+                struct dumped_process *s = &d->processes[i];
                 int state = s->threads[j].still ? 1 : tracee_poll(&s->threads[j]);
                 if (state < 0) {
                     s->threads[j] = s->threads[--s->count];
@@ -113,8 +113,9 @@ static bool await_stops(struct dump *d, uint64_t until)
 static bool all_run(const struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        for (size_t j = 0; j < d->subjects[i].count; j++)
-            if (!d->subjects[i].threads[j].still && state_of(d->subjects[i].pid, d->subjects[i].threads[j].tid) != 'R')
+        for (size_t j = 0; j < d->processes[i].count; j++)
+            if (!d->processes[i].threads[j].still &&
+                state_of(d->processes[i].pid, d->processes[i].threads[j].tid) != 'R')
                 return false;
     return true;
 }
@@ -125,7 +126,7 @@ static void release_still(struct dump *d)
 {
     size_t left = 0;
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         for (size_t j = 0; j < s->count;)
             if (s->threads[j].still) {
                 tracee_release(&s->threads[j]);
@@ -134,7 +135,7 @@ static void release_still(struct dump *d)
                 j++;
             }
         if (s->count)
-            d->subjects[left++] = *s;
+            d->processes[left++] = *s;
         else
             free(s->threads);
     }
@@ -165,7 +166,7 @@ static pid_t tracer_of(pid_t pid, pid_t tid)
 
 bool refuse_traced(struct dump *d, struct dumped_process *s)
 {
-    pid_t tid = s->unheld ? s->unheld : s->pid, tracer = tracer_of(s->pid, tid);
+    pid_t tid = s->unseized ? s->unseized : s->pid, tracer = tracer_of(s->pid, tid);
     if (tracer)
         add_unsupported(d, "process %d is traced by process %d", s->pid, tracer);
     return tracer != 0;
@@ -175,7 +176,7 @@ bool refuse_traced(struct dump *d, struct dumped_process *s)
 static bool all_asked(const struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].unheld && !tracer_of(d->subjects[i].pid, d->subjects[i].unheld))
+        if (d->processes[i].unseized && !tracer_of(d->processes[i].pid, d->processes[i].unseized))
             return false;
     return true;
 }
@@ -184,8 +185,8 @@ static void bind_all(struct dump *d)
 {
     pin_cpu();
     for (size_t i = 0; i < d->count; i++)
-        for (size_t j = 0; j < d->subjects[i].count; j++)
-            tracee_bind(&d->subjects[i].threads[j]);
+        for (size_t j = 0; j < d->processes[i].count; j++)
+            tracee_bind(&d->processes[i].threads[j]);
 }
 
 /* Stops all threads. Repeats until a round finds no new process: a thread that is not stopped yet may fork another. All
@@ -199,13 +200,13 @@ static int stop_all(struct dump *d, uint64_t end)
         size_t count = numbers_in("/proc", &pids), known = d->count;
         for (size_t i = 0; i < count; i++)
             if (!is_other(pids[i]))
-                subject_of(d, pids[i]);
+                process_entry(d, pids[i]);
         free(pids);
         bool fresh = !round || d->count > known;
         for (size_t i = 0; i < d->count; i++) {
-            size_t before = d->subjects[i].count;
-            if (lives(d->subjects[i].pid))
-                fresh |= hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before;
+            size_t before = d->processes[i].count;
+            if (lives(d->processes[i].pid))
+                fresh |= seize_threads(&d->processes[i]) > 0 && d->processes[i].count > before;
         }
         if (mapping_give_back(d))
             return -1;
@@ -224,7 +225,7 @@ static int stop_all(struct dump *d, uint64_t end)
 
 /* Whether this process blocks a vfork: it shares the memory of its parent, which waits for it, and it sleeps instead of
  * executing a program. */
-static bool holds_up(pid_t pid, struct stat_line *line)
+static bool blocks_vfork(pid_t pid, struct stat_line *line)
 {
     return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 &&
            state_of(line->parent, line->parent) == 'D' && syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
@@ -238,7 +239,7 @@ static bool refuse_vfork(struct dump *d)
         size_t count = numbers_in("/proc", &pids);
         for (size_t i = 0; i < count; i++) {
             struct stat_line line;
-            if (holds_up(pids[i], &line))
+            if (blocks_vfork(pids[i], &line))
                 add_unsupported(d,
                                 "process %d waits for process %d to run a program of its own (vfork), which it has not "
                                 "done for %u s",
@@ -274,7 +275,7 @@ int list_processes(struct dump *d)
     size_t count = numbers_in("/proc", &pids);
     for (size_t i = 0; i < count; i++)
         if (!is_other(pids[i]) && lives(pids[i]))
-            subject_of(d, pids[i]);
+            process_entry(d, pids[i]);
     free(pids);
     return 0;
 }
@@ -282,6 +283,6 @@ int list_processes(struct dump *d)
 void forget_processes(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        free(d->subjects[i].threads);
+        free(d->processes[i].threads);
     d->count = 0;
 }

@@ -84,21 +84,22 @@ static bool all_done(const struct write_job *e)
  * written by others. */
 static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, uint64_t bytes)
 {
-    bool by_hand = s->hands && m->write_job == s->hands->write_job && self_writer_run(s);
-    if (by_hand)
-        self_writer_await(s->hands, bytes / SLOWEST);
+    bool by_self = s->self_writer && m->write_job == s->self_writer->write_job && self_writer_run(s);
+    if (by_self)
+        self_writer_await(s->self_writer, bytes / SLOWEST);
     return all_done(m->write_job)
                ? 0
-               : workers_run(move, m, m->write_job->units, by_hand ? 0 : bytes, d->background, &d->failure);
+               : workers_run(move, m, m->write_job->units, by_self ? 0 : bytes, d->background, &d->failure);
 }
 
 /* Uses the memory shared with the self-writers if they write it. */
-static struct write_job *new_errand(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts,
-                                    bool large)
+static struct write_job *new_write_job(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts,
+                                       bool large)
 {
     uint64_t units_at = sizeof(struct write_job), parts_at = units_at + units * sizeof(struct unit);
     m->size = parts_at + parts * sizeof(struct slice);
-    struct write_job *e = large && s->hands && m->size <= s->hands->size ? s->hands->write_job : MAP_FAILED;
+    struct write_job *e =
+        large && s->self_writer && m->size <= s->self_writer->size ? s->self_writer->write_job : MAP_FAILED;
     if (e == MAP_FAILED)
         e = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (e != MAP_FAILED)
@@ -113,16 +114,16 @@ static int write_planned(struct dump *d, struct dumped_process *s, struct moving
     bool large = bytes >= MUCH;
     if (large && d->out.more < 0)
         d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    const int files[HANDS] = {d->out.pages, d->out.more};
+    const int files[WRITERS] = {d->out.pages, d->out.more};
     m->files = files;
-    m->write_job = new_errand(s, m, units, parts, large && d->background);
+    m->write_job = new_write_job(s, m, units, parts, large && d->background);
     if (!m->write_job)
         return set_failure(&d->failure, "mmap", "a list of memory");
     fill(d, m, firsts, units, large);
     int done = move_all(d, s, m, bytes);
     for (uint32_t i = 0; i < units && !done; i++)
         ((struct chunk *)d->image.chunks.rows)[m->chunks[i]].sum = UNITS(m->write_job)[i].sum;
-    if (s->hands && m->write_job == s->hands->write_job)
+    if (s->self_writer && m->write_job == s->self_writer->write_job)
         self_writer_end(d, s);
     else
         munmap(m->write_job, m->size);

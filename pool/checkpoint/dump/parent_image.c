@@ -31,7 +31,7 @@ static bool fits(const struct dump *d, const struct machine *m)
     uint64_t live = 0;
     EACH(&before.image, chunks, chunk, c)
         live += c->source == CARRIED ? 0 : c->size;
-    return m->id && m->id == d->tracking->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
+    return m->id && m->id == d->tracking->dirty->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
 }
 
 void parent_open(struct dump *d, int directory)
@@ -41,7 +41,7 @@ void parent_open(struct dump *d, int directory)
     for (unsigned i = 0; i < SOURCES; i++)
         sizes[i] = UINT64_MAX;
     before.read = image_read(&before.image, directory, "parent", sizes, &wrong) == 0;
-    before.there = before.read && d->tracking->trail->id && fits(d, &before.image.machine);
+    before.there = before.read && d->tracking->dirty->id && fits(d, &before.image.machine);
     struct machine *m = &d->image.machine;
     if (getrandom(&m->id, sizeof m->id, 0) != sizeof m->id)
         m->id = 0;

@@ -102,8 +102,8 @@ int complete_partial_io(struct dump *d)
     if (mapping_supervisor() <= 0)
         return 0;
     for (size_t i = 0; i < d->count; i++)
-        for (size_t j = 0; j < d->subjects[i].count; j++)
-            if (d->subjects[i].threads[j].still && one(d, &d->subjects[i], &d->subjects[i].threads[j]))
+        for (size_t j = 0; j < d->processes[i].count; j++)
+            if (d->processes[i].threads[j].still && one(d, &d->processes[i], &d->processes[i].threads[j]))
                 return -1;
     return 0;
 }

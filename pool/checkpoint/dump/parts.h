@@ -22,7 +22,7 @@ struct watched { /* a tracked process, while an image is made */
     struct ranges written, clean;
 };
 struct tracking {
-    const struct dirty_state *trail;
+    const struct dirty_state *dirty;
     size_t watched_count;
     struct watched *watched;
     uint64_t taken_over; /* bytes taken over from the parent image */
@@ -57,7 +57,7 @@ void track_held(struct dump *d, bool stop);
 const struct watched *track_of(struct dump *d, pid_t pid);
 uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next);
 const struct stretch *ranges_from(const struct ranges *r, uint64_t at);
-void track_hand(struct dump *d);
+void track_hand_over(struct dump *d);
 
 /* parent_image.c */
 void parent_open(struct dump *d, int directory);

@@ -129,12 +129,12 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
         close(fd);
     }
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].pid != s->pid && d->subjects[i].count && d->subjects[i].pid < s->pid) {
-            if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_VM, 0, 0) == 0)
+        if (d->processes[i].pid != s->pid && d->processes[i].count && d->processes[i].pid < s->pid) {
+            if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_VM, 0, 0) == 0)
                 add_unsupported(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid,
-                                d->subjects[i].pid);
-            else if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_FILES, 0, 0) == 0)
-                add_unsupported(d, "process %d shares its descriptors with process %d", s->pid, d->subjects[i].pid);
+                                d->processes[i].pid);
+            else if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_FILES, 0, 0) == 0)
+                add_unsupported(d, "process %d shares its descriptors with process %d", s->pid, d->processes[i].pid);
         }
     char status[8192];
     char *at = proc_text(s->pid, "status", status, sizeof status) ? strstr(status, "\nNSpid:") : NULL;
@@ -193,7 +193,7 @@ static int zombie(struct dump *d, struct dumped_process *s)
 
 int describe_process(struct dump *d, struct dumped_process *s)
 {
-    if (s->unheld && refuse_traced(d, s))
+    if (s->unseized && refuse_traced(d, s))
         return 0;
     if (!s->count)
         return zombie(d, s);
@@ -257,7 +257,7 @@ int copy_process(struct dumped_process *s)
 void let_job_go(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         if (s->room)
             CALL(&s->threads[0], SYS_munmap, s->room, ROOM);
         for (size_t j = 0; j < s->count; j++)
@@ -265,9 +265,9 @@ void let_job_go(struct dump *d)
                 tracee_close(&s->threads[j]);
     }
     for (size_t i = 0; i < d->count; i++) {
-        for (size_t j = 0; j < d->subjects[i].count; j++)
-            tracee_release(&d->subjects[i].threads[j]);
-        d->subjects[i].count = 0;
+        for (size_t j = 0; j < d->processes[i].count; j++)
+            tracee_release(&d->processes[i].threads[j]);
+        d->processes[i].count = 0;
     }
     unpin_cpu();
     mapping_go();
@@ -276,13 +276,13 @@ void let_job_go(struct dump *d)
 void drop_copies(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        if (d->subjects[i].hands)
-            self_writer_end(d, &d->subjects[i]);
-        pid_t copy = d->subjects[i].copy.tid;
+        if (d->processes[i].self_writer)
+            self_writer_end(d, &d->processes[i]);
+        pid_t copy = d->processes[i].copy.tid;
         if (!copy)
             continue;
         kill(copy, SIGKILL);
         waitpid(copy, NULL, __WALL);
-        d->subjects[i].copy.tid = 0;
+        d->processes[i].copy.tid = 0;
     }
 }

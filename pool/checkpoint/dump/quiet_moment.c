@@ -87,7 +87,7 @@ int freeze_at_quiet_moment(struct dump *d, struct outcome *o)
     int done;
     list_processes(d);
     for (size_t i = 0; i < d->count; i++)
-        queues_of(d->subjects[i].pid, &queues);
+        queues_of(d->processes[i].pid, &queues);
     forget_processes(d);
     for (uint64_t end = boot_us() + MOST_US;;) {
         while (unread(&queues) && looks < LOOKS && boot_us() < end) {

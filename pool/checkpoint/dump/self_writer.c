@@ -26,9 +26,9 @@
 #include "dump/self_writer.h"
 
 #define STACK 8192u /* for each writer, at the end of the room */
-#define GIVEN (HANDS + 1) /* file descriptors to send: the files and the write job */
+#define GIVEN (WRITERS + 1) /* file descriptors to send: the files and the write job */
 
-struct letter { /* its layout in the copy's room, after the code */
+struct passed_fds { /* its layout in the copy's room, after the code */
     struct msghdr head;
     struct iovec part;
     int ends[2];
@@ -74,13 +74,14 @@ static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIV
 {
     struct tracee *h = &s->copy;
     uint64_t at = s->room + PAGE;
-    struct letter l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct letter, part)),
-                                .msg_iovlen = 1,
-                                .msg_control = (void *)(uintptr_t)(at + offsetof(struct letter, control)),
-                                .msg_controllen = sizeof l.control},
-                       .part = {(void *)(uintptr_t)(at + offsetof(struct letter, word)), 1}};
-    if (CALL(h, SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, at + offsetof(struct letter, ends)) != 0 ||
-        tracee_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
+    struct passed_fds l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct passed_fds, part)),
+                                    .msg_iovlen = 1,
+                                    .msg_control = (void *)(uintptr_t)(at + offsetof(struct passed_fds, control)),
+                                    .msg_controllen = sizeof l.control},
+                           .part = {(void *)(uintptr_t)(at + offsetof(struct passed_fds, word)), 1}};
+    if (CALL(h, SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, at + offsetof(struct passed_fds, ends)) !=
+            0 ||
+        tracee_read(h->tid, at + offsetof(struct passed_fds, ends), l.ends, sizeof l.ends) < 0)
         return false;
     int of = (int)syscall(SYS_pidfd_open, h->tid, 0),
         fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
@@ -101,40 +102,41 @@ static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIV
 }
 
 /* Reserves room for one slice for each page. */
-static bool reserve(struct self_writer *hands, pid_t pid)
+static bool reserve(struct self_writer *self_writer, pid_t pid)
 {
     uint64_t kib = proc_field(pid, "status", "VmRSS", 10) + proc_field(pid, "status", "VmSwap", 10);
-    hands->size = ((4ul << 20) + kib / 4 * 24 + PAGE - 1) & ~(PAGE - 1);
-    hands->memory = kib << 10 < MUCH ? -1 : (int)syscall(SYS_memfd_create, "errand", MFD_CLOEXEC);
-    if (hands->memory < 0 || ftruncate(hands->memory, (off_t)hands->size) < 0)
+    self_writer->size = ((4ul << 20) + kib / 4 * 24 + PAGE - 1) & ~(PAGE - 1);
+    self_writer->memory = kib << 10 < MUCH ? -1 : (int)syscall(SYS_memfd_create, "write-job", MFD_CLOEXEC);
+    if (self_writer->memory < 0 || ftruncate(self_writer->memory, (off_t)self_writer->size) < 0)
         return false;
-    hands->write_job = mmap(NULL, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, hands->memory, 0);
-    return hands->write_job != MAP_FAILED;
+    self_writer->write_job = mmap(NULL, self_writer->size, PROT_READ | PROT_WRITE, MAP_SHARED, self_writer->memory, 0);
+    return self_writer->write_job != MAP_FAILED;
 }
 
 static bool make(struct dump *d, struct dumped_process *s)
 {
     struct tracee *h = &s->copy;
-    struct self_writer *hands = s->hands;
+    struct self_writer *self_writer = s->self_writer;
     char name[SOURCE_NAME];
-    if (!reserve(hands, h->tid) || charged() || filtered(d, s) || !large_enough(h->tid, hands->size * (PAGE / 24)))
+    if (!reserve(self_writer, h->tid) || charged() || filtered(d, s) ||
+        !large_enough(h->tid, self_writer->size * (PAGE / 24)))
         return false;
     if (d->out.more < 0)
         d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int given[GIVEN] = {d->out.pages, d->out.more, hands->memory}, there[GIVEN];
-    size_t code = (size_t)(hand_end - hand_begin);
-    if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, hand_begin, code) < 0 ||
+    int given[GIVEN] = {d->out.pages, d->out.more, self_writer->memory}, there[GIVEN];
+    size_t code = (size_t)(writer_code_end - writer_code_begin);
+    if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, writer_code_begin, code) < 0 ||
         !give(s, given, there) || CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
         return false;
-    long at = CALL(h, SYS_mmap, 0, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[HANDS], 0);
+    long at = CALL(h, SYS_mmap, 0, self_writer->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[WRITERS], 0);
     if (at < 0 && at > -4096)
         return false;
-    hands->there = (uint64_t)at;
-    memcpy(hands->files, there, sizeof hands->files);
-    if (workers_most() > 1 && tracee_clone(h, &hands->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
-        hands->second.tid = 0;
+    self_writer->there = (uint64_t)at;
+    memcpy(self_writer->files, there, sizeof self_writer->files);
+    if (workers_most() > 1 && tracee_clone(h, &self_writer->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
+        self_writer->second.tid = 0;
     /* Last, since an injected call may take long in the idle class. */
-    return gives_way(h->tid) && (!hands->second.tid || gives_way(hands->second.tid));
+    return gives_way(h->tid) && (!self_writer->second.tid || gives_way(self_writer->second.tid));
 }
 
 static void finish(struct dump *d, struct tracee *h)
@@ -154,14 +156,14 @@ static void finish(struct dump *d, struct tracee *h)
 
 static void drop(struct dump *d, struct dumped_process *s)
 {
-    struct self_writer *hands = s->hands;
-    finish(d, &hands->second);
-    if (hands->write_job && hands->write_job != MAP_FAILED)
-        munmap(hands->write_job, hands->size);
-    if (hands->memory >= 0)
-        close(hands->memory);
-    free(hands);
-    s->hands = NULL;
+    struct self_writer *self_writer = s->self_writer;
+    finish(d, &self_writer->second);
+    if (self_writer->write_job && self_writer->write_job != MAP_FAILED)
+        munmap(self_writer->write_job, self_writer->size);
+    if (self_writer->memory >= 0)
+        close(self_writer->memory);
+    free(self_writer);
+    s->self_writer = NULL;
 }
 
 /* Closes the copy's files, so that it keeps none open that the job closes: ends of pipes, files with locks. It does not
@@ -175,10 +177,10 @@ static void let_files_go(const struct dump *d, struct dumped_process *s)
 void self_writer_prepare(struct dump *d, struct dumped_process *s)
 {
     let_files_go(d, s);
-    s->hands = s->copy.tid ? calloc(1, sizeof *s->hands) : NULL;
-    if (!s->hands)
+    s->self_writer = s->copy.tid ? calloc(1, sizeof *s->self_writer) : NULL;
+    if (!s->self_writer)
         return;
-    s->hands->memory = -1;
+    s->self_writer->memory = -1;
     if (!make(d, s))
         drop(d, s);
 }
@@ -188,18 +190,18 @@ static struct tracee *run(struct dumped_process *s, struct tracee *h, uint32_t w
     struct user_regs_struct r = h->now;
     if (!h->tid)
         return NULL;
-    regs_enter(&r, s->room, s->room + ROOM - which * STACK, s->hands->there);
+    regs_enter(&r, s->room, s->room + ROOM - which * STACK, s->self_writer->there);
     return tracee_run(h, &r) == 0 ? h : NULL;
 }
 
 bool self_writer_run(struct dumped_process *s)
 {
-    struct self_writer *hands = s->hands;
-    memcpy(hands->write_job->files, hands->files, sizeof hands->files);
+    struct self_writer *self_writer = s->self_writer;
+    memcpy(self_writer->write_job->files, self_writer->files, sizeof self_writer->files);
     signal(SIGCHLD, SIG_DFL); /* the keeper's handler is not called for children that stop */
-    hands->running[0] = run(s, &s->copy, 0);
-    hands->running[1] = run(s, &hands->second, 1);
-    return hands->running[0] || hands->running[1];
+    self_writer->running[0] = run(s, &s->copy, 0);
+    self_writer->running[1] = run(s, &self_writer->second, 1);
+    return self_writer->running[0] || self_writer->running[1];
 }
 
 /* Signals that stop a writer for other reasons are not delivered. */
@@ -218,7 +220,7 @@ static bool runs(struct tracee *h)
     return true;
 }
 
-void self_writer_await(struct self_writer *hands, uint64_t ms)
+void self_writer_await(struct self_writer *self_writer, uint64_t ms)
 {
     sigset_t child;
     sigemptyset(&child);
@@ -226,10 +228,10 @@ void self_writer_await(struct self_writer *hands, uint64_t ms)
     sigprocmask(SIG_BLOCK, &child, NULL);
     for (uint64_t until = boot_us() + ms * 1000, now;;) {
         uint32_t left = 0;
-        for (uint32_t i = 0; i < HANDS; i++) {
-            if (hands->running[i] && !runs(hands->running[i]))
-                hands->running[i] = NULL;
-            left += hands->running[i] != NULL;
+        for (uint32_t i = 0; i < WRITERS; i++) {
+            if (self_writer->running[i] && !runs(self_writer->running[i]))
+                self_writer->running[i] = NULL;
+            left += self_writer->running[i] != NULL;
         }
         if (!left || (now = boot_us()) >= until)
             return;

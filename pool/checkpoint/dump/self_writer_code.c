@@ -35,7 +35,8 @@ SUM_INLINE uint64_t sum_parts(const struct slice *parts, uint64_t count)
     return sum_end(lane, (const unsigned char *)0, 0);
 }
 
-__attribute__((section("hand"), used, noreturn, no_sanitize_address, no_sanitize_undefined, no_stack_protector)) void
+__attribute__((section("writer_code"), used, noreturn, no_sanitize_address, no_sanitize_undefined,
+               no_stack_protector)) void
 work(struct write_job *e);
 void work(struct write_job *e)
 {

@@ -1,11 +1,11 @@
 /* The write job of a frozen copy, shared by the copy, its second process, the dumper and the dumper's workers. */
-#ifndef POOL_HAND_H
-#define POOL_HAND_H
+#ifndef POOL_SELF_WRITER_CODE_H
+#define POOL_SELF_WRITER_CODE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define HANDS 2u /* writers of a copy, and files: two writers of one file would wait for each other */
+#define WRITERS 2u /* writers of a copy, and files: two writers of one file would wait for each other */
 
 enum { UNIT_FREE, UNIT_TAKEN, UNIT_DONE };
 struct unit { /* a chunk: its parts in memory, and its place in the file */
@@ -18,7 +18,7 @@ struct slice { /* struct iovec */
 };
 struct write_job { /* followed by its units and their parts */
     uint32_t next, units; /* next: the next unit for a free writer */
-    int32_t files[HANDS]; /* numbers in the copy */
+    int32_t files[WRITERS]; /* numbers in the copy */
     uint64_t units_at, parts_at; /* offsets from the beginning of this struct */
 };
 
@@ -26,6 +26,6 @@ struct write_job { /* followed by its units and their parts */
 #define PARTS(e) ((struct slice *)((char *)(e) + (e)->parts_at))
 
 /* the bounds of self_writer_code.c, which is copied elsewhere */
-extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand");
+extern const char writer_code_begin[] __asm__("__start_writer_code"), writer_code_end[] __asm__("__stop_writer_code");
 
 #endif

@@ -1,7 +1,7 @@
 /* The checksum of image contents, computed in parts. Eight lanes let the processor multiply while it loads. It finds
  * damage, not malice. It is a header because dump/self_writer_code.c may not call functions. */
-#ifndef POOL_SUM_H
-#define POOL_SUM_H
+#ifndef POOL_CHECKSUM_H
+#define POOL_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -21,18 +21,18 @@
 
 #define MOST 4
 
-struct board { /* shared by the workers */
+struct progress { /* shared by the workers */
     uint32_t next, failed;
     struct failure failure;
 };
 
-static void labour(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer)
+static void work_off(unit_work *work, void *what, uint32_t units, struct progress *progress, char *buffer)
 {
     struct failure f = {0};
-    for (uint32_t unit; !__atomic_load_n(&board->failed, __ATOMIC_ACQUIRE) &&
-                        (unit = __atomic_fetch_add(&board->next, 1, __ATOMIC_RELAXED)) < units;)
-        if (work(what, unit, buffer, &f) && !__atomic_exchange_n(&board->failed, 1, __ATOMIC_ACQ_REL))
-            board->failure = f;
+    for (uint32_t unit; !__atomic_load_n(&progress->failed, __ATOMIC_ACQUIRE) &&
+                        (unit = __atomic_fetch_add(&progress->next, 1, __ATOMIC_RELAXED)) < units;)
+        if (work(what, unit, buffer, &f) && !__atomic_exchange_n(&progress->failed, 1, __ATOMIC_ACQ_REL))
+            progress->failure = f;
 }
 
 int workers_most(void)
@@ -42,21 +42,21 @@ int workers_most(void)
     return count > MOST ? MOST : count;
 }
 
-static int hire(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer, int wanted, bool behind,
-                pid_t mates[MOST])
+static int start_workers(unit_work *work, void *what, uint32_t units, struct progress *progress, char *buffer,
+                         int wanted, bool behind, pid_t pids[MOST])
 {
     struct sched_param none = {0};
     pid_t leader = getpid();
     int count = 0;
     for (; count < wanted; count++) {
-        if ((mates[count] = fork()) < 0)
+        if ((pids[count] = fork()) < 0)
             break;
-        if (mates[count] == 0) {
+        if (pids[count] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (behind)
                 sched_setscheduler(0, SCHED_IDLE, &none);
             if (getppid() == leader)
-                labour(work, what, units, board, buffer);
+                work_off(work, what, units, progress, buffer);
             _exit(0);
         }
     }
@@ -65,17 +65,18 @@ static int hire(unit_work *work, void *what, uint32_t units, struct board *board
 
 int workers_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f)
 {
-    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char *buffer = malloc(CHUNK);
-    pid_t mates[MOST];
+    pid_t pids[MOST];
     int status, ends[2] = {-1, -1};
-    if (board == MAP_FAILED || !buffer) {
+    if (progress == MAP_FAILED || !buffer) {
         free(buffer);
         return set_failure(f, "malloc", "room for memory on its way");
     }
-    bool gathered = bytes >= MUCH && unpin_cpu();
+    bool pinned = bytes >= MUCH && unpin_cpu();
     behind = behind && bytes >= MUCH && pipe2(ends, O_CLOEXEC) == 0;
-    int count = hire(work, what, units, board, buffer, bytes < MUCH ? 0 : workers_most() - !behind, behind, mates);
+    int count =
+        start_workers(work, what, units, progress, buffer, bytes < MUCH ? 0 : workers_most() - !behind, behind, pids);
     if (behind) {
         struct pollfd all = {.fd = ends[0]};
         close(ends[1]); /* the workers hold it open until they exit */
@@ -83,20 +84,20 @@ int workers_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, boo
             poll(&all, 1, (int)(bytes / SLOWEST));
         close(ends[0]);
     }
-    labour(work, what, units, board, buffer);
+    work_off(work, what, units, progress, buffer);
     int done = 0;
     for (int i = 0; i < count; i++)
-        if (waitpid(mates[i], &status, 0) < 0 || status) {
+        if (waitpid(pids[i], &status, 0) < 0 || status) {
             errno = EINTR;
             done = set_failure(f, "move", "memory of the job\na process that helped was killed");
         }
-    if (gathered)
+    if (pinned)
         pin_cpu();
-    if (board->failed) {
-        *f = board->failure;
+    if (progress->failed) {
+        *f = progress->failure;
         done = -1;
     }
     free(buffer);
-    munmap(board, sizeof *board);
+    munmap(progress, sizeof *progress);
     return done;
 }

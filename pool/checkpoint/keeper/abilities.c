@@ -84,18 +84,18 @@ static int probe_time(void)
 
 static bool own_user; /* whether the steps below start with a user namespace */
 
-static int first(void) { return own_user ? space_enter_user() : 0; }
+static int first(void) { return own_user ? ns_enter_user() : 0; }
 static int try_mount(void)
 {
-    return first() || space_enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
+    return first() || ns_enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
 }
-static int try_pid(void) { return first() || space_in_new_pid(NULL) ? -1 : 0; }
+static int try_pid(void) { return first() || ns_in_new_pid(NULL) ? -1 : 0; }
 static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
 static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
-static int try_proc(void) { return first() || space_enter_mount() || space_in_new_pid(space_mount_proc) ? -1 : 0; }
-static int try_checkpoint(void) { return first() || space_in_new_pid(probe_hold) ? -1 : 0; }
+static int try_proc(void) { return first() || ns_enter_mount() || ns_in_new_pid(ns_mount_proc) ? -1 : 0; }
+static int try_checkpoint(void) { return first() || ns_in_new_pid(probe_hold) ? -1 : 0; }
 static int try_time(void) { return first() || probe_time() ? -1 : 0; }
-static int try_remote(void) { return first() || space_enter_mount() || remote_try() ? -1 : 0; }
+static int try_remote(void) { return first() || ns_enter_mount() || remote_try() ? -1 : 0; }
 static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
 static int try_setuid(void)
 {
@@ -141,7 +141,7 @@ uint32_t abilities_open(char *lines, size_t size)
     if (!own_user)
         settings.able |= settings.without & ABLE_USER ? 0 : ABLE_USER;
     else
-        attempt(ABLE_USER, space_enter_user, "user namespace", lines, size);
+        attempt(ABLE_USER, ns_enter_user, "user namespace", lines, size);
     if (settings.able & ABLE_USER) {
         attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
         attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
@@ -162,17 +162,17 @@ uint32_t abilities_open(char *lines, size_t size)
     if (settings.able & ABLE_PROC)
         attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
     if (own_user && settings.able & ABLE_USER) {
-        if (space_enter_user() < 0)
+        if (ns_enter_user() < 0)
             _exit(1);
         settings.able &= ~(uint32_t)ABLE_SETUID;
     }
-    if (settings.able & ABLE_MOUNT && space_enter_mount() < 0)
+    if (settings.able & ABLE_MOUNT && ns_enter_mount() < 0)
         _exit(1);
     filter_build();
     attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
     if (settings.without & ABLE_GROUP)
         add_line(lines, size, "cgroup", "switched off");
-    else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
+    else if (!(settings.able |= cgroup_open() & ~settings.without, settings.able & ABLE_GROUP))
         add_line(lines, size, "cgroup", strerror(errno));
     /* Without its own /proc a job of `full` would have the host's, which shows more than the job may see. */
     if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {

@@ -29,7 +29,7 @@ void suspend(bool stop)
     if (job_run.suspended == stop || job_run.suspend_again)
         return;
     job_run.suspended = stop;
-    if (group_freeze(keeper.group, stop))
+    if (cgroup_freeze(keeper.group, stop))
         return;
     if (stop && checkpoint_running())
         tree_stop_but(checkpoint_dumper());
@@ -77,7 +77,7 @@ static bool restore(int directory)
         give_up(&f);
     }
     job_run.image = directory;
-    set_out();
+    start_processes();
     return true;
 }
 
@@ -122,7 +122,7 @@ static bool obey(const struct control *c, int passed)
         if (passed < 0 || job_run.begun)
             break;
         members_end(&keeper.job, c->value, passed);
-        set_out();
+        start_processes();
         return true;
     case USAGE:
         send_report(USED, c->sequence);

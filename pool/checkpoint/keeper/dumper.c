@@ -16,8 +16,8 @@
 
 static struct outcome *outcome; /* in memory shared with the dumper */
 static pid_t dumper;
-static struct dirty_state trail = {.hand = -1};
-static int handed = -1; /* the socket on which the dumper hands it over */
+static struct dirty_state dirty = {.handover = -1};
+static int received = -1; /* the socket on which the dumper hands it over */
 static uint64_t asked;
 static bool examines, told;
 static uint64_t spent[2];
@@ -58,15 +58,15 @@ static void tell(uint16_t verb, const struct outcome *o, uint64_t number, uint32
     report_send(&r, text);
 }
 
-static void trail_end(uint64_t id)
+static void dirty_end(uint64_t id)
 {
-    trail_take(&trail, handed, id);
-    if (handed >= 0)
-        close(handed);
-    handed = -1;
+    dirty_state_take(&dirty, received, id);
+    if (received >= 0)
+        close(received);
+    received = -1;
 }
 
-void checkpoint_forget(void) { trail_end(0); }
+void checkpoint_forget(void) { dirty_end(0); }
 
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell)
 {
@@ -94,15 +94,15 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     int ends[2] = {-1, -1};
     if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         ends[0] = ends[1] = -1; /* then nothing is tracked, and the next image is a full one */
-    trail.hand = ends[1];
+    dirty.handover = ends[1];
     dumper = fork();
     if (dumper == 0) {
-        dump_job(directory, how, job, &trail, outcome);
+        dump_job(directory, how, job, &dirty, outcome);
         _exit(0);
     }
     if (ends[1] >= 0)
         close(ends[1]);
-    handed = ends[0];
+    received = ends[0];
     examines = how & CHECKPOINT_EXAMINE;
     if (dumper < 0) {
         dumper = 0;
@@ -136,7 +136,7 @@ bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
     dumper = 0;
     memcpy(spent, outcome->spent_us, sizeof spent);
     if (!examines)
-        trail_end(outcome->id);
+        dirty_end(outcome->id);
     tell(CHECKPOINTED, outcome, number, cell);
     return true;
 }

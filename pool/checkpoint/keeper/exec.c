@@ -264,7 +264,7 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     const struct member *m = &job->members[member];
     setsid();
     umask(022);
-    if (limits(job->start, f) || space_drop(job, f))
+    if (limits(job->start, f) || rights_drop(job, f))
         return;
     /* Without a pid namespace this ends the job with its keeper. A change of user id clears it, so it comes after that
      * (prctl(2)); the keeper may have died before. */

@@ -20,7 +20,7 @@ void kill_all(void)
         remote_kill();
     /* Without a pid namespace, only the cgroup's kill reaches every process. Frozen processes need not be thawed for
      * it. */
-    if (!(settings.able & ABLE_PID) && group_kill(keeper.group)) {
+    if (!(settings.able & ABLE_PID) && cgroup_kill(keeper.group)) {
         job_run.killing = true;
         return;
     }
@@ -48,33 +48,33 @@ void end_because(uint32_t cause, const char *text)
 }
 
 /* Only the first report counts: the supervisor is killed with the job. */
-void hear_of_misuse(void)
+void read_misuse(void)
 {
     char line[TEXT];
     uint32_t member;
     if (!mapping_read(line, &member) || job_run.killing || job_run.over)
         return;
     if (mapping_report() < 0) { /* it was killed, not by the job's fault */
-        copy_text(job_run.said, sizeof job_run.said, line);
-        return end_because(CAUSE_KILLED, job_run.said);
+        copy_text(job_run.text_buffer, sizeof job_run.text_buffer, line);
+        return end_because(CAUSE_KILLED, job_run.text_buffer);
     }
     job_run.guilty = member;
     members_accuse(&keeper.job, member);
-    copy_text(job_run.said, sizeof job_run.said, line);
-    end_because(CAUSE_MISUSE, job_run.said);
+    copy_text(job_run.text_buffer, sizeof job_run.text_buffer, line);
+    end_because(CAUSE_MISUSE, job_run.text_buffer);
 }
 
 /* Called when all members have ended by themselves. */
-void hear_last_of_misuse(void)
+void read_last_misuse(void)
 {
     char line[TEXT];
     uint32_t member;
     if (job_run.killing || !mapping_over(line, &member))
         return;
     members_accuse(&keeper.job, member);
-    copy_text(job_run.said, sizeof job_run.said, line);
+    copy_text(job_run.text_buffer, sizeof job_run.text_buffer, line);
     job_run.cause = CAUSE_MISUSE;
-    job_run.text = job_run.said;
+    job_run.text = job_run.text_buffer;
 }
 
 /* Waits for the submit side's answers to the job's last writes, until the lease ends. */
@@ -91,7 +91,7 @@ bool remote_writes_flushed(void)
     return true;
 }
 
-void add_gone(struct report *r)
+void add_reaped(struct report *r)
 {
     r->user_us += job_run.user_us;
     r->system_us += job_run.system_us;
@@ -106,11 +106,12 @@ static void name_result(const struct member *m)
     const char *then =
         keeper.job.start->on_failure == FAILURE_ENDS && keeper.job.count > 1 ? "; the others were ended with it" : "";
     if (m->end->signal >= 0)
-        snprintf(job_run.said, sizeof job_run.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal,
-                 then);
+        snprintf(job_run.text_buffer, sizeof job_run.text_buffer, "process %.200s was killed by signal %d%s", m->name,
+                 m->end->signal, then);
     else
-        snprintf(job_run.said, sizeof job_run.said, "process %.200s exited with %d%s", m->name, m->end->code, then);
-    job_run.text = job_run.said;
+        snprintf(job_run.text_buffer, sizeof job_run.text_buffer, "process %.200s exited with %d%s", m->name,
+                 m->end->code, then);
+    job_run.text = job_run.text_buffer;
 }
 
 /* Called when the job is over and no process is left. Returns if another job may follow. */
@@ -133,21 +134,22 @@ void finish(void)
                   : job_run.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED
                   : end.r.signal >= 0                                  ? CAUSE_SIGNAL
                                                                        : CAUSE_EXIT;
-    add_gone(&end.r);
+    add_reaped(&end.r);
     if (job_run.peak_kib > end.r.max_rss_kib)
         end.r.max_rss_kib = job_run.peak_kib;
     end.r.condition = again ? WAITING : 0;
     end.r.started_us = job_run.started_us;
     end.r.ended_us = wall_us();
     end.r.wall_us = job_run.ended_us - job_run.began_us;
-    if (!job_run.cause && group_memory_kills(keeper.group) > job_run.memory_kills) {
+    if (!job_run.cause && cgroup_memory_kills(keeper.group) > job_run.memory_kills) {
         end.r.cause = CAUSE_MEMORY;
-        snprintf(job_run.said, sizeof job_run.said, "it used all %llu MiB of memory that it may use, and wanted more",
+        snprintf(job_run.text_buffer, sizeof job_run.text_buffer,
+                 "it used all %llu MiB of memory that it may use, and wanted more",
                  (unsigned long long)(keeper.job.start->memory >> 20));
-        job_run.text = job_run.said;
+        job_run.text = job_run.text_buffer;
     }
     if (job_run.suspended)
-        group_freeze(keeper.group, false); /* for the next job */
+        cgroup_freeze(keeper.group, false); /* for the next job */
     if (!job_run.cause && end.r.cause != CAUSE_VACATED)
         name_result(result);
     if (job_run.text) {

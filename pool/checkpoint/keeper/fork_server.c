@@ -20,7 +20,7 @@
 #include "keeper/keeper.h"
 #include "sandbox/sandbox.h"
 
-static struct place_of { /* for each cell: its socket, its cgroup, and the last keeper */
+static struct cell_entry { /* for each cell: its socket, its cgroup, and the last keeper */
     int socket, group;
     pid_t keeper;
 } *cells;
@@ -34,17 +34,17 @@ static int cell_ready(uint32_t cell, struct failure *f)
     }
     if (cell >= cell_count) {
         uint32_t count = (cell + 16) / 16 * 16;
-        struct place_of *more = realloc(cells, count * sizeof *cells);
+        struct cell_entry *more = realloc(cells, count * sizeof *cells);
         if (!more)
             return set_failure(f, "realloc", "cells");
         cells = more;
         while (cell_count < count)
-            cells[cell_count++] = (struct place_of){.socket = -1, .group = -1};
+            cells[cell_count++] = (struct cell_entry){.socket = -1, .group = -1};
     }
     if (cells[cell].socket < 0)
         cells[cell].socket = cell_socket(cell, f);
     if (cells[cell].group < 0 && settings.able & ABLE_GROUP)
-        cells[cell].group = group_leaf(cell);
+        cells[cell].group = cgroup_of_cell(cell);
     return cells[cell].socket < 0 ? -1 : 0;
 }
 
@@ -55,14 +55,14 @@ static int start(void *message, size_t size, struct failure *f)
     uint32_t cell = ((struct head *)message)->cell;
     memset(&job, 0, sizeof job);
     int taken = parse_start(&job, message, size, f);
-    if (taken == 0 && (cell_ready(cell, f) || space_prepare(&job, f)))
+    if (taken == 0 && (cell_ready(cell, f) || ns_prepare(&job, f)))
         taken = -1;
     if (taken == 0)
         taken = cell_take(cell, message, size, f);
     if (taken >= 0) {
         if (!(settings.able & ABLE_PID))
-            cells[cell].group = group_fresh(cell, cells[cell].group);
-        pid_t pid = (pid_t)syscall(SYS_clone, space_flags(&job) | SIGCHLD, 0, 0, 0, 0);
+            cells[cell].group = cgroup_fresh(cell, cells[cell].group);
+        pid_t pid = (pid_t)syscall(SYS_clone, ns_flags(&job) | SIGCHLD, 0, 0, 0, 0);
         if (pid == 0)
             keep(&job, cells[cell].socket, taken, cells[cell].group);
         if (pid < 0) {
@@ -87,8 +87,8 @@ static void obey(void *message, size_t size)
     if (size < sizeof *head || head->magic != MAGIC || head->version != VERSION)
         return;
     struct pollfd up = {.fd = UP};
-    bool alone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* a node that is gone starts no jobs */
-    if (head->verb == START && !alone && start(message, size, &f) < 0)
+    bool node_gone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* a node that is gone starts no jobs */
+    if (head->verb == START && !node_gone && start(message, size, &f) < 0)
         report_failure(head->number, head->cell, &f);
     if (head->verb == PING) {
         report_init(&r, PONG, head->number, head->cell);
@@ -141,12 +141,12 @@ static bool read_messages(void)
 /* Reports a keeper that was killed. The kernel ends its pid namespace before the parent is notified, so the job is
  * gone. Without a pid namespace, the job's processes have become children of the fork server (a subreaper in that
  * case), and are killed here. */
-static void lost(struct place_of *c, int status, const struct rusage *use, bool late)
+static void report_lost(struct cell_entry *c, int status, const struct rusage *use, bool late)
 {
     struct report r;
     char text[96];
     if (!(settings.able & ABLE_PID)) {
-        group_kill(c->group);
+        cgroup_kill(c->group);
         pid_t known[256];
         size_t count = 0;
         for (uint32_t i = 0; i < cell_count && count < 256; i++)
@@ -181,7 +181,7 @@ static void reap_keepers(void)
             cells[i].keeper = 0;
             bool late = guardian_drop(i);
             if (!WIFEXITED(status) || WEXITSTATUS(status))
-                lost(&cells[i], status, &use, late);
+                report_lost(&cells[i], status, &use, late);
         }
     }
 }
@@ -204,7 +204,7 @@ static void plain_signals(void)
 }
 
 /* When memory is short, jobs are killed before the node; keepers are too small to be chosen. */
-static void first_to_go(void)
+static void raise_oom_score(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -229,7 +229,7 @@ static int places(const char *directory)
 
 /* One fork server for each directory: a new one waits until its predecessor has done its last start. It uses a record
  * lock, which the keepers do not inherit. */
-static int only_one(void)
+static int lock_directory(void)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int fd = openat(DIRECTORY, "nursery", O_RDWR | O_CREAT | O_CLOEXEC, 0600), done = -1;
@@ -246,14 +246,14 @@ static const struct timespec *until(uint64_t when, struct timespec *left)
     return when == UINT64_MAX ? NULL : left;
 }
 
-int nursery(const char *directory)
+int fork_server(const char *directory)
 {
     struct stat st;
     if (fstat(UP, &st) < 0 || !S_ISSOCK(st.st_mode)) {
         fputs("keeper nursery: descriptor 3 is not a socket: this program is started by a startd\n", stderr);
         return 2;
     }
-    if (!realpath(directory, settings.directory) || places(directory) < 0 || only_one() < 0) {
+    if (!realpath(directory, settings.directory) || places(directory) < 0 || lock_directory() < 0) {
         fprintf(stderr, "keeper nursery: cannot open %s: %s\n", directory, strerror(errno));
         return 1;
     }
@@ -262,7 +262,7 @@ int nursery(const char *directory)
     umask(022);
     if (chdir("/") < 0) /* keeps no directory of the node busy */
         return 1;
-    first_to_go();
+    raise_oom_score();
     char lines[TEXT] = "";
     struct report r;
     report_init(&r, HELLO, 0, 0);
@@ -284,7 +284,7 @@ int nursery(const char *directory)
         reap_keepers();
         if (ready > 0 && !read_messages()) {
             guardian_stay();
-            group_close();
+            cgroup_close();
             return 0;
         }
     }

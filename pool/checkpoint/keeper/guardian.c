@@ -80,15 +80,15 @@ static void kill_job(pid_t keeper, uint32_t cell)
     settings.keeper = keeper;
     tree_kill();
     settings.keeper = 0;
-    int group = group_leaf(cell);
-    group_kill(group);
+    int group = cgroup_of_cell(cell);
+    cgroup_kill(group);
     if (group >= 0)
         close(group);
 }
 
 /* Kills a keeper that is not our child. Its pid may belong to another process by now, unless the cell is still
  * locked. */
-static void end_stray(struct guarded *g, uint32_t cell)
+static void end_foreign(struct guarded *g, uint32_t cell)
 {
     int process = (int)syscall(SYS_pidfd_open, g->pid, 0);
     struct cell now;
@@ -105,7 +105,7 @@ static void end(struct guarded *g, uint32_t cell)
 {
     g->ended = true;
     if (!g->child)
-        return end_stray(g, cell);
+        return end_foreign(g, cell);
     kill_job(g->pid, cell);
     kill(g->pid, SIGKILL);
 }
@@ -179,7 +179,7 @@ static bool has_successor(pid_t before)
     return found;
 }
 
-static bool guards_anybody(void)
+static bool guards_any(void)
 {
     for (uint32_t cell = 0; cell < count; cell++)
         if (all[cell].pid)
@@ -197,10 +197,10 @@ void guardian_stay(void)
             all[cell].number = c.number; /* the keeper may have run several jobs */
     }
     guardian_look(true);
-    if (!guards_anybody() || fork() != 0)
+    if (!guards_any() || fork() != 0)
         return;
     close(UP);
-    while (guards_anybody() && !has_successor(before)) {
+    while (guards_any() && !has_successor(before)) {
         usleep(STAYS_US);
         guardian_look(true);
     }

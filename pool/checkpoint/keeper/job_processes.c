@@ -62,7 +62,7 @@ static int fork_all(struct job *job, int group, int told, const int gate[2], str
     pid_t keeper = getpid();
     for (uint32_t i = 0; i < job->count; i++) {
         struct member *m = &job->members[i];
-        m->pid = group_fork(group);
+        m->pid = cgroup_fork(group);
         if (m->pid == 0)
             job_become(job, i, keeper, told, gate);
         if (m->pid > 0)

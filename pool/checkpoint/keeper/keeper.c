@@ -63,7 +63,7 @@ void send_report(uint16_t verb, uint64_t sequence)
     if (verb == USED) {
         /* copies look like processes of the job, and the job may be let go during the scan */
         bool held = checkpoint_holds();
-        add_gone(&r);
+        add_reaped(&r);
         tree_usage(&r);
         if (r.rss_kib > job_run.peak_kib && !held)
             job_run.peak_kib = r.rss_kib;
@@ -74,7 +74,7 @@ void send_report(uint16_t verb, uint64_t sequence)
 }
 
 /* Starts the job's processes, if everything that they need has arrived. */
-void set_out(void)
+void start_processes(void)
 {
     struct failure f;
     bool image = keeper.job.start->flags & FLAG_IMAGE;
@@ -97,13 +97,13 @@ static void begin(void)
     job_run.started_us = wall_us();
     job_run.pipe = job_run.image = -1;
     job_run.guilty = NO_MEMBER;
-    job_run.memory_kills = group_memory_kills(keeper.group);
+    job_run.memory_kills = cgroup_memory_kills(keeper.group);
     job_run.restorer = -1;
     time_begin();
     keeper.job.began_us = job_run.began_us;
     if (members_prepare(&keeper.job, &f))
         give_up(&f);
-    set_out();
+    start_processes();
 }
 
 /* Waits for another job of the same kind in the same namespaces. */
@@ -147,7 +147,7 @@ static void end_mapping(void)
     add_used(&use);
 }
 
-static void made(pid_t dumper)
+static void dumper_done(pid_t dumper)
 {
     checkpoint_reaped(dumper, job_run.number, keeper.cell);
     checkpoint_spent(job_run.spent_us);
@@ -197,16 +197,16 @@ void reap(void)
             job_run.max_rss_kib = (uint64_t)use.ru_maxrss;
         const struct member *m = members_reaped(&keeper.job, pid, status, &use, job_run.killing, job_run.guilty);
         if (m && members_over(&keeper.job)) {
-            hear_last_of_misuse();
+            read_last_misuse();
             job_run.over = true;
             job_run.ended_us = boot_us();
         }
     }
     if (dumped)
-        made(dumped); /* when its copies are reaped, too */
+        dumper_done(dumped); /* when its copies are reaped, too */
 }
 
-static bool anybody_left(void)
+static bool any_process_left(void)
 {
     siginfo_t info;
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -250,20 +250,20 @@ static void program_runs(void)
 /* Waits for an event and serves the file descriptors that are ready. SIGCHLD is unblocked only in ppoll(). */
 static void serve_events(const sigset_t *open_to_all)
 {
-    struct timespec hush = {0};
-    bool quiet = start_report_delayed(&hush);
+    struct timespec delay = {0};
+    bool delayed = start_report_delayed(&delay);
     struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN},
                             {.fd = keeper.timer, .events = POLLIN},
-                            {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN},
+                            {.fd = delayed ? -1 : job_run.pipe, .events = POLLIN},
                             {.fd = mapping_report(), .events = POLLIN},
                             {.fd = remote_fd(), .events = POLLIN},
                             {.fd = notify_fd(), .events = POLLIN}};
-    if (ppoll(fds, 6, quiet ? &hush : NULL, open_to_all) <= 0)
+    if (ppoll(fds, 6, delayed ? &delay : NULL, open_to_all) <= 0)
         return;
     if (fds[2].revents)
         program_runs();
     if (fds[3].revents)
-        hear_of_misuse();
+        read_misuse();
     if (fds[0].revents)
         listen_to_node();
     if (fds[4].revents && !remote_heard() && !job_run.killing) /* else it was killed with the job */
@@ -277,9 +277,9 @@ static void end_if_over(void)
 {
     if (!job_run.over && (job_run.killing || job_run.pipe >= 0 || !members_failed(&keeper.job)))
         return;
-    if (anybody_left() && !job_run.killing)
+    if (any_process_left() && !job_run.killing)
         kill_all();
-    else if (!anybody_left() && remote_writes_flushed()) {
+    else if (!any_process_left() && remote_writes_flushed()) {
         finish();
         next();
     }
@@ -350,7 +350,7 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
     }
     close(cell);
     keeper.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
-    if (space_enter(&keeper.job, &remote_mounts, &f))
+    if (ns_enter(&keeper.job, &remote_mounts, &f))
         give_up(&f);
     for (uint32_t i = 0; i < keeper.job.start->remotes; i++)
         from = close_between(from, remote_device(i));

@@ -28,7 +28,7 @@ extern struct keeper_run { /* of the job */
     bool draining; /* it is over, and its last writes are on their way to the submit side */
     uint32_t cause;
     const char *text;
-    char said[TEXT]; /* buffer for `text` */
+    char text_buffer[TEXT]; /* buffer for `text` */
     uint32_t guilty; /* the member whose misuse ended the job */
     uint64_t began_us, started_us, ended_us, peak_kib;
     uint64_t user_us, system_us, max_rss_kib; /* of reaped processes */
@@ -41,7 +41,7 @@ extern struct keeper_run { /* of the job */
 void reap(void); /* reaps all processes that have exited */
 _Noreturn void give_up(const struct failure *f); /* the job could not start */
 void send_report(uint16_t verb, uint64_t sequence);
-void set_out(void); /* starts the job's processes if everything has arrived */
+void start_processes(void); /* starts the job's processes if everything has arrived */
 
 /* commands.c: the node's requests */
 void listen_to_node(void);
@@ -56,10 +56,10 @@ bool start_report_delayed(struct timespec *left); /* the start is not reported y
 /* finish.c: how a job ends */
 void kill_all(void);
 void end_because(uint32_t cause, const char *text);
-void hear_of_misuse(void);
-void hear_last_of_misuse(void);
+void read_misuse(void);
+void read_last_misuse(void);
 bool remote_writes_flushed(void); /* true: the submit side has all that the job wrote, or the lease has ended */
-void add_gone(struct report *r);
+void add_reaped(struct report *r);
 void finish(void); /* called when the job is over and no process is left; returns if another job may follow */
 
 /* cell.c */
@@ -137,6 +137,6 @@ void guardian_stay(void); /* the node is gone: a copy of the fork server stays a
 
 /* fork_server.c */
 #define CELLS 65536 /* jobs at a time */
-int nursery(const char *directory);
+int fork_server(const char *directory);
 
 #endif

@@ -33,5 +33,5 @@ int main(int argc, char **argv)
             return usage();
     }
     settings.show = show;
-    return nursery(argv[2]);
+    return fork_server(argv[2]);
 }

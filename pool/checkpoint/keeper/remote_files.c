@@ -159,7 +159,8 @@ static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
     return 0;
 }
 
-static int fork_server(const struct job *job, struct remote_control ends, const int supervisor[], struct failure *f)
+static int fork_file_server(const struct job *job, struct remote_control ends, const int supervisor[],
+                            struct failure *f)
 {
     remote.server = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
     if (remote.server == 0) {
@@ -180,7 +181,7 @@ int remote_begin(const struct job *job, struct failure *f)
     if (!job->start->remotes)
         return 0;
     if (remote_control_open(&ends, f) || (notified && ask_by_sockets(job->start->remotes, supervisor, f)) ||
-        fork_server(job, ends, notified ? supervisor : NULL, f))
+        fork_file_server(job, ends, notified ? supervisor : NULL, f))
         return -1;
     close(ends.control);
     close(ends.settle);

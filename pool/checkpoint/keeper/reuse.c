@@ -39,7 +39,7 @@ void reuse_prepare(void)
 static bool tmp_is_clean(const struct job *job)
 {
     struct statfs now;
-    if (!space_own_tmp(job))
+    if (!has_own_tmp(job))
         return true;
     if (statfs("/tmp", &now) < 0 || memcmp(&now.f_fsid, &tmp.f_fsid, sizeof now.f_fsid) != 0)
         return false;

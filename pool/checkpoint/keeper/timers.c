@@ -16,15 +16,15 @@
 #define MEMORY_EVERY_US 2000000
 /* A start is reported after this delay. The report of the end implies it for a shorter job, which saves a wake-up of
  * keeper and node. */
-#define HUSH_US 2000
+#define START_REPORT_DELAY_US 2000
 
 void time_begin(void)
 {
     const struct start *s = keeper.job.start;
     /* Without a pid namespace a start is reported at once: such a job can stop its keeper before the report. */
-    job_run.start_report_at = settings.able & ABLE_PID ? job_run.began_us + HUSH_US : 0;
+    job_run.start_report_at = settings.able & ABLE_PID ? job_run.began_us + START_REPORT_DELAY_US : 0;
     job_run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
-    bool watched = group_limit(keeper.group, s); /* by the kernel */
+    bool watched = cgroup_limit(keeper.group, s); /* by the kernel */
     job_run.memory_check = watched || s->memory == UNLIMITED ? NEVER : job_run.began_us + MEMORY_EVERY_US;
     job_run.grace_end = job_run.kill_again = NEVER;
 }

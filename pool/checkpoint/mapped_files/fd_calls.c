@@ -154,7 +154,7 @@ static bool whole_size(const struct end *e, uint64_t *size)
 }
 
 /* Describes the end as a regular file. */
-void describe(const struct question *q, struct end *e, bool extended, void *into)
+void describe(const struct notification *q, struct end *e, bool extended, void *into)
 {
     uint64_t size = 0;
     if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
@@ -188,7 +188,7 @@ void describe(const struct question *q, struct end *e, bool extended, void *into
     st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
 }
 
-static void seek(struct question *q, struct end *e, struct displaced *d, int number)
+static void seek(struct notification *q, struct end *e, struct displaced *d, int number)
 {
     int64_t by = (int64_t)q->notif->data.args[1], to;
     int whence = (int)q->notif->data.args[2];
@@ -222,7 +222,7 @@ static void seek(struct question *q, struct end *e, struct displaced *d, int num
     answer_value(q, to);
 }
 
-static void duplicate(struct question *q, int number, int at_least, bool on_exec_closed)
+static void duplicate(struct notification *q, int number, int at_least, bool on_exec_closed)
 {
     int fd = take_from(q->tgid, number);
     if (fd < 0)
@@ -232,7 +232,7 @@ static void duplicate(struct question *q, int number, int at_least, bool on_exec
     close(fd);
 }
 
-static void control(struct question *q, struct end *e, int number)
+static void control(struct notification *q, struct end *e, int number)
 {
     switch ((int)q->notif->data.args[1]) {
     case F_DUPFD:
@@ -254,7 +254,7 @@ static void control(struct question *q, struct end *e, int number)
     }
 }
 
-static void truncated(struct question *q, struct end *e)
+static void truncated(struct notification *q, struct end *e)
 {
     uint64_t now;
     if (e->way == READS || !position(e, &now) || q->notif->data.args[1] != now)
@@ -262,7 +262,7 @@ static void truncated(struct question *q, struct end *e)
                (unsigned long long)q->notif->data.args[1]);
 }
 
-static void stat_number(struct question *q, struct end *e)
+static void stat_number(struct notification *q, struct end *e)
 {
     struct stat st;
     struct statx stx;
@@ -277,7 +277,7 @@ static void stat_number(struct question *q, struct end *e)
         answer_error(q, EFAULT);
 }
 
-bool handle_number(struct question *q, int number)
+bool handle_number(struct notification *q, int number)
 {
     struct displaced *d = displaced_at(q->tgid, number);
     struct end *e = d ? d->end : end_at(q->tgid, number);

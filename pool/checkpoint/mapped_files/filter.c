@@ -20,7 +20,7 @@ static const struct {
 };
 
 /* Whether the operation can apply to a mapped file. */
-static bool of_mapped(enum naming_what what)
+static bool of_mapped(enum path_operation what)
 {
     switch (what) {
     case REMOVES_DIRECTORY:
@@ -46,11 +46,11 @@ static void build(int first)
     traps_begin(SECCOMP_RET_USER_NOTIF);
     for (size_t i = 0; i < sizeof by_number / sizeof *by_number; i++)
         trap_number(by_number[i].call, by_number[i].argument, first);
-    for (size_t i = 0; i < namings_count; i++)
-        if (namings[i].what == STATS && namings[i].flags >= 0)
-            trap_either(namings[i].call, namings[i].flags, first);
-        else if (of_mapped(namings[i].what))
-            trap_always(namings[i].call);
+    for (size_t i = 0; i < path_syscalls_count; i++)
+        if (path_syscalls[i].what == STATS && path_syscalls[i].flags >= 0)
+            trap_either(path_syscalls[i].call, path_syscalls[i].flags, first);
+        else if (of_mapped(path_syscalls[i].what))
+            trap_always(path_syscalls[i].call);
     for (size_t i = 0; i < sizeof changes_root / sizeof *changes_root; i++)
         trap_always(changes_root[i]);
 }

@@ -56,7 +56,7 @@ static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
 /* The ends are made before the fork, so that the processes can inherit theirs. The supervisor keeps its own copies. */
 static int forked(struct job *job, struct supervisor *s, int group, struct failure *f)
 {
-    at.pid = group_fork(group);
+    at.pid = cgroup_fork(group);
     if (at.pid < 0) {
         at.pid = 0;
         return set_failure(f, "fork", "the supervisor of mapped files");

@@ -20,7 +20,7 @@ static struct end *choose(const struct found *found, uint64_t flags)
 }
 
 /* False: the call is already answered. */
-static bool allowed(struct question *q, struct end *e, uint64_t flags)
+static bool allowed(struct notification *q, struct end *e, uint64_t flags)
 {
     uint64_t how = flags & O_ACCMODE;
     if (flags & O_DIRECTORY) {
@@ -39,7 +39,7 @@ static bool allowed(struct question *q, struct end *e, uint64_t flags)
     return false;
 }
 
-static void opened(struct question *q, struct end *e, int fd, uint64_t flags)
+static void opened(struct notification *q, struct end *e, int fd, uint64_t flags)
 {
     if (!answer_descriptor(q, fd, 0, flags & O_CLOEXEC)) {
         answer_error(q, EMFILE);
@@ -51,7 +51,7 @@ static void opened(struct question *q, struct end *e, int fd, uint64_t flags)
 }
 
 /* A process has the file open, or had it open. */
-static void open_again(struct question *q, struct end *e, uint64_t flags)
+static void open_again(struct notification *q, struct end *e, uint64_t flags)
 {
     uint64_t so_far = 1;
     pid_t pid;
@@ -74,7 +74,7 @@ static void open_again(struct question *q, struct end *e, uint64_t flags)
     close(fd);
 }
 
-void open_named(struct question *q, const struct found *found, uint64_t flags)
+void open_named(struct notification *q, const struct found *found, uint64_t flags)
 {
     struct end *e = choose(found, flags);
     if (!allowed(q, e, flags))
@@ -89,7 +89,7 @@ void open_named(struct question *q, const struct found *found, uint64_t flags)
 
 /* Called before the process closes the file. While no bytes have gone through it, the end is kept, so that it can be
  * opened again. */
-void closing(struct question *q, struct end *e, int number)
+void closing(struct notification *q, struct end *e, int number)
 {
     uint64_t so_far;
     pid_t pid;

@@ -13,8 +13,8 @@
  * The program gets the end at a high number, from `first` on. A filter sees only numbers: by them it tells calls on
  * mapped files from all others, which cost nothing. If the processes form a cycle, or a file has several readers, the
  * bytes pass through the supervisor (spool.c), which stores on disk more than the kernel would. */
-#ifndef POOL_MAPPING_H
-#define POOL_MAPPING_H
+#ifndef POOL_MAPPED_FILES_PARTS_H
+#define POOL_MAPPED_FILES_PARTS_H
 
 #include <stdarg.h>
 #include <sys/stat.h>
@@ -148,10 +148,10 @@ enum source {
 _Noreturn void mapping_serve(struct supervisor *s, int members,
                              int gate); /* gate: closed when all processes are restored; or -1 */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
-void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void misuse(struct notification *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(uint32_t member, const char *text);
-bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed);
-bool replace_descriptor(struct question *q, int fd, int number);
+bool answer_descriptor(struct notification *q, int fd, int at_least, bool on_exec_closed);
+bool replace_descriptor(struct notification *q, int fd, int number);
 
 /* resolve.c */
 /* The mapped files that a name leads to; false: none. */
@@ -159,19 +159,19 @@ struct found {
     struct end *way[2];
     dev_t device;
 };
-bool find_named(const struct question *q, int directory, const char *path, bool follow, struct found *found);
+bool find_named(const struct notification *q, int directory, const char *path, bool follow, struct found *found);
 
 /* path_calls.c */
-void handle(struct question *q);
+void handle(struct notification *q);
 
 /* open.c */
-void open_named(struct question *q, const struct found *found, uint64_t flags);
-void closing(struct question *q, struct end *e, int number);
+void open_named(struct notification *q, const struct found *found, uint64_t flags);
+void closing(struct notification *q, struct end *e, int number);
 
 /* fd_calls.c */
 struct end *end_at(pid_t pid, int number);
-bool handle_number(struct question *q, int number); /* false: not a mapped file */
-void describe(const struct question *q, struct end *e, bool extended, void *into);
+bool handle_number(struct notification *q, int number); /* false: not a mapped file */
+void describe(const struct notification *q, struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 enum { NOT_HELD = -1, UNSEEN = -2 }; /* UNSEEN: the supervisor may not read a process of the job */
 int holder_of(const struct end *e, pid_t not_pid, int not_number,
@@ -189,7 +189,7 @@ void readers_gone(struct end *e);
 int readers_look(void); /* milliseconds until the next check; -1: only on an event */
 
 /* unread.c */
-uint64_t unread_length(const struct question *q, struct end *e);
+uint64_t unread_length(const struct notification *q, struct end *e);
 bool unread_stays(struct end *e, int fd);
 void unread_forget(struct end *e);
 void unread_event(uint32_t which);
@@ -210,19 +210,19 @@ extern struct displaced { /* kept: the mapped end; other: the other end of the s
 } displaced[SLOTS];
 extern uint32_t displaced_count;
 void displaced_look(void);
-void displaced_begin(struct question *q, struct end *e, int number, int64_t to, const char *call);
-void displaced_back(struct question *q, struct displaced *d);
+void displaced_begin(struct notification *q, struct end *e, int number, int64_t to, const char *call);
+void displaced_back(struct notification *q, struct displaced *d);
 void displaced_forget(struct displaced *d);
 void displaced_fill(int fd);
 int displaced_kept(const struct end *e);
 struct displaced *displaced_at(pid_t pid, int number);
 
 /* skips.c */
-void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to); /* takes ownership of `fd` */
+void ahead_begin(struct notification *q, int fd, uint64_t by, int64_t to); /* takes ownership of `fd` */
 bool ahead_any(void);
 void ahead_look(void);
 void ahead_give_back(void);
-bool ahead_again(const struct question *q, int64_t *to); /* the target of a call that was returned to its caller */
+bool ahead_again(const struct notification *q, int64_t *to); /* the target of a call that was returned to its caller */
 extern struct again { /* calls that were returned and not repeated yet */
     pid_t tid;
     int number;

@@ -11,9 +11,12 @@
 #include "mapped_files/parts.h"
 #include "unotify/path_syscalls.h"
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
-static int directory_of(const struct question *q, int which) { return which < 0 ? AT_FDCWD : (int)argument(q, which); }
+static int directory_of(const struct notification *q, int which)
+{
+    return which < 0 ? AT_FDCWD : (int)argument(q, which);
+}
 
 /* The end as the program sees it: a file that it writes exists only after its first open. */
 static struct end *seen(const struct found *found)
@@ -25,7 +28,7 @@ static struct end *seen(const struct found *found)
 
 static bool there(const struct end *e) { return e->way == READS || e->opened; }
 
-static void tell(struct question *q, struct end *e)
+static void tell(struct notification *q, struct end *e)
 {
     struct stat st;
     struct statx stx;
@@ -39,7 +42,7 @@ static void tell(struct question *q, struct end *e)
 }
 
 /* The default case: to rename or link a mapped file, its data would have to move, but the data only passes through. */
-static void by_name(struct question *q, enum naming_what what, const struct found *found)
+static void by_name(struct notification *q, enum path_operation what, const struct found *found)
 {
     struct end *e = seen(found);
     uint64_t so_far = 0;
@@ -78,21 +81,22 @@ static void by_name(struct question *q, enum naming_what what, const struct foun
     }
 }
 
-static bool other_name(struct question *q, const struct naming *naming, struct found *found)
+static bool other_name(struct notification *q, const struct path_syscall *path_syscall, struct found *found)
 {
     char path[4096];
-    int after = naming->path + (naming->directory < 0 ? 1 : 2);
+    int after = path_syscall->path + (path_syscall->directory < 0 ? 1 : 2);
     return text_of(q, argument(q, after), path, sizeof path) &&
-           find_named(q, directory_of(q, naming->directory < 0 ? -1 : naming->directory + 2), path, false, found);
+           find_named(q, directory_of(q, path_syscall->directory < 0 ? -1 : path_syscall->directory + 2), path, false,
+                      found);
 }
 
-static void handle_name(struct question *q, const struct naming *naming)
+static void handle_name(struct notification *q, const struct path_syscall *path_syscall)
 {
     char path[4096];
     struct found found;
     struct open_how how = {0};
-    enum naming_what what = naming->what;
-    uint64_t flags = naming->flags < 0 ? 0 : argument(q, naming->flags);
+    enum path_operation what = path_syscall->what;
+    uint64_t flags = path_syscall->flags < 0 ? 0 : argument(q, path_syscall->flags);
     if (what == OPENS_2) {
         if (!bytes_of(q, flags, &how, sizeof how))
             return answer_pass(q);
@@ -100,17 +104,18 @@ static void handle_name(struct question *q, const struct naming *naming)
     }
     if (what == CREATES)
         flags = O_WRONLY | O_CREAT | O_TRUNC;
-    if (!text_of(q, argument(q, naming->path), path, sizeof path))
+    if (!text_of(q, argument(q, path_syscall->path), path, sizeof path))
         return answer_pass(q);
     if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0)
         know_process(q);
-    bool ours = find_named(q, directory_of(q, naming->directory), path, naming_follows(naming, flags), &found);
+    bool ours = find_named(q, directory_of(q, path_syscall->directory), path, path_syscall_follows(path_syscall, flags),
+                           &found);
     if (!ours && (what == RENAMES || what == LINKS))
-        ours = other_name(q, naming, &found);
+        ours = other_name(q, path_syscall, &found);
     if (!ours)
         return answer_pass(q);
     know_process(q);
-    if (!still_asked(q))
+    if (!notification_valid(q))
         return;
     if (what == OPENS || what == OPENS_2 || what == CREATES)
         open_named(q, &found, flags);
@@ -118,7 +123,7 @@ static void handle_name(struct question *q, const struct naming *naming)
         by_name(q, what, &found);
 }
 
-void handle(struct question *q)
+void handle(struct notification *q)
 {
     if (q->notif->data.arch != OWN_ARCH) {
         misuse(q, NULL,
@@ -135,9 +140,9 @@ void handle(struct question *q)
             answer_pass(q);
         return;
     }
-    const struct naming *naming = naming_of(call);
-    if (naming)
-        return handle_name(q, naming);
+    const struct path_syscall *path_syscall = path_syscall_of(call);
+    if (path_syscall)
+        return handle_name(q, path_syscall);
     if (call == SYS_chroot || call == SYS_pivot_root || call == SYS_setns) {
         over->roots = true;
         return answer_pass(q);

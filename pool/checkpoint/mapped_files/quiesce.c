@@ -115,14 +115,14 @@ static bool tell(int talk)
 /* Answers a stopped process. Other processes get their call returned, and repeat it when they continue. */
 static void show(const struct listener *l)
 {
-    struct question q;
-    if (!question_hear(&q, l->fd, l->member))
+    struct notification q;
+    if (!notification_receive(&q, l->fd, l->member))
         return;
     if ((int)q.notif->data.args[1] == ASK_MEMBER)
         answer_value(&q, (int64_t)l->member + 1);
     else
         answer_error(&q, GIVEN_BACK);
-    question_answer(&q);
+    notification_answer(&q);
 }
 
 /* False: the dump is over. */

@@ -28,7 +28,7 @@ static bool own_root(pid_t tid)
 }
 
 /* The path that leads to the same file from this process. */
-static bool seen_from_here(const struct question *q, int directory, const char *path, char *out, size_t size)
+static bool seen_from_here(const struct notification *q, int directory, const char *path, char *out, size_t size)
 {
     int n;
     if (*path != '/')
@@ -82,7 +82,7 @@ static bool by_descriptor(const char *path, uint32_t member, struct found *found
     return true;
 }
 
-bool find_named(const struct question *q, int directory, const char *path, bool follow, struct found *found)
+bool find_named(const struct notification *q, int directory, const char *path, bool follow, struct found *found)
 {
     char name[2 * NAME_SIZE], link[NAME_SIZE], target[NAME_SIZE];
     memset(found, 0, sizeof *found);

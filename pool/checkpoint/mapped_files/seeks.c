@@ -88,7 +88,7 @@ void displaced_fill(int fd)
     }
 }
 
-void displaced_begin(struct question *q, struct end *e, int number, int64_t to, const char *call)
+void displaced_begin(struct notification *q, struct end *e, int number, int64_t to, const char *call)
 {
     int ends[2], kept = take_from(q->tgid, number);
     if (kept < 0 || displaced_count == SLOTS || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
@@ -110,7 +110,7 @@ void displaced_begin(struct question *q, struct end *e, int number, int64_t to, 
 }
 
 /* The position is the pipe's again: the end returns to its number. */
-void displaced_back(struct question *q, struct displaced *d)
+void displaced_back(struct notification *q, struct displaced *d)
 {
     replace_descriptor(q, d->kept, d->number);
     displaced_forget(d);

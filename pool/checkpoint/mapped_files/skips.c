@@ -61,7 +61,7 @@ void ahead_look(void)
 }
 
 /* Makes the call return `to` when that many bytes were skipped. */
-void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to)
+void ahead_begin(struct notification *q, int fd, uint64_t by, int64_t to)
 {
     if (fd < 0 || count == SLOTS)
         return answer_error(q, ENFILE);
@@ -101,7 +101,7 @@ void ahead_give_back(void)
     }
 }
 
-bool ahead_again(const struct question *q, int64_t *to)
+bool ahead_again(const struct notification *q, int64_t *to)
 {
     for (uint32_t i = 0; i < again_count; i++) {
         const struct again *a = &again[i];

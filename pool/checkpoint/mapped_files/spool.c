@@ -36,7 +36,7 @@ bool log_full(const struct log *l) { return l->fd >= 0 && (l->full_disk || log_h
 int log_spool(const struct job *job)
 {
     char name[4096];
-    const char *directory = space_scratch(job);
+    const char *directory = scratch_path(job);
     if (!*directory)
         directory = "/tmp";
     int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -29,21 +29,24 @@ static bool taken(pid_t pid, int number)
 
 /* Gives the process a file descriptor, whose number is the call's result: a high number, unless a standard one (0 to 2)
  * is free, which any open would get. */
-bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed)
+bool answer_descriptor(struct notification *q, int fd, int at_least, bool on_exec_closed)
 {
     int number = -1;
     bool low = !at_least && (!taken(q->tgid, 0) || !taken(q->tgid, 1) || !taken(q->tgid, 2));
     for (int i = at_least > over->first ? at_least : over->first; i < over->first + SLOTS && number < 0 && !low; i++)
         if (!taken(q->tgid, i))
             number = i;
-    int got = question_put(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    int got = notification_add_fd(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     if (got < 0 && number >= 0) /* its limit of file descriptors is lower now */
-        got = question_put(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+        got = notification_add_fd(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     q->answer->val = got;
     return q->answered = got >= 0;
 }
 
-bool replace_descriptor(struct question *q, int fd, int number) { return question_put(q, fd, number, 0, false) >= 0; }
+bool replace_descriptor(struct notification *q, int fd, int number)
+{
+    return notification_add_fd(q, fd, number, 0, false) >= 0;
+}
 
 /* Reports to the keeper why the job ends, and which member is at fault, if any. */
 void accuse(uint32_t member, const char *text)
@@ -56,7 +59,7 @@ void accuse(uint32_t member, const char *text)
 }
 
 /* Ends the job for a call that cannot be served. The call gets no answer, so its process does not continue. */
-void misuse(struct question *q, const struct end *e, const char *format, ...)
+void misuse(struct notification *q, const struct end *e, const char *format, ...)
 {
     char text[TEXT], what[400], whom[240];
     va_list arguments;
@@ -77,11 +80,11 @@ void misuse(struct question *q, const struct end *e, const char *format, ...)
 
 static void ask(int listener, uint32_t member)
 {
-    struct question q;
-    if (!question_hear(&q, listener, member))
+    struct notification q;
+    if (!notification_receive(&q, listener, member))
         return;
     handle(&q);
-    question_answer(&q);
+    notification_answer(&q);
 }
 
 void watch(int fd, enum source source, uint32_t which, uint32_t events)
@@ -97,7 +100,7 @@ static void listen_at(int fd, uint32_t member)
         _exit(1);
     over->listeners = more;
     more[over->listener_count] = (struct listener){fd, member};
-    question_listen(fd);
+    notification_listen(fd);
     watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
 }
 

@@ -24,7 +24,7 @@ static bool is_sort(pid_t pid)
 
 /* The length that a process is given while it is unknown: 0, as for files in /proc. A program that trusts it reads
  * nothing; none takes a part for the whole. */
-uint64_t unread_length(const struct question *q, struct end *e)
+uint64_t unread_length(const struct notification *q, struct end *e)
 {
     if (e->way == READS && is_sort(q->tgid))
         return GUESS;

@@ -81,9 +81,9 @@ static struct request *truncation(struct node *n, const struct fuse_setattr_in *
     return r;
 }
 
-static uint32_t home_id(bool given, uint32_t id, uint32_t job, uint32_t home)
+static uint32_t submit_id(bool given, uint32_t id, uint32_t job, uint32_t submit)
 {
-    return !given ? UINT32_MAX : id == job ? home : id;
+    return !given ? UINT32_MAX : id == job ? submit : id;
 }
 
 static struct request *next_change(struct node *n, const struct fuse_setattr_in *in)
@@ -98,8 +98,8 @@ static struct request *next_change(struct node *n, const struct fuse_setattr_in 
         r = request_new(R_CHOWN, n, changed);
         r->a = ids;
         put_path(r, n, NULL);
-        put_number(r, home_id(in->valid & FATTR_UID, in->uid, serving.uid, serving.home_uid), 4);
-        put_number(r, home_id(in->valid & FATTR_GID, in->gid, serving.gid, serving.home_gid), 4);
+        put_number(r, submit_id(in->valid & FATTR_UID, in->uid, serving.uid, serving.submit_uid), 4);
+        put_number(r, submit_id(in->valid & FATTR_GID, in->gid, serving.gid, serving.submit_gid), 4);
         return r;
     }
     if (in->valid & FATTR_MODE) {

@@ -35,9 +35,9 @@ void reply(struct tree *tree, uint64_t unique, int error, const void *data, size
     }
 }
 
-static uint32_t shown_id(uint32_t id, uint32_t home, uint32_t job)
+static uint32_t shown_id(uint32_t id, uint32_t submit, uint32_t job)
 {
-    return id == home || serving.own_users ? job : id ? 65534 : 0;
+    return id == submit || serving.own_users ? job : id ? 65534 : 0;
 }
 
 static void fill_attr(struct fuse_attr *to, const struct node *node)
@@ -56,8 +56,8 @@ static void fill_attr(struct fuse_attr *to, const struct node *node)
         .ctimensec = (uint32_t)(a->ctime % 1000000000),
         .mode = a->mode,
         .nlink = node->names || node == node->tree->root ? a->nlink : 0,
-        .uid = shown_id(a->uid, serving.home_uid, serving.uid),
-        .gid = shown_id(a->gid, serving.home_gid, serving.gid),
+        .uid = shown_id(a->uid, serving.submit_uid, serving.uid),
+        .gid = shown_id(a->gid, serving.submit_gid, serving.gid),
         .rdev = (uint32_t)a->rdev,
         .blksize = 65536,
     };

@@ -325,7 +325,7 @@ static void open_send(struct handle *h, uint64_t asked)
     request_send(r);
 }
 
-static uint32_t home_flags(uint32_t flags, bool append)
+static uint32_t submit_flags(uint32_t flags, bool append)
 {
     uint32_t how = flags & O_ACCMODE;
     return (how == O_WRONLY && !append ? O_RDWR : how) | (flags & (O_TRUNC | O_EXCL));
@@ -371,7 +371,7 @@ void ask_open(struct ask *q)
         node_park(n, q);
         return;
     }
-    struct handle *h = handle_new(n, home_flags(in->flags & ~(uint32_t)O_EXCL, in->flags & O_APPEND));
+    struct handle *h = handle_new(n, submit_flags(in->flags & ~(uint32_t)O_EXCL, in->flags & O_APPEND));
     h->append = in->flags & O_APPEND && how != O_RDONLY;
     h->writable = how != O_RDONLY;
     h->comes = how == O_WRONLY;
@@ -447,7 +447,7 @@ void ask_create(struct ask *q)
 {
     const struct fuse_create_in *in = q->body;
     const char *name = (const char *)(in + 1);
-    struct handle *h = handle_new(q->node, home_flags(in->flags, in->flags & O_APPEND) | O_CREAT);
+    struct handle *h = handle_new(q->node, submit_flags(in->flags, in->flags & O_APPEND) | O_CREAT);
     h->writable = (in->flags & O_ACCMODE) != O_RDONLY;
     h->append = in->flags & O_APPEND && h->writable;
     create_send(h, q->node, name, in->mode & 07777, q->head->unique, (in->flags & O_ACCMODE) == O_WRONLY);

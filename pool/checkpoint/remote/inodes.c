@@ -279,7 +279,7 @@ void node_settled(struct node *node)
 /* Whether the file's owner certainly has this access. `mask` as in access(2). */
 bool owner_may(const struct node *node, uint32_t mask)
 {
-    if (!serving.home_uid)
+    if (!serving.submit_uid)
         return !(mask & 1);
-    return node->attr.uid == serving.home_uid && ((node->attr.mode >> 6) & mask) == mask;
+    return node->attr.uid == serving.submit_uid && ((node->attr.mode >> 6) & mask) == mask;
 }

@@ -23,14 +23,14 @@ struct box { /* the fcntl locks of one process on one file */
 
 static struct box *boxes;
 
-struct tracee { /* a lock or unlock of a handle that no later one covers */
+struct held_lock { /* a lock or unlock of a handle that no later one covers */
     struct handle *handle;
     uint64_t owner, start, end;
     uint32_t type, flock;
-    struct tracee *next;
+    struct held_lock *next;
 };
 
-static struct tracee *held;
+static struct held_lock *held;
 
 static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start,
                                     uint64_t end, uint64_t asked, void (*done)(struct request *, int, struct reader *))
@@ -61,10 +61,10 @@ static void note(const struct request *r)
     uint64_t start = get_number(&sent, 8), length = get_number(&sent, 8), end = length ? start + length - 1 : INT64_MAX;
     uint32_t flock = r->frame[FRAME_HEAD + 17] & FLOCK;
     struct handle *h = r->handle->lender ? r->handle->lender : r->handle;
-    struct tracee **at = &held;
+    struct held_lock **at = &held;
     bool matters = r->a != UNLOCK;
     while (*at) {
-        struct tracee *one = *at;
+        struct held_lock *one = *at;
         bool same = one->handle == h && one->flock == flock;
         if (same && (flock || (start <= one->start && one->end <= end))) {
             *at = one->next;
@@ -77,14 +77,14 @@ static void note(const struct request *r)
     if (!matters)
         return;
     *at = need(sizeof **at);
-    **at =
-        (struct tracee){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
+    **at = (struct held_lock){
+        .handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
 }
 
 void locks_forget(struct handle *h)
 {
-    for (struct tracee **at = &held; *at;) {
-        struct tracee *one = *at;
+    for (struct held_lock **at = &held; *at;) {
+        struct held_lock *one = *at;
         if (one->handle == h) {
             *at = one->next;
             free(one);
@@ -103,7 +103,7 @@ static void retaken(struct request *r, int error, struct reader *answer)
 
 void locks_retake(struct handle *h)
 {
-    for (struct tracee *one = held; one; one = one->next) {
+    for (struct held_lock *one = held; one; one = one->next) {
         if (one->handle != h)
             continue;
         struct request *r = lock_request(h, one->owner, one->type, one->flock, one->start, one->end, 0, retaken);

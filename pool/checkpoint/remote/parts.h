@@ -187,7 +187,7 @@ struct remote_message {
 struct serving {
     struct tree trees[REMOTE_TREES];
     size_t count;
-    uint32_t uid, gid, home_uid, home_gid; /* ids of the job on this machine, and of its owner on the submit side */
+    uint32_t uid, gid, submit_uid, submit_gid; /* ids of the job on this machine, and of its owner on the submit side */
     /* requests come from the supervisor of remote_notify/, not the kernel; it exits when the job is over */
     bool notified;
     bool own_users; /* a user namespace with only one user */

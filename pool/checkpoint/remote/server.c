@@ -144,7 +144,7 @@ static void begin(void)
     mallopt(M_MMAP_THRESHOLD, 64 << 20); /* keeps freed buffers of a megabyte, so that their pages are reused */
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
     follow_begin();
-    serving.home_uid = serving.home_gid = UINT32_MAX;
+    serving.submit_uid = serving.submit_gid = UINT32_MAX;
 }
 
 static bool whole_machine(void)

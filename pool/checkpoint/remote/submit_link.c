@@ -194,8 +194,8 @@ static void welcomed(struct request *r, int error, struct reader *a)
         lost();
         return;
     }
-    serving.home_uid = uid;
-    serving.home_gid = gid;
+    serving.submit_uid = uid;
+    serving.submit_gid = gid;
     handles_reopen();
 }
 

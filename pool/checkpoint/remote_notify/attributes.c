@@ -11,7 +11,7 @@
 
 #include "remote_notify/parts.h"
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
 static void fill_stat(struct stat *st, const struct fuse_attr *a)
 {
@@ -49,7 +49,7 @@ static void fill_statx(struct statx *x, const struct fuse_attr *a)
 }
 
 /* Writes them to the caller's memory, at the place that this call uses. */
-void answer_stat(struct question *q, const struct fuse_attr *a)
+void answer_stat(struct notification *q, const struct fuse_attr *a)
 {
     struct stat st;
     struct statx x;
@@ -80,7 +80,7 @@ static void put_time(struct fuse_setattr_in *in, int which, int64_t seconds, int
 
 /* Returns an errno. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; a NULL address means
  * now. */
-int change_times(const struct question *q, uint32_t tree, uint64_t node)
+int change_times(const struct notification *q, uint32_t tree, uint64_t node)
 {
     struct fuse_setattr_in in = {0};
     struct timespec fine[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
@@ -113,7 +113,7 @@ int change_times(const struct question *q, uint32_t tree, uint64_t node)
 }
 
 /* Returns an errno. The argument at `at` is the user, the next one the group. */
-int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at)
+int change_owner(const struct notification *q, uint32_t tree, uint64_t node, int at)
 {
     struct fuse_setattr_in in = {.uid = (uint32_t)argument(q, at), .gid = (uint32_t)argument(q, at + 1)};
     in.valid = (in.uid == UINT32_MAX ? 0 : FATTR_UID) | (in.gid == UINT32_MAX ? 0 : FATTR_GID);

@@ -7,9 +7,9 @@
 #include "unotify/path_syscalls.h"
 #include "remote_notify/parts.h"
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
-static uint32_t umask_of(const struct question *q) { return (uint32_t)proc_field(q->tid, "status", "Umask", 8); }
+static uint32_t umask_of(const struct notification *q) { return (uint32_t)proc_field(q->tid, "status", "Umask", 8); }
 
 int remove_name(const struct found *f, bool directory)
 {
@@ -24,7 +24,7 @@ int remove_name(const struct found *f, bool directory)
     return (int)-n;
 }
 
-int make_name(const struct question *q, const struct found *f, bool directory, int at)
+int make_name(const struct notification *q, const struct found *f, bool directory, int at)
 {
     struct fuse_entry_out e;
     struct fuse_mkdir_in m = {.mode = (uint32_t)argument(q, at) & 07777 & ~umask_of(q)};
@@ -86,11 +86,11 @@ static int rename_name(struct found *from, struct found *to, uint32_t flags)
 }
 
 /* Calls with two names: rename and link. */
-bool handle_two(struct question *q)
+bool handle_two(struct notification *q)
 {
     static struct found from, to;
     char one[NAME_MOST], two[NAME_MOST];
-    const struct naming *name = naming_of(q->notif->data.nr);
+    const struct path_syscall *name = path_syscall_of(q->notif->data.nr);
     if (!name || (name->what != RENAMES && name->what != LINKS))
         return false;
     bool links = name->what == LINKS, plain = name->directory < 0;
@@ -102,7 +102,7 @@ bool handle_two(struct question *q)
     answer_pass(q);
     if (!text_of(q, argument(q, path[0]), one, sizeof one) || !text_of(q, argument(q, path[1]), two, sizeof two))
         return true;
-    bool first = walk(q, at[0], one, naming_follows(name, flags) ? FOLLOW : 0, &from),
+    bool first = walk(q, at[0], one, path_syscall_follows(name, flags) ? FOLLOW : 0, &from),
          second = walk(q, at[1], two, 0, &to);
     if (!first && !second)
         return true;
@@ -116,12 +116,12 @@ bool handle_two(struct question *q)
     return true;
 }
 
-bool handle_symlink(struct question *q)
+bool handle_symlink(struct notification *q)
 {
     static struct found f;
     char target[NAME_MOST], path[NAME_MOST];
     struct fuse_entry_out e;
-    const struct naming *name = naming_of(q->notif->data.nr);
+    const struct path_syscall *name = path_syscall_of(q->notif->data.nr);
     if (!name || name->what != MAKES_LINK)
         return false;
     int directory = name->directory < 0 ? AT_FDCWD : (int)argument(q, name->directory);

@@ -19,7 +19,7 @@
 #define ROOM (1u << 20)
 #define FUSE_MAGIC 0x65735546 /* programs then treat the files as those of another machine */
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
 /* Reads the descriptor's position and open flags. */
 static bool descriptor_is(pid_t tid, int number, uint64_t *position, int *flags)
@@ -39,20 +39,20 @@ static bool descriptor_is(pid_t tid, int number, uint64_t *position, int *flags)
 }
 
 /* The descriptor is closed although close fails, as with close(2): it leads to /dev/null from now on. */
-static void close_with(struct question *q, int number, int error)
+static void close_with(struct notification *q, int number, int error)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        question_put(q, fd, number, 0, true);
+        notification_add_fd(q, fd, number, 0, true);
         close(fd);
     }
     answer_error(q, error);
 }
 
-static void before_close(struct question *q, int number, bool replaced)
+static void before_close(struct notification *q, int number, bool replaced)
 {
-    struct stand *s = stand_at(q->tid, number);
-    int error = s ? stand_home(s) : 0;
+    struct stand_in *s = stand_at(q->tid, number);
+    int error = s ? stand_send(s) : 0;
     answer_pass(q);
     if (error && !replaced) {
         q->answer->flags = 0;
@@ -60,9 +60,9 @@ static void before_close(struct question *q, int number, bool replaced)
     }
 }
 
-static void before_copy(struct question *q, int number)
+static void before_copy(struct notification *q, int number)
 {
-    struct stand *s = stand_at(q->tid, number);
+    struct stand_in *s = stand_at(q->tid, number);
     int error = s && !s->whole && !stand_writable(s) ? stand_whole(s) : 0;
     if (error)
         answer_error(q, error);
@@ -71,7 +71,7 @@ static void before_copy(struct question *q, int number)
 }
 
 /* Reads and moves the position in one step, since others may share it. */
-static void read_stand(struct question *q, struct stand *s, int number)
+static void read_stand(struct notification *q, struct stand_in *s, int number)
 {
     static uint8_t bytes[ROOM];
     uint64_t to = argument(q, 1), size = argument(q, 2), done = 0;
@@ -104,9 +104,9 @@ static void read_stand(struct question *q, struct stand *s, int number)
         answer_value(q, (int64_t)done);
 }
 
-static void on_high(struct question *q, int number)
+static void on_high(struct notification *q, int number)
 {
-    struct stand *s = stand_at(q->tid, number);
+    struct stand_in *s = stand_at(q->tid, number);
     int error = 0;
     if (!s || s->whole || stand_writable(s))
         return answer_pass(q);
@@ -131,9 +131,9 @@ static void on_high(struct question *q, int number)
         answer_pass(q);
 }
 
-static void map(struct question *q)
+static void map(struct notification *q)
 {
-    struct stand *s = stand_at(q->tid, (int)argument(q, 4));
+    struct stand_in *s = stand_at(q->tid, (int)argument(q, 4));
     int error = s ? stand_whole(s) : 0;
     if (s && argument(q, 3) & MAP_SHARED)
         s->mapped = true;
@@ -143,17 +143,17 @@ static void map(struct question *q)
         answer_pass(q);
 }
 
-static void synchronise(struct question *q, struct stand *s)
+static void synchronise(struct notification *q, struct stand_in *s)
 {
     uint64_t handle = s->writer ? s->writer : s->appender ? s->appender : s->reader;
     struct fuse_fsync_in in = {.fh = handle,
                                .fsync_flags = q->notif->data.nr == SYS_fdatasync ? FUSE_FSYNC_FDATASYNC : 0};
-    int error = stand_home(s);
+    int error = stand_send(s);
     ssize_t n = error || !handle ? 0 : ask(s->tree, FUSE_FSYNC, s->node, &in, sizeof in, NULL, 0);
     answer_error(q, error ? error : (int)-n);
 }
 
-static void truncate_stand(struct question *q, struct stand *s, int number)
+static void truncate_stand(struct notification *q, struct stand_in *s, int number)
 {
     uint64_t at, size = argument(q, 1);
     int flags = 0;
@@ -162,7 +162,7 @@ static void truncate_stand(struct question *q, struct stand *s, int number)
     answer_error(q, stand_cut(s, size));
 }
 
-void answer_statfs(struct question *q, uint32_t tree, uint64_t node)
+void answer_statfs(struct notification *q, uint32_t tree, uint64_t node)
 {
     struct fuse_statfs_out out;
     ssize_t n = ask(tree, FUSE_STATFS, node, NULL, 0, &out, sizeof out);
@@ -182,7 +182,7 @@ void answer_statfs(struct question *q, uint32_t tree, uint64_t node)
 }
 
 /* For files and directories. */
-static void on_node(struct question *q, uint32_t tree, uint64_t node, struct stand *s)
+static void on_node(struct notification *q, uint32_t tree, uint64_t node, struct stand_in *s)
 {
     struct fuse_attr a;
     struct fuse_setattr_in in = {0};
@@ -195,7 +195,7 @@ static void on_node(struct question *q, uint32_t tree, uint64_t node, struct sta
     case SYS_fchownat:
         return answer_error(q, change_owner(q, tree, node, q->notif->data.nr == SYS_fchown ? 1 : 2));
     case SYS_utimensat:
-        error = s ? stand_home(s) : 0;
+        error = s ? stand_send(s) : 0;
         return answer_error(q, error ? error : change_times(q, tree, node));
     case SYS_fstatfs:
         return answer_statfs(q, tree, node);
@@ -213,7 +213,7 @@ static void on_node(struct question *q, uint32_t tree, uint64_t node, struct sta
     }
 }
 
-static bool on_directory(struct question *q, int number)
+static bool on_directory(struct notification *q, int number)
 {
     static struct found f;
     char place[64], path[NAME_MOST];
@@ -246,10 +246,10 @@ static bool of_attributes(long call)
     }
 }
 
-void handle_descriptor(struct question *q, int number)
+void handle_descriptor(struct notification *q, int number)
 {
     long call = q->notif->data.nr;
-    struct stand *s;
+    struct stand_in *s;
     switch (call) {
     case SYS_close:
         return before_close(q, number, false);

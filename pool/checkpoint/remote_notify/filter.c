@@ -46,8 +46,8 @@ int notify_filter(int first, struct failure *f)
     trap_value(SYS_ioctl, 1, FICLONERANGE, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_ioctl, 1, FS_IOC_FIEMAP, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_sendmmsg, 3, UNASKED, SECCOMP_RET_ALLOW);
-    for (size_t i = 0; i < namings_count; i++)
-        trap_always(namings[i].call);
+    for (size_t i = 0; i < path_syscalls_count; i++)
+        trap_always(path_syscalls[i].call);
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         trap_always(asked[i]);
     int fd = traps_install();
@@ -68,10 +68,10 @@ static _Noreturn void ask_something(int report)
 
 static int answer_once(pid_t pid, int number)
 {
-    struct question q;
+    struct notification q;
     int listener = take_from(pid, number), err = listener < 0 ? errno : EIO;
-    if (listener >= 0 && question_hear(&q, listener, 0)) {
-        question_answer(&q);
+    if (listener >= 0 && notification_receive(&q, listener, 0)) {
+        notification_answer(&q);
         err = 0;
     }
     if (listener >= 0)

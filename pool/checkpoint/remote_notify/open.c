@@ -9,12 +9,12 @@
 
 #include "remote_notify/parts.h"
 
-static uint32_t without_umask(const struct question *q, uint64_t mode)
+static uint32_t without_umask(const struct notification *q, uint64_t mode)
 {
     return (uint32_t)mode & 07777 & ~(uint32_t)proc_field(q->tid, "status", "Umask", 8);
 }
 
-static void keep_handle(struct stand *s, uint32_t flags, uint64_t handle)
+static void keep_handle(struct stand_in *s, uint32_t flags, uint64_t handle)
 {
     struct fuse_release_in in = {.fh = handle};
     uint64_t *place = (flags & O_ACCMODE) == O_RDONLY ? &s->reader : flags & O_APPEND ? &s->appender : &s->writer;
@@ -26,7 +26,7 @@ static void keep_handle(struct stand *s, uint32_t flags, uint64_t handle)
 }
 
 /* Returns an errno. Fetches into the stand-in the data that this way of opening needs. */
-static int stand_ready(struct stand *s, uint32_t flags, bool fresh)
+static int stand_ready(struct stand_in *s, uint32_t flags, bool fresh)
 {
     uint32_t how = flags & O_ACCMODE;
     if (flags & O_TRUNC || fresh) {
@@ -41,7 +41,7 @@ static int stand_ready(struct stand *s, uint32_t flags, bool fresh)
     return error == EBADF ? EACCES : error;
 }
 
-int open_stand(const struct found *found, uint32_t flags, struct stand **made)
+int open_stand(const struct found *found, uint32_t flags, struct stand_in **made)
 {
     struct fuse_open_in in = {.flags = flags & (O_ACCMODE | O_TRUNC | O_APPEND)};
     struct fuse_open_out out = {0};
@@ -51,7 +51,7 @@ int open_stand(const struct found *found, uint32_t flags, struct stand **made)
         return (int)-n;
     if (flags & O_TRUNC)
         names_changed();
-    struct stand *s = stand_find(found->tree, found->node);
+    struct stand_in *s = stand_find(found->tree, found->node);
     if (!s && get_attr_of(found->tree, found->node, &a))
         a = found->attr;
     s = s ? s : stand_of(found->tree, found->node, a.size);
@@ -62,7 +62,7 @@ int open_stand(const struct found *found, uint32_t flags, struct stand **made)
     return stand_ready(s, flags, false);
 }
 
-static int create_stand(struct found *found, uint32_t flags, uint32_t mode, struct stand **made)
+static int create_stand(struct found *found, uint32_t flags, uint32_t mode, struct stand_in **made)
 {
     struct fuse_create_in in = {.flags = flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL | O_CREAT),
                                 .mode = S_IFREG | mode};
@@ -77,7 +77,7 @@ static int create_stand(struct found *found, uint32_t flags, uint32_t mode, stru
         return (int)-n;
     node_seen(found->tree, out.entry.nodeid);
     shadow_remove(found->tree, found->path);
-    struct stand *s = stand_of(found->tree, out.entry.nodeid, out.entry.attr.size);
+    struct stand_in *s = stand_of(found->tree, out.entry.nodeid, out.entry.attr.size);
     if (!s)
         return errno ? errno : ENFILE;
     keep_handle(s, flags, out.open.fh);
@@ -86,7 +86,7 @@ static int create_stand(struct found *found, uint32_t flags, uint32_t mode, stru
 }
 
 /* Gives the process the lowest free number, or one of the high ones, which the filter traps. */
-bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed)
+bool hand_out(struct notification *q, int fd, bool high, bool on_exec_closed)
 {
     char path[64], text[8];
     int number = -1;
@@ -97,7 +97,7 @@ bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed)
     }
     if (high && number < 0)
         return false;
-    int got = question_put(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    int got = notification_add_fd(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     if (got >= 0)
         q->answered = true;
     else if (!high)
@@ -105,7 +105,7 @@ bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed)
     return got >= 0;
 }
 
-static void give(struct question *q, struct stand *s, uint64_t flags)
+static void give(struct notification *q, struct stand_in *s, uint64_t flags)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
@@ -126,7 +126,7 @@ static void give(struct question *q, struct stand *s, uint64_t flags)
     close(fd);
 }
 
-static void open_directory(struct question *q, const struct found *f, uint64_t flags)
+static void open_directory(struct notification *q, const struct found *f, uint64_t flags)
 {
     struct fuse_open_in in = {.flags = O_RDONLY | O_DIRECTORY};
     struct fuse_open_out out;
@@ -146,7 +146,7 @@ static void open_directory(struct question *q, const struct found *f, uint64_t f
     close(fd);
 }
 
-static int open_once(struct question *q, struct found *f, uint64_t flags, uint32_t mode, struct stand **s)
+static int open_once(struct notification *q, struct found *f, uint64_t flags, uint32_t mode, struct stand_in **s)
 {
     bool makes = flags & O_CREAT && !(flags & O_PATH);
     if (f->error)
@@ -169,10 +169,10 @@ static int open_once(struct question *q, struct found *f, uint64_t flags, uint32
     return *s ? 0 : errno;
 }
 
-void open_file(struct question *q, int directory, const char *path, uint64_t flags, uint32_t mode)
+void open_file(struct notification *q, int directory, const char *path, uint64_t flags, uint32_t mode)
 {
     static struct found f;
-    struct stand *s = NULL;
+    struct stand_in *s = NULL;
     bool follow = !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
     int error = ESTALE;
     for (int i = 0; i < TRIES && error == ESTALE; i++) {

@@ -12,8 +12,8 @@
  * at the place where the tree would be mounted. So working directories, directory descriptors and symbolic links are
  * the kernel's own, inherited and shared as usual; only the entries of the directories are asked for. Programs are
  * copied there for execve. */
-#ifndef POOL_NOTIFY_H
-#define POOL_NOTIFY_H
+#ifndef POOL_REMOTE_NOTIFY_PARTS_H
+#define POOL_REMOTE_NOTIFY_PARTS_H
 
 #include <linux/fuse.h>
 #include <sys/socket.h>
@@ -34,8 +34,8 @@
  * its listener's descriptor. If a program itself uses them, the files that it sends may lack data. */
 #define UNASKED (MSG_NOSIGNAL | MSG_SYN | MSG_FIN | MSG_RST)
 
-struct stand { /* a stand-in */
-    struct stand *next;
+struct stand_in { /* a stand-in */
+    struct stand_in *next;
     uint32_t tree;
     uint64_t node; /* the file server's inode number */
     int fd;
@@ -74,7 +74,7 @@ struct notifier {
     dev_t device; /* of the shadows: the device that files appear to be on */
     int first; /* of the high numbers */
     int listeners[MEMBERS_MOST];
-    struct stand *stands;
+    struct stand_in *stands;
 };
 extern struct notifier *notifier; /* the supervisor's own state */
 
@@ -103,61 +103,61 @@ void node_seen(uint32_t tree, uint64_t node);
 /* resolve.c */
 enum { FOLLOW = 1, MAKE = 2 /* make the shadows of the directories on the way */ };
 /* returns f->remote */
-bool walk(const struct question *q, int directory, const char *path, uint32_t how, struct found *f);
+bool walk(const struct notification *q, int directory, const char *path, uint32_t how, struct found *f);
 int tree_of(const char *path); /* -1: none */
 
 /* shadows.c */
 int shadow_directory(uint32_t tree, const char *path);
 int shadow_path(uint32_t tree, const char *path); /* with all its parents */
 int shadow_link(uint32_t tree, const char *path, const char *target);
-int shadow_program(uint32_t tree, const char *path, struct stand *s);
+int shadow_program(uint32_t tree, const char *path, struct stand_in *s);
 void shadow_remove(uint32_t tree, const char *path);
 void shadow_rename(uint32_t tree, const char *from, const char *to, uint32_t flags);
 
 /* stand_ins.c */
-struct stand *stand_find(uint32_t tree, uint64_t node);
-struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size);
-struct stand *stand_at(pid_t tid, int number);
-int stand_fetch(struct stand *s, uint64_t from, uint64_t to);
-int stand_whole(struct stand *s);
-int stand_home(struct stand *s); /* sends written data, as far as the kernel of the submit side */
-int stand_cut(struct stand *s, uint64_t size);
-void stand_emptied(struct stand *s, uint64_t size); /* the submit side is known to have that size */
-void stand_shown(struct stand *s, struct fuse_attr *a);
-bool stand_writable(const struct stand *s);
-int stands_home(void);
+struct stand_in *stand_find(uint32_t tree, uint64_t node);
+struct stand_in *stand_of(uint32_t tree, uint64_t node, uint64_t size);
+struct stand_in *stand_at(pid_t tid, int number);
+int stand_fetch(struct stand_in *s, uint64_t from, uint64_t to);
+int stand_whole(struct stand_in *s);
+int stand_send(struct stand_in *s); /* sends written data, as far as the kernel of the submit side */
+int stand_cut(struct stand_in *s, uint64_t size);
+void stand_emptied(struct stand_in *s, uint64_t size); /* the submit side is known to have that size */
+void stand_shown(struct stand_in *s, struct fuse_attr *a);
+bool stand_writable(const struct stand_in *s);
+int stands_send(void);
 int stands_whole(void);
 void stands_sweep(bool all); /* removes those that no process has open */
 
 /* open.c */
-void open_file(struct question *q, int directory, const char *path, uint64_t flags, uint32_t mode);
-int open_stand(const struct found *found, uint32_t flags, struct stand **s);
-bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed);
+void open_file(struct notification *q, int directory, const char *path, uint64_t flags, uint32_t mode);
+int open_stand(const struct found *found, uint32_t flags, struct stand_in **s);
+bool hand_out(struct notification *q, int fd, bool high, bool on_exec_closed);
 
 /* path_calls.c */
-void handle_call(struct question *q);
+void handle_call(struct notification *q);
 
 /* directory_ops.c: return an errno, or whether it was one of these calls */
 int remove_name(const struct found *f, bool directory);
-int make_name(const struct question *q, const struct found *f, bool directory,
+int make_name(const struct notification *q, const struct found *f, bool directory,
               int at); /* the argument at `at` is the mode */
-bool handle_two(struct question *q);
-bool handle_symlink(struct question *q);
+bool handle_two(struct notification *q);
+bool handle_symlink(struct notification *q);
 
 /* attributes.c */
-void answer_stat(struct question *q, const struct fuse_attr *a);
-int change_times(const struct question *q, uint32_t tree, uint64_t node);
-int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at);
+void answer_stat(struct notification *q, const struct fuse_attr *a);
+int change_times(const struct notification *q, uint32_t tree, uint64_t node);
+int change_owner(const struct notification *q, uint32_t tree, uint64_t node, int at);
 
 /* xattr.c */
 bool of_extras(long call); /* whether the call is about extended attributes */
-void answer_extra(struct question *q, uint32_t tree, uint64_t node);
+void answer_extra(struct notification *q, uint32_t tree, uint64_t node);
 
 /* fd_calls.c */
-void handle_descriptor(struct question *q, int number);
-void answer_statfs(struct question *q, uint32_t tree, uint64_t node);
+void handle_descriptor(struct notification *q, int number);
+void answer_statfs(struct notification *q, uint32_t tree, uint64_t node);
 
 /* readdir.c */
-bool list_directory(struct question *q, int number, bool old);
+bool list_directory(struct notification *q, int number, bool old);
 
 #endif

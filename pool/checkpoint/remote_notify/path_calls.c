@@ -14,7 +14,7 @@
 #define X_BITS 0111
 #define MESSAGES_MOST 1024 /* of one sendmmsg */
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
 static int may(const struct found *f, uint32_t mask)
 {
@@ -23,15 +23,15 @@ static int may(const struct found *f, uint32_t mask)
     return n < 0 ? (int)-n : 0;
 }
 
-static int truncate_name(const struct question *q, const struct found *f)
+static int truncate_name(const struct notification *q, const struct found *f)
 {
     uint64_t size = argument(q, 1);
-    struct stand *s = stand_find(f->tree, f->node);
+    struct stand_in *s = stand_find(f->tree, f->node);
     if ((int64_t)size < 0)
         return EINVAL;
     if (S_ISDIR(f->attr.mode))
         return EISDIR;
-    int error = s ? stand_home(s) : 0;
+    int error = s ? stand_send(s) : 0;
     if (!error && s && size)
         error = stand_whole(s);
     struct fuse_setattr_in in = {.valid = FATTR_SIZE, .size = size};
@@ -41,7 +41,7 @@ static int truncate_name(const struct question *q, const struct found *f)
     return error;
 }
 
-static void read_link(struct question *q, const struct found *f, int at)
+static void read_link(struct notification *q, const struct found *f, int at)
 {
     char target[NAME_MOST];
     if (!S_ISLNK(f->attr.mode))
@@ -56,10 +56,10 @@ static void read_link(struct question *q, const struct found *f, int at)
 }
 
 /* Puts a copy of the program under its name, for the kernel; for a script, of its interpreter too. */
-static int prepare_program(const struct question *q, struct found *f, int depth)
+static int prepare_program(const struct notification *q, struct found *f, int depth)
 {
     static struct found next;
-    struct stand *s;
+    struct stand_in *s;
     char head[256], *from;
     if (!S_ISREG(f->attr.mode) || !(f->attr.mode & X_BITS))
         return EACCES;
@@ -82,10 +82,10 @@ static int prepare_program(const struct question *q, struct found *f, int depth)
 }
 
 /* One switch: each kind of call. */
-static void by_name(struct question *q, const struct naming *name, struct found *f, uint64_t flags)
+static void by_name(struct notification *q, const struct path_syscall *name, struct found *f, uint64_t flags)
 {
     int after = name->path + 1, error = f->error;
-    struct stand *s;
+    struct stand_in *s;
     if (!error && !f->there && name->what != MAKES_DIRECTORY && name->what != MAKES_NODE)
         error = ENOENT;
     if (error)
@@ -111,7 +111,7 @@ static void by_name(struct question *q, const struct naming *name, struct found 
     case OWNERS:
         return answer_error(q, change_owner(q, f->tree, f->node, after));
     case TIMES:
-        error = (s = stand_find(f->tree, f->node)) ? stand_home(s) : 0;
+        error = (s = stand_find(f->tree, f->node)) ? stand_send(s) : 0;
         return answer_error(q, error ? error : change_times(q, f->tree, f->node));
     case TRUNCATES:
         return answer_error(q, truncate_name(q, f));
@@ -119,7 +119,7 @@ static void by_name(struct question *q, const struct naming *name, struct found 
         error = S_ISDIR(f->attr.mode) ? may(f, X_OK) : ENOTDIR;
         return error ? answer_error(q, error) : answer_pass(q);
     case RUNS:
-        stands_home();
+        stands_send();
         error = prepare_program(q, f, 0);
         return error ? answer_error(q, error) : answer_pass(q);
     case FILE_SYSTEM:
@@ -134,7 +134,7 @@ static void by_name(struct question *q, const struct naming *name, struct found 
     }
 }
 
-static void handle_name(struct question *q, const struct naming *name)
+static void handle_name(struct notification *q, const struct path_syscall *name)
 {
     static struct found f;
     char path[NAME_MOST];
@@ -151,19 +151,19 @@ static void handle_name(struct question *q, const struct naming *name)
         flags = O_WRONLY | O_CREAT | O_TRUNC;
         mode = argument(q, 1);
     }
-    if (!text_of(q, argument(q, name->path), path, sizeof path) || !still_asked(q))
+    if (!text_of(q, argument(q, name->path), path, sizeof path) || !notification_valid(q))
         return answer_pass(q);
     if (name->what == OPENS || name->what == OPENS_2 || name->what == CREATES)
         return open_file(q, directory, path, flags, (uint32_t)mode);
     uint32_t make = name->what == ENTERS || name->what == RUNS ? MAKE : 0;
     if (name->what == RUNS)
-        stands_home();
-    if (!walk(q, directory, path, (naming_follows(name, flags) ? FOLLOW : 0) | make, &f))
+        stands_send();
+    if (!walk(q, directory, path, (path_syscall_follows(name, flags) ? FOLLOW : 0) | make, &f))
         return answer_pass(q);
     by_name(q, name, &f, flags);
 }
 
-static bool names_descriptor(const struct question *q)
+static bool names_descriptor(const struct notification *q)
 {
     char first;
     long call = q->notif->data.nr;
@@ -178,13 +178,13 @@ static bool names_descriptor(const struct question *q)
 }
 
 /* Calls after which all processes' writes must be on the submit side; the kernel executes them then. */
-static bool settles(struct question *q)
+static bool settles(struct notification *q)
 {
     long call = q->notif->data.nr;
     if (call != SYS_exit_group && call != SYS_close_range && call != SYS_sync && call != SYS_syncfs &&
         call != SYS_msync)
         return false;
-    int error = stands_home();
+    int error = stands_send();
     if (error && call == SYS_msync)
         answer_error(q, error);
     else
@@ -193,7 +193,7 @@ static bool settles(struct question *q)
 }
 
 /* Whether one of these messages may carry file descriptors. */
-static bool with_descriptors(const struct question *q, uint64_t count, size_t apart)
+static bool with_descriptors(const struct notification *q, uint64_t count, size_t apart)
 {
     struct msghdr m;
     for (uint64_t i = 0; i < count && i < MESSAGES_MOST; i++)
@@ -203,7 +203,7 @@ static bool with_descriptors(const struct question *q, uint64_t count, size_t ap
 }
 
 /* Calls that pass file descriptors to other processes. */
-static bool hands_over(struct question *q)
+static bool hands_over(struct notification *q)
 {
     bool over;
     switch (q->notif->data.nr) {
@@ -227,11 +227,11 @@ static bool hands_over(struct question *q)
     return true;
 }
 
-void handle_call(struct question *q)
+void handle_call(struct notification *q)
 {
     if (settles(q) || hands_over(q) || handle_two(q) || handle_symlink(q))
         return;
-    const struct naming *name = names_descriptor(q) ? NULL : naming_of(q->notif->data.nr);
+    const struct path_syscall *name = names_descriptor(q) ? NULL : path_syscall_of(q->notif->data.nr);
     if (name)
         return handle_name(q, name);
     int at = q->notif->data.nr == SYS_mmap ? 4 : q->notif->data.nr == SYS_sendfile ? 1 : 0;

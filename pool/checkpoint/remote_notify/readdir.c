@@ -37,7 +37,8 @@ static void end(struct listing *l)
     l->handle = 0;
 }
 
-static struct listing *listing_of(const struct question *q, int number, const struct found *f, bool afresh, int *error)
+static struct listing *listing_of(const struct notification *q, int number, const struct found *f, bool afresh,
+                                  int *error)
 {
     struct listing *l = &listings[0];
     for (size_t i = 0; i < LISTINGS; i++)
@@ -104,7 +105,7 @@ static size_t convert_all(uint8_t *to, size_t room, const uint8_t *entries, size
 }
 
 /* False: the kernel executes the call. */
-bool list_directory(struct question *q, int number, bool old)
+bool list_directory(struct notification *q, int number, bool old)
 {
     static struct found f;
     static uint8_t in_bytes[MOST_BYTES], out_bytes[MOST_BYTES];

@@ -59,7 +59,7 @@ static bool by_descriptor(const char *path)
 }
 
 /* Makes the name absolute, as given. False: the kernel reports its error. */
-static bool begin(struct walk *w, const struct question *q, int directory, const char *path)
+static bool begin(struct walk *w, const struct notification *q, int directory, const char *path)
 {
     char place[64], base[NAME_MOST] = "";
     static const char gone[] = " (deleted)";
@@ -227,7 +227,7 @@ static int next_name(struct walk *w, char *name, size_t size, bool *last)
     return 0;
 }
 
-static bool walk_once(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
+static bool walk_once(const struct notification *q, int directory, const char *path, uint32_t how, struct found *f)
 {
     static struct walk w;
     char name[NAME_MOST];
@@ -271,7 +271,7 @@ static bool walk_once(const struct question *q, int directory, const char *path,
 }
 
 /* A symbolic link may have been replaced by a file between its lookup and its reading, so ESTALE is tried again. */
-bool walk(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
+bool walk(const struct notification *q, int directory, const char *path, uint32_t how, struct found *f)
 {
     bool remote = walk_once(q, directory, path, how, f);
     for (int i = 1; i < TRIES && remote && f->error == ESTALE; i++) {

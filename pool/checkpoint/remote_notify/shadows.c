@@ -77,7 +77,7 @@ int shadow_link(uint32_t tree, const char *path, const char *target)
 }
 
 /* Makes a complete copy of the stand-in. A program that runs under the name keeps its own copy. */
-int shadow_program(uint32_t tree, const char *path, struct stand *s)
+int shadow_program(uint32_t tree, const char *path, struct stand_in *s)
 {
     char aside[NAME_MOST];
     struct stat st;

@@ -39,21 +39,21 @@ static uint64_t sum_of(const uint8_t *data, size_t size)
     return a ^ a >> 29 ? a ^ a >> 29 : 1;
 }
 
-struct stand *stand_find(uint32_t tree, uint64_t node)
+struct stand_in *stand_find(uint32_t tree, uint64_t node)
 {
-    struct stand *s = notifier->stands;
+    struct stand_in *s = notifier->stands;
     while (s && (s->node != node || s->tree != tree))
         s = s->next;
     return s;
 }
 
-static void mark(struct stand *s)
+static void mark(struct stand_in *s)
 {
     const struct timespec at[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = MARK}};
     futimens(s->fd, at);
 }
 
-static void has_size(struct stand *s, uint64_t size)
+static void has_size(struct stand_in *s, uint64_t size)
 {
     size_t blocks = (size_t)((size + BLOCK - 1) / BLOCK);
     if (blocks > s->blocks) {
@@ -71,10 +71,10 @@ static void has_size(struct stand *s, uint64_t size)
 }
 
 /* NULL with errno: no room on this machine. */
-struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
+struct stand_in *stand_of(uint32_t tree, uint64_t node, uint64_t size)
 {
     struct stat st;
-    struct stand *s = stand_find(tree, node);
+    struct stand_in *s = stand_find(tree, node);
     if (s) {
         s->used = monotonic_ns();
         return s;
@@ -82,19 +82,19 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
     const char *scratch = notifier->job->start->flags & FLAG_FIXED ? "/job" : notifier->job->scratch;
     int fd = *scratch ? open(scratch, O_TMPFILE | O_RDWR | O_CLOEXEC, 0700) : -1;
     if (fd < 0)
-        fd = memfd_create("home", MFD_CLOEXEC);
+        fd = memfd_create("stand-in", MFD_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || ftruncate(fd, (off_t)size) < 0 || !(s = calloc(1, sizeof *s))) {
         if (fd >= 0)
             close(fd);
         return NULL;
     }
-    *s = (struct stand){.tree = tree,
-                        .node = node,
-                        .fd = fd,
-                        .device = st.st_dev,
-                        .inode = st.st_ino,
-                        .next = notifier->stands,
-                        .used = monotonic_ns()};
+    *s = (struct stand_in){.tree = tree,
+                           .node = node,
+                           .fd = fd,
+                           .device = st.st_dev,
+                           .inode = st.st_ino,
+                           .next = notifier->stands,
+                           .used = monotonic_ns()};
     notifier->stands = s;
     has_size(s, size);
     s->whole = size == 0;
@@ -103,7 +103,7 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
 }
 
 /* The stand-in at a process's file descriptor; NULL: it is not one. */
-struct stand *stand_at(pid_t tid, int number)
+struct stand_in *stand_at(pid_t tid, int number)
 {
     char path[64];
     struct stat st;
@@ -112,16 +112,16 @@ struct stand *stand_at(pid_t tid, int number)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", tid, number);
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
-    struct stand *s = notifier->stands;
+    struct stand_in *s = notifier->stands;
     while (s && (s->inode != st.st_ino || s->device != st.st_dev))
         s = s->next;
     return s;
 }
 
-bool stand_writable(const struct stand *s) { return s->writer || s->appender; }
+bool stand_writable(const struct stand_in *s) { return s->writer || s->appender; }
 
 /* Fetches blocks that are missing here. */
-static int fetch_piece(struct stand *s, uint64_t at, uint32_t size)
+static int fetch_piece(struct stand_in *s, uint64_t at, uint32_t size)
 {
     struct fuse_read_in in = {.fh = s->reader ? s->reader : s->writer, .offset = at, .size = size};
     ssize_t n = ask(s->tree, FUSE_READ, s->node, &in, sizeof in, piece, PIECE);
@@ -137,7 +137,7 @@ static int fetch_piece(struct stand *s, uint64_t at, uint32_t size)
 }
 
 /* Returns an errno. The file must not be open for writing, or must have been sent. */
-int stand_fetch(struct stand *s, uint64_t from, uint64_t to)
+int stand_fetch(struct stand_in *s, uint64_t from, uint64_t to)
 {
     int error = 0;
     to = to < s->size ? to : s->size;
@@ -156,16 +156,16 @@ int stand_fetch(struct stand *s, uint64_t from, uint64_t to)
     return error;
 }
 
-int stand_whole(struct stand *s)
+int stand_whole(struct stand_in *s)
 {
-    int error = s->whole ? 0 : stand_writable(s) ? stand_home(s) : 0;
+    int error = s->whole ? 0 : stand_writable(s) ? stand_send(s) : 0;
     if (!error && !s->whole)
         error = stand_fetch(s, 0, s->size);
     s->whole |= !error;
     return error;
 }
 
-static int send_run(struct stand *s, uint64_t handle, const uint8_t *data, uint64_t at, uint32_t size)
+static int send_run(struct stand_in *s, uint64_t handle, const uint8_t *data, uint64_t at, uint32_t size)
 {
     struct fuse_write_in in = {.fh = handle, .offset = at, .size = size};
     struct fuse_write_out out = {0};
@@ -175,7 +175,7 @@ static int send_run(struct stand *s, uint64_t handle, const uint8_t *data, uint6
 }
 
 /* Whether a block differs; its sum is updated, except for a block whose beginning, before `from`, was never fetched. */
-static bool differs(struct stand *s, const uint8_t *data, uint64_t at, uint32_t size, uint64_t from)
+static bool differs(struct stand_in *s, const uint8_t *data, uint64_t at, uint32_t size, uint64_t from)
 {
     uint64_t *sum = &s->sums[at / BLOCK], is = sum_of(data, size);
     if (*sum == is)
@@ -186,7 +186,7 @@ static bool differs(struct stand *s, const uint8_t *data, uint64_t at, uint32_t 
 }
 
 /* Sends the changed blocks of a piece, adjoining ones together; nothing before `from`. */
-static int send_piece(struct stand *s, uint64_t handle, uint64_t at, uint32_t size, uint64_t from, bool *sent)
+static int send_piece(struct stand_in *s, uint64_t handle, uint64_t at, uint32_t size, uint64_t from, bool *sent)
 {
     int error = 0;
     for (uint32_t done = 0; done < size && !error;) {
@@ -207,26 +207,26 @@ static int send_piece(struct stand *s, uint64_t handle, uint64_t at, uint32_t si
     return error;
 }
 
-static int flush_handle(struct stand *s, uint64_t handle)
+static int flush_handle(struct stand_in *s, uint64_t handle)
 {
     struct fuse_flush_in in = {.fh = handle};
     ssize_t n = ask(s->tree, FUSE_FLUSH, s->node, &in, sizeof in, NULL, 0);
     return n < 0 ? (int)-n : 0;
 }
 
-static int cut_at_home(struct stand *s, uint64_t handle, uint64_t size)
+static int cut_remote(struct stand_in *s, uint64_t handle, uint64_t size)
 {
     struct fuse_setattr_in in = {.valid = FATTR_SIZE | (handle ? FATTR_FH : 0), .fh = handle, .size = size};
     return set_attr_of(s->tree, s->node, &in);
 }
 
-static int send_all(struct stand *s, uint64_t size, bool *sent)
+static int send_all(struct stand_in *s, uint64_t size, bool *sent)
 {
     bool adds = !s->plain && !s->mapped;
     uint64_t handle = adds || !s->writer ? s->appender : s->writer, from = adds ? s->size : 0, end = s->size;
     int error = 0;
     if (size < s->size) {
-        error = cut_at_home(s, handle, size);
+        error = cut_remote(s, handle, size);
         if (!error)
             has_size(s, size);
         from = from < size ? from : size;
@@ -251,7 +251,7 @@ static int send_all(struct stand *s, uint64_t size, bool *sent)
         end = at > end && !error ? at : end;
     }
     if (!error && end < size) {
-        error = cut_at_home(s, handle, size);
+        error = cut_remote(s, handle, size);
         *sent = true;
     }
     s->size = error ? end : size;
@@ -259,7 +259,7 @@ static int send_all(struct stand *s, uint64_t size, bool *sent)
     return error ? error : late;
 }
 
-static void send_time(struct stand *s)
+static void send_time(struct stand_in *s)
 {
     struct fuse_setattr_in in = {
         .valid = FATTR_MTIME, .mtime = (uint64_t)s->changed.tv_sec, .mtimensec = (uint32_t)s->changed.tv_nsec};
@@ -267,7 +267,7 @@ static void send_time(struct stand *s)
 }
 
 /* Returns an errno, once; data that could not be sent is sent again the next time. */
-int stand_home(struct stand *s)
+int stand_send(struct stand_in *s)
 {
     struct stat st;
     bool sent = false;
@@ -299,11 +299,11 @@ int stand_home(struct stand *s)
 }
 
 /* The next close of a stand-in reports its error. */
-int stands_home(void)
+int stands_send(void)
 {
     int error = 0;
-    for (struct stand *s = notifier->stands; s; s = s->next) {
-        s->error = stand_home(s);
+    for (struct stand_in *s = notifier->stands; s; s = s->next) {
+        s->error = stand_send(s);
         error = error ? error : s->error;
     }
     return error;
@@ -313,25 +313,25 @@ int stands_home(void)
 int stands_whole(void)
 {
     int error = 0;
-    for (struct stand *s = notifier->stands; s && !error; s = s->next)
+    for (struct stand_in *s = notifier->stands; s && !error; s = s->next)
         error = s->whole || !s->reader || stand_writable(s) ? 0 : stand_whole(s);
     return error;
 }
 
 /* Truncates or extends the file, on the submit side and here. */
-int stand_cut(struct stand *s, uint64_t size)
+int stand_cut(struct stand_in *s, uint64_t size)
 {
     int error = size ? stand_whole(s) : 0;
     if (!error && size)
-        error = stand_home(s);
+        error = stand_send(s);
     if (!error)
-        error = cut_at_home(s, s->writer ? s->writer : s->appender, size);
+        error = cut_remote(s, s->writer ? s->writer : s->appender, size);
     if (!error)
         stand_emptied(s, size);
     return error;
 }
 
-void stand_emptied(struct stand *s, uint64_t size)
+void stand_emptied(struct stand_in *s, uint64_t size)
 {
     if (ftruncate(s->fd, (off_t)size) < 0)
         s->error = errno;
@@ -341,7 +341,7 @@ void stand_emptied(struct stand *s, uint64_t size)
 }
 
 /* The attributes as the job should see them, with writes that were not sent yet. */
-void stand_shown(struct stand *s, struct fuse_attr *a)
+void stand_shown(struct stand_in *s, struct fuse_attr *a)
 {
     struct stat st;
     if (!stand_writable(s) || fstat(s->fd, &st) < 0)
@@ -354,7 +354,7 @@ void stand_shown(struct stand *s, struct fuse_attr *a)
     a->blocks = (uint64_t)st.st_blocks;
 }
 
-static void let_go(struct stand *s, uint64_t handle)
+static void let_go(struct stand_in *s, uint64_t handle)
 {
     struct fuse_release_in in = {.fh = handle};
     if (handle)
@@ -362,7 +362,7 @@ static void let_go(struct stand *s, uint64_t handle)
 }
 
 /* A write lease is granted only if no other process has the file open (fcntl(2), F_SETLEASE). */
-static bool open_elsewhere(const struct stand *s)
+static bool open_elsewhere(const struct stand_in *s)
 {
     if (fcntl(s->fd, F_SETLEASE, F_WRLCK) < 0)
         return true;
@@ -373,9 +373,9 @@ static bool open_elsewhere(const struct stand *s)
 void stands_sweep(bool all)
 {
     size_t count = 0;
-    for (struct stand **at = &notifier->stands; *at;) {
-        struct stand *s = *at;
-        if (!all && ((s->used + KEPT_NS > monotonic_ns() && ++count < MANY) || open_elsewhere(s) || stand_home(s))) {
+    for (struct stand_in **at = &notifier->stands; *at;) {
+        struct stand_in *s = *at;
+        if (!all && ((s->used + KEPT_NS > monotonic_ns() && ++count < MANY) || open_elsewhere(s) || stand_send(s))) {
             at = &s->next;
             continue;
         }

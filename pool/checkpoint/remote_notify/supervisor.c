@@ -36,27 +36,27 @@ static bool greet(int members)
     if (!held || listeners == MEMBERS_MOST)
         return false;
     memcpy(&notifier->listeners[listeners], CMSG_DATA(held), sizeof(int));
-    question_listen(notifier->listeners[listeners++]);
+    notification_listen(notifier->listeners[listeners++]);
     return true;
 }
 
 /* False: no process is left that has this filter. */
 static bool hear(int listener, short events)
 {
-    struct question q;
+    struct notification q;
     if (!(events & POLLIN))
         return !(events & (POLLHUP | POLLERR));
-    if (question_hear(&q, listener, 0)) {
+    if (notification_receive(&q, listener, 0)) {
         names_forget();
         handle_call(&q);
-        question_answer(&q);
+        notification_answer(&q);
     }
     return true;
 }
 
 static _Noreturn void finish(void)
 {
-    stands_home();
+    stands_send();
     stands_sweep(true);
     _exit(0);
 }
@@ -70,7 +70,7 @@ static _Noreturn void loop(int members)
             fds[1 + i] = (struct pollfd){.fd = notifier->listeners[i], .events = POLLIN};
         int ready = poll(fds, 1 + count, notifier->stands ? PAUSE_MS : -1);
         if (ready == 0) {
-            stands_home();
+            stands_send();
             stands_sweep(false);
         }
         for (uint32_t i = count; ready > 0 && i-- > 0;)

@@ -8,10 +8,10 @@
 
 #include "remote_notify/parts.h"
 
-static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
 /* Without room the caller asks for the size. */
-static void give(struct question *q, ssize_t n, uint64_t address, uint64_t room, const char *value)
+static void give(struct notification *q, ssize_t n, uint64_t address, uint64_t room, const char *value)
 {
     if (n < 0)
         answer_error(q, (int)-n);
@@ -23,7 +23,7 @@ static void give(struct question *q, ssize_t n, uint64_t address, uint64_t room,
         answer_value(q, n);
 }
 
-static void get(struct question *q, uint32_t tree, uint64_t node, const char *name)
+static void get(struct notification *q, uint32_t tree, uint64_t node, const char *name)
 {
     static char value[XATTR_SIZE_MAX];
     struct fuse_getxattr_in in = {.size = sizeof value};
@@ -31,7 +31,7 @@ static void get(struct question *q, uint32_t tree, uint64_t node, const char *na
     give(q, n, argument(q, 2), argument(q, 3), value);
 }
 
-static void list(struct question *q, uint32_t tree, uint64_t node)
+static void list(struct notification *q, uint32_t tree, uint64_t node)
 {
     static char names[XATTR_LIST_MAX];
     struct fuse_getxattr_in in = {.size = sizeof names};
@@ -39,7 +39,7 @@ static void list(struct question *q, uint32_t tree, uint64_t node)
     give(q, n, argument(q, 1), argument(q, 2), names);
 }
 
-static void set(struct question *q, uint32_t tree, uint64_t node, const char *name)
+static void set(struct notification *q, uint32_t tree, uint64_t node, const char *name)
 {
     static char value[XATTR_SIZE_MAX];
     uint32_t in[2] = {(uint32_t)argument(q, 3),
@@ -75,7 +75,7 @@ bool of_extras(long call)
     }
 }
 
-void answer_extra(struct question *q, uint32_t tree, uint64_t node)
+void answer_extra(struct notification *q, uint32_t tree, uint64_t node)
 {
     long call = q->notif->data.nr;
     char name[XATTR_NAME_MAX + 2];

@@ -252,15 +252,15 @@ static int move_special(struct restored_process *b, const struct range *own, siz
 
 /* The job had another kernel's vdso: its bytes stay, and its functions jump to this kernel's vdso, which is moved to
  * free memory after the room. */
-static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
-                     size_t count, const struct area *old, const struct range *new, const void *bytes,
-                     struct failure *f)
+static int redirect_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
+                         size_t count, const struct area *old, const struct range *new, const void *bytes,
+                         struct failure *f)
 {
     static unsigned char changed[STASH];
     struct tracee *h = &b->threads[0];
     uint64_t size = old->end - old->start, place = free_place(r, row, own, count, STASH, b->stash + STASH);
     if (size > sizeof changed ||
-        vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
+        vdso_redirect(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
         return size > sizeof changed ? set_failure(f, "restore", "vdso") : -1;
     long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -299,7 +299,7 @@ static int place_vdso(struct restoring *r, uint32_t row, struct restored_process
             same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
         }
     return same ? move_special(b, own, count, old->start - new->start, f)
-                : lead_vdso(r, row, b, own, count, old, new, here, f);
+                : redirect_vdso(r, row, b, own, count, old, new, here, f);
 }
 
 static int set_layout(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
@@ -352,7 +352,7 @@ static int make_threads(struct restoring *r, uint32_t row, struct restored_proce
 static int drop_rights(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
 {
     const struct start *s = r->job->start;
-    uint32_t keep = (uint32_t)space_kept(r->job);
+    uint32_t keep = (uint32_t)rights_kept(r->job);
     struct {
         struct __user_cap_header_struct head;
         struct __user_cap_data_struct sets[2];
@@ -382,7 +382,7 @@ static int drop_rights(struct restoring *r, struct tracee *h, uint64_t room, str
     return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
 }
 
-static int put_on_filter(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
+static int install_filter(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
 {
     size_t count;
     const void *code = filter_code(r->job, &count);
@@ -399,7 +399,7 @@ static int put_on_filter(struct restoring *r, struct tracee *h, uint64_t room, s
     return bad(done) ? failed(f, "seccomp", "", done) : 0;
 }
 
-static int dress_thread(const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
+static int restore_thread(const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
 {
     struct {
         uint64_t at;
@@ -479,12 +479,12 @@ static const struct thread *thread_row(const struct image *image, uint32_t row, 
     return NULL;
 }
 
-static int dress(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
+static int restore_attributes(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;
     struct tracee *leader = &b->threads[0];
     for (size_t i = 0; i < b->count; i++)
-        if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) ||
+        if (restore_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) ||
             drop_rights(r, &b->threads[i], b->room, f))
             return -1;
     for (size_t i = 0; i < b->count; i++)
@@ -496,22 +496,22 @@ static int dress(struct restoring *r, uint32_t row, struct restored_process *b, 
     if (p->flags & PROCESS_NO_THP)
         CALL(leader, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
     CALL(leader, SYS_prctl, PR_SET_DUMPABLE, !(p->flags & PROCESS_NO_DUMP));
-    if (signals_put(r, row, b->threads, b->count, b->room, f))
+    if (signals_restore(r, row, b->threads, b->count, b->room, f))
         return -1;
     set_limits(r, p, leader, b->room);
-    attributes_put_process(p, leader, b->room);
-    file_settings_put_owners(r, row, leader, b->room);
+    attributes_restore_process(p, leader, b->room);
+    file_settings_restore_owners(r, row, leader, b->room);
     for (size_t i = 0; i < b->count; i++)
-        if (attributes_put_thread(r, thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f))
+        if (attributes_restore_thread(r, thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f))
             return -1;
     for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
-        if (put_on_filter(r, &b->threads[i], b->room, f))
+        if (install_filter(r, &b->threads[i], b->room, f))
             return -1;
     return p->mapped ? mapping_restore_filter(r, row, leader, b->room, f) : 0;
 }
 
 /* The last injected call unmaps the instruction that makes it: the thread is stopped before it executes another. */
-static int wake(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
+static int restore_registers(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     struct user_regs_struct *all = calloc(b->count, sizeof *all);
     for (size_t i = 0; all && i < b->count; i++) {
@@ -560,8 +560,8 @@ int become_process(struct restoring *r, uint32_t row, struct restored_process *b
     long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
     if (bad(closed))
         return failed(f, "close", "descriptors of the keeper", closed);
-    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) ||
-                   proc_files_open(r, row, h, b->room, f) || wake(r, row, b, f)
+    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || restore_attributes(r, row, b, f) ||
+                   proc_files_open(r, row, h, b->room, f) || restore_registers(r, row, b, f)
                ? -1
                : 0;
 }

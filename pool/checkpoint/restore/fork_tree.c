@@ -24,7 +24,7 @@
 
 #define PATIENCE_US 20000000
 
-static void tell(struct restoring *r, uint32_t row, uint32_t state)
+static void set_state(struct restoring *r, uint32_t row, uint32_t state)
 {
     __atomic_store_n(&r->restore_shared->state[row], state, __ATOMIC_RELEASE);
     syscall(SYS_futex, &r->restore_shared->state[row], FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
@@ -33,7 +33,7 @@ static void tell(struct restoring *r, uint32_t row, uint32_t state)
 static _Noreturn void broken(struct restoring *r, uint32_t row, const char *call, const char *text)
 {
     set_failure(&r->restore_shared->failure, call, text);
-    tell(r, row, BROKEN);
+    set_state(r, row, BROKEN);
     for (;;)
         pause();
 }
@@ -43,21 +43,21 @@ static struct process *process_at(struct restoring *r, uint32_t row)
     return (struct process *)r->image->processes.rows + row;
 }
 
-static bool leads(const struct process *p) { return p->session == p->pid; }
+static bool leads_session(const struct process *p) { return p->session == p->pid; }
 
-static _Noreturn void be(struct restoring *r, uint32_t row);
+static _Noreturn void run_process(struct restoring *r, uint32_t row);
 
-static void have(struct restoring *r, uint32_t by, uint32_t row)
+static void fork_child(struct restoring *r, uint32_t by, uint32_t row)
 {
     pid_t pid = fork_as(process_at(r, row)->pid, -1, 0);
     if (pid == 0)
-        be(r, row);
+        run_process(r, row);
     if (pid < 0)
         broken(r, by, "fork", "a process under its number");
 }
 
 /* All helpers use one pid, one after the other. */
-static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
+static void fork_orphan(struct restoring *r, uint32_t by, uint32_t row)
 {
     int status = 0;
     while (__atomic_exchange_n(&r->restore_shared->helping, 1, __ATOMIC_ACQ_REL))
@@ -66,7 +66,7 @@ static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
     if (helper == 0) {
         pid_t pid = fork_as(process_at(r, row)->pid, -1, 0);
         if (pid == 0)
-            be(r, row);
+            run_process(r, row);
         _exit(pid < 0);
     }
     bool done = helper > 0 && waitpid(helper, &status, 0) == helper && !status;
@@ -80,10 +80,11 @@ static _Noreturn void be_placeholder(struct restoring *r, uint32_t by, pid_t ses
 {
     bool made = setsid() >= 0;
     for (uint32_t i = 0; made && i < r->image->processes.count; i++)
-        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by && r->births[i].session == session) {
+        if (r->fork_plan[i].kind == BORN_OF_PLACEHOLDER && r->fork_plan[i].by == by &&
+            r->fork_plan[i].session == session) {
             pid_t pid = fork_as(process_at(r, i)->pid, -1, CLONE_PARENT);
             if (pid == 0)
-                be(r, i);
+                run_process(r, i);
             made = pid > 0;
         }
     _exit(!made);
@@ -92,16 +93,16 @@ static _Noreturn void be_placeholder(struct restoring *r, uint32_t by, pid_t ses
 /* True for the first process of a placeholder. */
 static bool needs_placeholder(const struct restoring *r, uint32_t by, uint32_t row)
 {
-    if (r->births[row].kind != BORN_OF_PLACEHOLDER || r->births[row].by != by)
+    if (r->fork_plan[row].kind != BORN_OF_PLACEHOLDER || r->fork_plan[row].by != by)
         return false;
     for (uint32_t i = 0; i < row; i++)
-        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by &&
-            r->births[i].session == r->births[row].session)
+        if (r->fork_plan[i].kind == BORN_OF_PLACEHOLDER && r->fork_plan[i].by == by &&
+            r->fork_plan[i].session == r->fork_plan[row].session)
             return false;
     return true;
 }
 
-static void have_placeholder(struct restoring *r, uint32_t by, pid_t session)
+static void fork_placeholder(struct restoring *r, uint32_t by, pid_t session)
 {
     int status = 0;
     pid_t pid = fork_as(session, -1, 0);
@@ -111,18 +112,18 @@ static void have_placeholder(struct restoring *r, uint32_t by, pid_t session)
         broken(r, by, "fork", "a process in the session of one that ended");
 }
 
-static void have_children(struct restoring *r, uint32_t row, bool early)
+static void fork_children(struct restoring *r, uint32_t row, bool early)
 {
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct planned_fork *b = &r->births[i];
+        const struct planned_fork *b = &r->fork_plan[i];
         if (b->by != row || i == row || (b->kind == BORN_EARLY) != early)
             continue;
         if (b->kind == BORN_ORPHAN)
-            have_orphan(r, row, i);
+            fork_orphan(r, row, i);
         else if (b->kind != BORN_OF_PLACEHOLDER)
-            have(r, row, i);
+            fork_child(r, row, i);
         else if (needs_placeholder(r, row, i))
-            have_placeholder(r, row, b->session);
+            fork_placeholder(r, row, b->session);
     }
 }
 
@@ -233,7 +234,7 @@ static bool join_group(struct restoring *r, uint32_t row)
     return waitpid(leader, NULL, 0) == leader && in;
 }
 
-static _Noreturn void be(struct restoring *r, uint32_t row)
+static _Noreturn void run_process(struct restoring *r, uint32_t row)
 {
     struct process *p = process_at(r, row);
     char cwd[4200];
@@ -242,15 +243,15 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);
-    if (r->births[row].adopts)
+    if (r->fork_plan[row].adopts)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    have_children(r, row, true);
-    if (leads(p) && getsid(0) != p->pid && setsid() < 0)
+    fork_children(r, row, true);
+    if (leads_session(p) && getsid(0) != p->pid && setsid() < 0)
         broken(r, row, "setsid", "");
     if (pty_control(r, p) < 0)
         broken(r, row, "ioctl", "TIOCSCTTY");
-    have_children(r, row, false);
-    tell(r, row, READY);
+    fork_children(r, row, false);
+    set_state(r, row, READY);
     await_all(r);
     prctl(PR_SET_CHILD_SUBREAPER, 0); /* until become.c sets the saved value */
     if (!join_group(r, row))
@@ -269,7 +270,7 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     setpriority(PRIO_PROCESS, 0, attributes_nice(r, row));
     await_zombies(r, row);
     own_handlers(r, row);
-    tell(r, row, READY + 2);
+    set_state(r, row, READY + 2);
     for (;;)
         pause();
 }
@@ -305,13 +306,13 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
 int fork_all_processes(struct restoring *r, struct failure *f)
 {
     pid_t wrong;
-    r->births = fork_plan_make(r->image, &wrong);
-    if (!r->births) {
+    r->fork_plan = fork_plan_make(r->image, &wrong);
+    if (!r->fork_plan) {
         errno = wrong ? ENOEXEC : ENOMEM;
         return set_failure(f, "fork", wrong ? "a process in its session" : "tables");
     }
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct planned_fork *b = &r->births[i];
+        const struct planned_fork *b = &r->fork_plan[i];
         bool placeholder = needs_placeholder(r, NOBODY, i);
         if (b->by != NOBODY || (b->kind == BORN_OF_PLACEHOLDER && !placeholder))
             continue;
@@ -319,7 +320,7 @@ int fork_all_processes(struct restoring *r, struct failure *f)
         if (pid == 0 && placeholder)
             be_placeholder(r, NOBODY, b->session);
         if (pid == 0)
-            be(r, i);
+            run_process(r, i);
         if (pid < 0)
             return set_failure(f, "fork", "a process under its number");
     }

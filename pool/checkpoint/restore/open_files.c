@@ -61,7 +61,7 @@ static bool written_through(const struct image *image, uint32_t row)
 }
 
 /* The node already has the other end. It neither reads nor writes before the job runs. */
-static int crossing_end(struct restoring *r, const struct file *row, struct failure *f)
+static int remote_pipe_end(struct restoring *r, const struct file *row, struct failure *f)
 {
     int end = members_own_end(r->job, row->times[0] - 1), done = 0;
     int way = end < 0 ? -1 : open_again(end, O_WRONLY | O_NONBLOCK);
@@ -98,7 +98,7 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
         return fd < 0 ? set_failure(f, "reopen", "a pipe") : fd;
     }
     if (row->times[0])
-        return crossing_end(r, row, f);
+        return remote_pipe_end(r, row, f);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return set_failure(f, "pipe", "");

@@ -24,8 +24,8 @@ int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct fail
 int fork_all_processes(struct restoring *r, struct failure *f);
 
 /* vdso.c */
-int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
-              void *room, struct failure *f);
+int vdso_redirect(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
+                  void *room, struct failure *f);
 
 /* become.c: turns one of them into a process of the job */
 struct restored_process {

@@ -153,19 +153,19 @@ static int stop_signal(const struct process *p)
     return p->status == SIGTSTP || p->status == SIGTTIN || p->status == SIGTTOU ? (int)p->status : SIGSTOP;
 }
 
-static int put_back(struct restoring *r, struct failure *f)
+static int restore_processes(struct restoring *r, struct failure *f)
 {
     uint32_t count = r->image->processes.count;
     struct process *rows = r->image->processes.rows;
-    struct restored_process *bodies = calloc(count, sizeof *bodies);
-    if (!bodies)
+    struct restored_process *restored = calloc(count, sizeof *restored);
+    if (!restored)
         return set_failure(f, "malloc", "tables");
     pin_cpu();
     for (uint32_t i = 0; i < count; i++)
         if (!(rows[i].flags & PROCESS_ZOMBIE) &&
-            (hold(&bodies[i], rows[i].pid, f) || become_process(r, i, &bodies[i], f)))
+            (hold(&restored[i], rows[i].pid, f) || become_process(r, i, &restored[i], f)))
             return -1;
-    if (file_settings_seal(r, f) || inotify_put(r, f))
+    if (file_settings_seal(r, f) || inotify_restore(r, f))
         return -1;
     sysv_remove(r);
     for (uint32_t i = 0; i < count; i++) {
@@ -175,8 +175,8 @@ static int put_back(struct restoring *r, struct failure *f)
             kill(rows[i].pid, stop_signal(&rows[i]));
     }
     for (uint32_t i = 0; i < count; i++)
-        for (size_t j = 0; j < bodies[i].count; j++)
-            tracee_release(&bodies[i].threads[j]);
+        for (size_t j = 0; j < restored[i].count; j++)
+            tracee_release(&restored[i].threads[j]);
     return 0;
 }
 
@@ -185,16 +185,16 @@ static int restore(struct restoring *r, struct failure *f)
     /* The fork server is not dumpable, to protect itself from jobs of its user. No job runs here yet, and this process
      * must trace the processes that it forks. */
     prctl(PR_SET_DUMPABLE, 1);
-    if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || space_as_job(r->job, true, f))
+    if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || rights_as_job(r->job, true, f))
         return -1;
-    int opened = tmp_put(r, f) || files_reopen(r, f) ? -1 : 0;
+    int opened = tmp_restore(r, f) || files_reopen(r, f) ? -1 : 0;
     struct failure back;
-    if (space_as_job(r->job, false, opened ? &back : f) || opened)
+    if (rights_as_job(r->job, false, opened ? &back : f) || opened)
         return -1;
     if (mapping_restore(r, f))
         return -1;
     set_clocks(r);
-    return timerfds_start(r, f) || fork_all_processes(r, f) || put_back(r, f) ? -1 : 0;
+    return timerfds_start(r, f) || fork_all_processes(r, f) || restore_processes(r, f) ? -1 : 0;
 }
 
 static void tell(int fd, const struct failure *f)

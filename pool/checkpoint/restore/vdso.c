@@ -50,7 +50,7 @@ static bool is_function(const Elf64_Sym *s, size_t names_size)
 
 /* Makes each function of `old` jump to the function of this kernel. Functions for SGX enclaves are skipped: no job with
  * an enclave can be saved. */
-static const char *lead(struct text *old, const struct text *new, uint64_t new_at)
+static const char *redirect(struct text *old, const struct text *new, uint64_t new_at)
 {
     const Elf64_Sym *from, *to;
     const char *from_names, *to_names;
@@ -73,8 +73,8 @@ static const char *lead(struct text *old, const struct text *new, uint64_t new_a
 }
 
 /* Fills `room` with the image's vdso, with jumps to the functions of `new`, which lies at `new_at`. */
-int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
-              void *room, struct failure *f)
+int vdso_redirect(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
+                  void *room, struct failure *f)
 {
     struct text from = {room, old->end - old->start}, to = {(void *)(uintptr_t)new, new_size};
     memset(room, 0, from.size);
@@ -86,7 +86,7 @@ int vdso_lead(struct restoring *r, const struct area *old, const void *new, size
                                    errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
             memcpy(from.bytes + (e->at - old->start), was, e->size);
         }
-    const char *why = lead(&from, &to, new_at);
+    const char *why = redirect(&from, &to, new_at);
     if (!why)
         return 0;
     char text[200] = "the kernel's own code page (vdso)\nit is another one than where the checkpoint was made, and ";

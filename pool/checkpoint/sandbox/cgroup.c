@@ -78,7 +78,7 @@ static void clear(void) /* removes empty cgroups that earlier fork servers left 
 }
 
 /* Forks, into the cgroup if there is one. */
-pid_t group_fork(int group)
+pid_t cgroup_fork(int group)
 {
     struct clone_args a = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group};
     pid_t pid = group < 0 ? -1 : (pid_t)syscall(SYS_clone3, &a, sizeof a);
@@ -100,7 +100,7 @@ pid_t fork_as(pid_t pid, int group, uint64_t flags)
 
 static bool born_inside(void)
 {
-    int leaf = group_leaf(0);
+    int leaf = cgroup_of_cell(0);
     struct clone_args a = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)leaf};
     pid_t pid = leaf < 0 ? -1 : (pid_t)syscall(SYS_clone3, &a, sizeof a);
     if (pid == 0)
@@ -122,7 +122,7 @@ static bool pass_on(const char *controller)
     return put(base, "cgroup.subtree_control", controller) == 0;
 }
 
-uint32_t group_open(void)
+uint32_t cgroup_open(void)
 {
     struct stat st;
     if (fstat(DIRECTORY, &st) < 0 || (above = own_cgroup()) < 0)
@@ -135,7 +135,7 @@ uint32_t group_open(void)
     clear();
     if (!born_inside()) {
         int err = errno;
-        group_close();
+        cgroup_close();
         errno = err;
         return 0;
     }
@@ -143,7 +143,7 @@ uint32_t group_open(void)
     return ABLE_GROUP | (pass_on("+memory") ? ABLE_MEMORY : 0) | (pass_on("+pids") ? ABLE_COUNT : 0);
 }
 
-void group_close(void)
+void cgroup_close(void)
 {
     if (base >= 0) {
         clear();
@@ -155,7 +155,7 @@ void group_close(void)
     base = above = -1;
 }
 
-int group_leaf(uint32_t cell)
+int cgroup_of_cell(uint32_t cell)
 {
     char name[32];
     snprintf(name, sizeof name, "cell.%u", cell);
@@ -167,7 +167,7 @@ int group_leaf(uint32_t cell)
 /* A cgroup in which nothing was ever killed. Linux 6.18 kills processes born into a cgroup in which cgroup.kill was
  * used before, so used cgroups are replaced. Processes that remain in it, because their keeper was killed while there
  * was no fork server, are killed here. */
-int group_fresh(uint32_t cell, int group)
+int cgroup_fresh(uint32_t cell, int group)
 {
     char name[32];
     snprintf(name, sizeof name, "cell.%u", cell);
@@ -175,14 +175,14 @@ int group_fresh(uint32_t cell, int group)
         close(group);
     for (int tries = 0; base >= 0 && unlinkat(base, name, AT_REMOVEDIR) < 0 && errno == EBUSY; tries++) {
         int left = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        group_kill(left);
+        cgroup_kill(left);
         if (left >= 0)
             close(left);
         if (tries == 200)
             return -1;
         usleep(1000);
     }
-    return group_leaf(cell);
+    return cgroup_of_cell(cell);
 }
 
 static int put_limit(int group, const char *file, uint64_t value)
@@ -195,7 +195,7 @@ static int put_limit(int group, const char *file, uint64_t value)
 
 /* Sets the limits of a job; without a limit it resets that of the job before. The CPU limit is a share among those that
  * want CPU time: a job may use idle CPUs. */
-bool group_limit(int group, const struct start *s)
+bool cgroup_limit(int group, const struct start *s)
 {
     if (group < 0)
         return false;
@@ -212,7 +212,7 @@ bool group_limit(int group, const struct start *s)
 }
 
 /* The number of out-of-memory kills in the cgroup. */
-uint64_t group_memory_kills(int group)
+uint64_t cgroup_memory_kills(int group)
 {
     char text[512];
     if (group < 0 || !(settings.able & ABLE_MEMORY) || !get(group, "memory.events", text, sizeof text))
@@ -221,6 +221,6 @@ uint64_t group_memory_kills(int group)
     return at ? strtoull(at + 9, NULL, 10) : 0;
 }
 
-bool group_kill(int group) { return group >= 0 && put(group, "cgroup.kill", "1") == 0; }
+bool cgroup_kill(int group) { return group >= 0 && put(group, "cgroup.kill", "1") == 0; }
 
-bool group_freeze(int group, bool still) { return group >= 0 && put(group, "cgroup.freeze", still ? "1" : "0") == 0; }
+bool cgroup_freeze(int group, bool still) { return group >= 0 && put(group, "cgroup.freeze", still ? "1" : "0") == 0; }

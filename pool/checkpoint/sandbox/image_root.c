@@ -84,10 +84,10 @@ static bool is_files(int directory)
 int image_take(const struct job *job, struct failure *f)
 {
     struct mount_attr quiet = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    if (space_as_job(job, true, f))
+    if (rights_as_job(job, true, f))
         return -1;
     int directory = open(job->root, O_PATH | O_DIRECTORY | O_CLOEXEC), err = errno;
-    if (space_as_job(job, false, f))
+    if (rights_as_job(job, false, f))
         return -1;
     errno = err;
     if (directory < 0)

@@ -48,7 +48,7 @@ static int write_file(const char *path, const char *text)
 }
 
 /* One line for each map. setgroups comes first: without it the kernel refuses the group map (user_namespaces(7)). */
-int space_enter_user(void)
+int ns_enter_user(void)
 {
     char map[64];
     unsigned uid = geteuid(), gid = getegid();
@@ -62,11 +62,11 @@ int space_enter_user(void)
 }
 
 /* Mounts made here do not propagate to the host; later mounts of the host still appear here. */
-int space_enter_mount(void) { return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL); }
+int ns_enter_mount(void) { return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL); }
 
-int space_mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
+int ns_mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
 
-int space_in_new_pid(int (*then)(void))
+int ns_in_new_pid(int (*then)(void))
 {
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
@@ -80,18 +80,18 @@ int space_in_new_pid(int (*then)(void))
 
 static bool full(const struct job *job) { return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT; }
 
-bool space_own_tmp(const struct job *job)
+bool has_own_tmp(const struct job *job)
 {
     return settings.able & ABLE_MOUNT &&
            (full(job) || (job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP)) == FLAG_PRIVATE_TMP);
 }
 
-const char *space_scratch(const struct job *job)
+const char *scratch_path(const struct job *job)
 {
     return full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
 }
 
-unsigned long space_flags(const struct job *job)
+unsigned long ns_flags(const struct job *job)
 {
     unsigned long flags = 0;
     if (settings.able & ABLE_PID)
@@ -105,7 +105,7 @@ unsigned long space_flags(const struct job *job)
     return flags;
 }
 
-int space_prepare(const struct job *job, struct failure *f)
+int ns_prepare(const struct job *job, struct failure *f)
 {
     static char last[4096];
     if (job->start->flags & FLAG_NO_NETWORK && !(settings.able & ABLE_NETWORK)) {
@@ -294,7 +294,7 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
         return -1;
     if (image >= 0 ? private_tmp(job, f) : tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
-    if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
+    if (tree >= 0 && place_scratch(tree, scratch_path(job), f))
         return -1;
     if (extra->place(job, f))
         return -1;
@@ -314,7 +314,7 @@ static bool covered(const char *path, const struct job *job)
     char real[4096];
     if (path_is_under(path, settings.directory))
         return true;
-    for (size_t i = 0; space_own_tmp(job) && i < sizeof for_all / sizeof *for_all; i++)
+    for (size_t i = 0; has_own_tmp(job) && i < sizeof for_all / sizeof *for_all; i++)
         if (realpath(for_all[i], real) && path_is_under(path, real))
             return true;
     for (uint32_t i = 0; i < job->start->hides; i++) {
@@ -348,7 +348,7 @@ static int enter_shared(const struct job *job, struct failure *f)
     char scratch[4096];
     if (*job->scratch && realpath(job->scratch, scratch) && covered(scratch, job) && (tree = take(scratch, f)) < 0)
         return -1;
-    if (hide_all(job, f) || (space_own_tmp(job) && own_tmp_everywhere(job, f)))
+    if (hide_all(job, f) || (has_own_tmp(job) && own_tmp_everywhere(job, f)))
         return -1;
     if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
         return -1;
@@ -367,7 +367,7 @@ static int loopback_up(struct failure *f)
     return 0;
 }
 
-int space_enter(const struct job *job, const struct extra_mounts *extra, struct failure *f)
+int ns_enter(const struct job *job, const struct extra_mounts *extra, struct failure *f)
 {
     if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
         return -1;
@@ -381,7 +381,7 @@ int space_enter(const struct job *job, const struct extra_mounts *extra, struct 
     }
     if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, extra, f) : enter_shared(job, f)))
         return -1;
-    if (settings.able & ABLE_PROC && space_mount_proc() < 0)
+    if (settings.able & ABLE_PROC && ns_mount_proc() < 0)
         return set_failure(f, "mount", "/proc");
     return close_kernel(job, f);
 }
@@ -396,11 +396,11 @@ static uint64_t kept(const struct job *job)
            1 << CAP_SETGID | 1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
 }
 
-uint64_t space_kept(const struct job *job) { return kept(job); }
+uint64_t rights_kept(const struct job *job) { return kept(job); }
 
 /* Gives the keeper the job's rights over files, and restores its own. Only the effective capabilities change; the
  * permitted ones remain. */
-int space_as_job(const struct job *job, bool as, struct failure *f)
+int rights_as_job(const struct job *job, bool as, struct failure *f)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[2] = {{0}};
@@ -435,7 +435,7 @@ static int change_ids(const struct job *job, struct failure *f)
     return 0;
 }
 
-int space_drop(const struct job *job, struct failure *f)
+int rights_drop(const struct job *job, struct failure *f)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     uint64_t keep = kept(job);

@@ -37,7 +37,7 @@ void file_settings_save(struct dump *d)
 
 /* Set by a process that has the file, with the job's rights, since the kernel records them. All processes exist by now,
  * and this one's threads. */
-void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
+void file_settings_restore_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
     EACH(r->image, descriptors, descriptor, e) {
         const struct file *f = (struct file *)r->image->files.rows + e->file;

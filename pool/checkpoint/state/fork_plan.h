@@ -1,6 +1,6 @@
 /* The plan by which the processes of an image are forked (fork_plan.c). */
-#ifndef POOL_BIRTHS_H
-#define POOL_BIRTHS_H
+#ifndef POOL_FORK_PLAN_H
+#define POOL_FORK_PLAN_H
 
 #include "image/image.h"
 

@@ -135,7 +135,7 @@ static void offer_open(struct search *z)
     struct image *image = &z->d->image;
     char link[64], name[4200];
     for (size_t i = 0; i < z->d->count && z->left; i++) {
-        snprintf(link, sizeof link, "/proc/%d/cwd", z->d->subjects[i].pid);
+        snprintf(link, sizeof link, "/proc/%d/cwd", z->d->processes[i].pid);
         ssize_t n = readlink(link, name, sizeof name - 1);
         name[n < 0 ? 0 : n] = 0;
         offer_path(z, name);
@@ -190,7 +190,7 @@ static bool has_read(struct dump *d, const struct sample *sample)
 {
     int waiting = 0;
     for (size_t i = 0; i < d->count; i++) {
-        struct dumped_process *s = &d->subjects[i];
+        struct dumped_process *s = &d->processes[i];
         if (s->pid == sample->pid && s->room && CALL(&s->threads[0], SYS_ioctl, sample->fd, FIONREAD, s->room) == 0)
             tracee_read(s->pid, s->room, &waiting, sizeof waiting);
     }
@@ -235,11 +235,11 @@ void inotify_join(struct dump *d)
     z.probe = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     qsort(z.sought.rows, z.sought.count, sizeof(struct sought), by_inode);
     offer_open(&z);
-    offer_tree(&z, space_scratch(d->job));
+    offer_tree(&z, scratch_path(d->job));
     offer_tree(&z, "/tmp");
     char link[64], name[4200];
     for (size_t i = 0; i < d->count && z.left; i++) {
-        snprintf(link, sizeof link, "/proc/%d/cwd", d->subjects[i].pid);
+        snprintf(link, sizeof link, "/proc/%d/cwd", d->processes[i].pid);
         ssize_t n = readlink(link, name, sizeof name - 1);
         name[n < 0 ? 0 : n] = 0;
         offer_tree(&z, name);
@@ -293,7 +293,7 @@ static int put(struct restoring *r, const struct inotify_watch *w, int filler, i
 
 /* Called last, when we change the job's files no more, so that it gets no events of ours. Runs with the job's
  * rights. */
-int inotify_put(struct restoring *r, struct failure *f)
+int inotify_restore(struct restoring *r, struct failure *f)
 {
     struct failure back;
     int32_t last = 0;
@@ -306,7 +306,7 @@ int inotify_put(struct restoring *r, struct failure *f)
     for (uint32_t i = 0; i < r->image->processes.count; i++)
         if (r->programs[i] >= 0)
             close(r->programs[i]);
-    if (space_as_job(r->job, true, f))
+    if (rights_as_job(r->job, true, f))
         return -1;
     int filler = memfd_create("", MFD_CLOEXEC), done = filler < 0 ? set_failure(f, "memfd_create", "") : 0;
     EACH(r->image, inotify, inotify_watch, w) {
@@ -317,5 +317,5 @@ int inotify_put(struct restoring *r, struct failure *f)
     }
     if (filler >= 0)
         close(filler);
-    return space_as_job(r->job, false, done ? &back : f) || done ? -1 : 0;
+    return rights_as_job(r->job, false, done ? &back : f) || done ? -1 : 0;
 }

@@ -20,7 +20,7 @@ static void add_times(pid_t pid, struct member_end *end)
 static bool is_held(const struct dump *d, pid_t pid)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].pid == pid)
+        if (d->processes[i].pid == pid)
             return true;
     return false;
 }

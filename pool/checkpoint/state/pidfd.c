@@ -34,7 +34,7 @@ void pidfd_join(struct dump *d)
         if (f->kind != FILE_PIDFD)
             continue;
         for (size_t j = 0; j < d->count; j++)
-            own |= (uint64_t)d->subjects[j].pid == f->number;
+            own |= (uint64_t)d->processes[j].pid == f->number;
         if (own)
             continue;
         if (f->flags & PIDFD_OF_THREAD)

@@ -83,7 +83,7 @@ void attributes_of_thread(struct dump *d, struct dumped_process *s, struct trace
     t->nice = getpriority(PRIO_PROCESS, (id_t)h->tid);
     long io = syscall(SYS_ioprio_get, IOPRIO_OF_THREAD, h->tid);
     t->io_priority = io < 0 ? 0 : (uint32_t)io;
-    if (h->gathered || sched_getaffinity(h->tid, sizeof processors, &processors) == 0)
+    if (h->pinned || sched_getaffinity(h->tid, sizeof processors, &processors) == 0)
         if (CPU_COUNT(&processors) < sysconf(_SC_NPROCESSORS_ONLN))
             t->processors = image_put(&d->image, &processors, sizeof processors);
     own_directory(d, s, h, t);
@@ -106,18 +106,18 @@ static void put_processors(const struct restoring *r, const struct thread *t, st
 {
     cpu_set_t wanted, here;
     if (t->processors.size != sizeof wanted ||
-        (!h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) < 0))
+        (!h->pinned && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) < 0))
         return;
     memcpy(&wanted, image_bytes(r->image, t->processors), sizeof wanted);
     CPU_AND(&here, &wanted, &h->processors);
     if (!CPU_COUNT(&here))
         return;
     h->processors = here; /* tracee_release applies them */
-    h->gathered = true;
+    h->pinned = true;
 }
 
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
-                          struct failure *f)
+int attributes_restore_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
+                              struct failure *f)
 {
     char path[4200];
     put_processors(r, t, h);
@@ -164,7 +164,7 @@ static void put_login(const struct process *p, struct tracee *h, uint64_t room)
     CALL(h, SYS_close, fd);
 }
 
-void attributes_put_process(const struct process *p, struct tracee *h, uint64_t room)
+void attributes_restore_process(const struct process *p, struct tracee *h, uint64_t room)
 {
     put_login(p, h, room);
     for (uint32_t bit = 1; bit < MEMBARRIER_GET_REGISTRATIONS; bit <<= 1)

@@ -145,7 +145,7 @@ int removed_restore(struct restoring *r, uint32_t at, const struct file *row, st
     }
     moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
     int fd = make_at(row, path, target);
-    const char *const others[] = {space_scratch(r->job), "/tmp"};
+    const char *const others[] = {scratch_path(r->job), "/tmp"};
     for (size_t i = 0; fd < 0 && i < sizeof others / sizeof *others; i++) {
         snprintf(path, sizeof path, "%s/.removed-%u", others[i], at);
         fd = *others[i] ? make_at(row, path, target) : -1;

@@ -19,7 +19,7 @@ int open_again(int fd, int flags)
 /* Replaces the scratch directory's old path by its path on this machine. */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size)
 {
-    const char *scratch = image_string(image, image->machine.scratch), *here = space_scratch(job);
+    const char *scratch = image_string(image, image->machine.scratch), *here = scratch_path(job);
     size_t n = strlen(scratch);
     if (n > 1 && *here && path_is_under(path, scratch))
         snprintf(to, size, "%s%s", here, path + n);

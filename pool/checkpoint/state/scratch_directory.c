@@ -195,7 +195,7 @@ static int freeze_to(struct freeze *z)
     int list = openat(z->directory, "scratch", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (list < 0 || !(z->list = fdopen(list, "w")))
         return set_failure(&z->d->failure, "create", "scratch");
-    int top = open(space_scratch(z->d->job), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int top = open(scratch_path(z->d->job), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int done = top < 0 ? set_failure(&z->d->failure, "open", "the scratch directory") : walk(z, top, 0);
     bool wrong = ferror(z->list);
     wrong |= fclose(z->list) != 0;

@@ -190,8 +190,8 @@ static void put_pending(const struct image *image, uint32_t row, struct tracee *
     }
 }
 
-int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
-                struct failure *f)
+int signals_restore(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
+                    struct failure *f)
 {
     const struct image *image = r->image;
     const struct process *p = (struct process *)image->processes.rows + row;

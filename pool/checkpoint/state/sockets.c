@@ -118,7 +118,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
         file[n < 0 ? 0 : n] = 0;
         if (n > 10 && strcmp(file + n - 10, " (deleted)") ==
                           0) { /* the name was removed: it is bound again in a directory where that is possible */
-            const char *own = space_scratch(d->job);
+            const char *own = scratch_path(d->job);
             if (*own && !path_is_under(directory, own))
                 copy_text(directory, size, own);
             return true;
@@ -135,7 +135,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
     for (size_t i = 0; i <= d->count; i++) {
         char other[4096];
         if (i) {
-            snprintf(path, sizeof path, "/proc/%d/cwd", d->subjects[i - 1].pid);
+            snprintf(path, sizeof path, "/proc/%d/cwd", d->processes[i - 1].pid);
             ssize_t n = readlink(path, other, sizeof other - 1);
             other[n < 0 ? 0 : n] = 0;
         } else {
@@ -147,7 +147,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
             return true;
         }
     }
-    const char *scratch = space_scratch(d->job);
+    const char *scratch = scratch_path(d->job);
     snprintf(file, sizeof file, "%s/%s", scratch, name);
     if (stat(file, &st) < 0 || (uint32_t)st.st_ino != facts.bound)
         return false;

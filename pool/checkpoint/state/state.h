@@ -13,10 +13,10 @@ struct dumped_process { /* one process of the job during a dump */
     uint32_t row; /* in the image */
     struct tracee *threads; /* the first is the thread group leader */
     size_t count;
-    pid_t unheld; /* a running thread that could not be stopped; 0: none */
+    pid_t unseized; /* a running thread that could not be stopped; 0: none */
     struct tracee copy; /* tid 0: none */
     uint64_t room; /* address of ROOM bytes in it */
-    struct self_writer *hands; /* of the copy, or NULL */
+    struct self_writer *self_writer; /* of the copy, or NULL */
 };
 
 struct sample { /* the process and descriptor by which an open file was met first */
@@ -44,7 +44,7 @@ struct restoring { /* a job during a restore */
     uint64_t *filled; /* for each area: the number of its bytes in the image */
     int *opened, *spare, *programs; /* file descriptors for each row of files, of files, of processes */
     struct restore_shared *restore_shared;
-    struct planned_fork *births; /* one for each process */
+    struct planned_fork *fork_plan; /* one for each process */
     int64_t clocked_ns; /* monotonic clock at the moment when the job's clocks were set */
     pid_t helper; /* a pid that no process of the image has */
 };
@@ -54,7 +54,7 @@ struct dump {
     struct image image;
     struct image_writer out;
     struct tracking *tracking;
-    struct dumped_process *subjects;
+    struct dumped_process *processes;
     size_t count;
     struct table waits; /* system calls in which threads waited before the freeze (timeouts.c) */
     struct table taken; /* struct part */
@@ -195,12 +195,12 @@ void sockets_shut(struct restoring *r);
 
 /* process_attributes.c */
 int attributes_nice(const struct restoring *r, uint32_t row);
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
-                          struct failure *f);
-void attributes_put_process(const struct process *p, struct tracee *h, uint64_t room);
+int attributes_restore_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
+                              struct failure *f);
+void attributes_restore_process(const struct process *p, struct tracee *h, uint64_t room);
 
 /* file_settings.c */
-void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room);
+void file_settings_restore_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room);
 int file_settings_seal(struct restoring *r, struct failure *f);
 
 /* terminals.c */
@@ -213,15 +213,15 @@ int pty_foreground(const struct restoring *r, const struct process *p);
 int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 
 /* signals.c */
-int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
-                struct failure *f);
+int signals_restore(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
+                    struct failure *f);
 
 /* timerfd.c */
 int timerfd_restore(const struct file *row);
 int timerfds_start(const struct restoring *r, struct failure *f);
 
 /* inotify.c */
-int inotify_put(struct restoring *r, struct failure *f);
+int inotify_restore(struct restoring *r, struct failure *f);
 
 /* epoll.c */
 int epoll_restore(const struct restoring *r, uint32_t row, bool placed);
@@ -248,7 +248,7 @@ void sysv_remove(const struct restoring *r);
 
 /* tmp_directory.c */
 const char *tmp_without_place(const struct restoring *r);
-int tmp_put(struct restoring *r, struct failure *f);
+int tmp_restore(struct restoring *r, struct failure *f);
 
 /* timeouts.c */
 void timeouts_restore(const struct thread *t, struct tracee *h, uint64_t room, struct user_regs_struct *r);

@@ -105,8 +105,8 @@ static bool enter_namespace(const struct dump *d)
 {
     char path[64];
     for (size_t i = 0; i < d->count; i++) {
-        snprintf(path, sizeof path, "/proc/%d/ns/ipc", d->subjects[i].pid);
-        int fd = d->subjects[i].count ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        snprintf(path, sizeof path, "/proc/%d/ns/ipc", d->processes[i].pid);
+        int fd = d->processes[i].count ? open(path, O_RDONLY | O_CLOEXEC) : -1;
         bool entered = fd >= 0 && setns(fd, CLONE_NEWIPC) == 0;
         if (fd >= 0)
             close(fd);
@@ -132,7 +132,7 @@ static void check_undo(struct dump *d)
     EACH(&d->image, files, file, f)
         any |= f->kind == FILE_SYSV && f->flags == SEMAPHORES;
     for (size_t i = 0; any && i < d->count; i++) {
-        const struct dumped_process *s = &d->subjects[i];
+        const struct dumped_process *s = &d->processes[i];
         if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 &&
             (s->count == 1 || used_last(d, s->pid)))
             add_unsupported(d, "process %d gives System V semaphores back when it ends (SEM_UNDO)", s->pid);

@@ -149,16 +149,16 @@ void timeouts_note(struct dump *d)
     for (size_t i = 0; i < d->count; i++) {
         pid_t *tids;
         char path[64];
-        snprintf(path, sizeof path, "/proc/%d/task", d->subjects[i].pid);
+        snprintf(path, sizeof path, "/proc/%d/task", d->processes[i].pid);
         size_t count = numbers_in(path, &tids);
         size_t running = 0;
         for (size_t j = 0; j < count; j++)
-            if (!note(d, d->subjects[i].pid, tids[j]))
+            if (!note(d, d->processes[i].pid, tids[j]))
                 tids[running++] = tids[j];
         if (running)
             usleep(AGAIN_US);
         for (size_t j = 0; j < running; j++)
-            note(d, d->subjects[i].pid, tids[j]);
+            note(d, d->processes[i].pid, tids[j]);
         free(tids);
     }
 }

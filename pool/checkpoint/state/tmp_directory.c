@@ -86,7 +86,7 @@ int tmp_save(struct dump *d)
 {
     char directory[4096];
     struct stat st;
-    if (!space_own_tmp(d->job) || stat(TOP, &st) < 0)
+    if (!has_own_tmp(d->job) || stat(TOP, &st) < 0)
         return 0;
     uint32_t at = d->image.files.count;
     int done = save_directory(d, TOP, st.st_dev);
@@ -126,7 +126,7 @@ const char *tmp_without_place(const struct restoring *r)
     EACH(r->image, files, file, f) {
         struct stat st;
         const char *path = image_string(r->image, f->path);
-        if (f->kind == FILE_TREE && !space_own_tmp(r->job) &&
+        if (f->kind == FILE_TREE && !has_own_tmp(r->job) &&
             !(S_ISDIR(f->mode) && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)))
             return path;
     }
@@ -135,10 +135,10 @@ const char *tmp_without_place(const struct restoring *r)
 
 /* Runs with the job's rights. Parents come before their entries; modes and times come last, since a directory may deny
  * its owner access. */
-int tmp_put(struct restoring *r, struct failure *f)
+int tmp_restore(struct restoring *r, struct failure *f)
 {
     struct file *files = r->image->files.rows;
-    if (!space_own_tmp(r->job))
+    if (!has_own_tmp(r->job))
         return 0;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const char *path = image_string(r->image, files[i].path);

@@ -1,6 +1,6 @@
 /* PAGEMAP_SCAN of Linux 6.7 and the userfaultfd features that it needs; older headers lack both. */
-#ifndef POOL_SCAN_H
-#define POOL_SCAN_H
+#ifndef POOL_PAGEMAP_SCAN_H
+#define POOL_PAGEMAP_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,7 +18,7 @@ struct tracee { /* one stopped thread */
     bool lost; /* it died while we held it */
     struct user_regs_struct now, saved; /* saved: the registers with which it continues */
     uint64_t call_at, mask; /* call_at: address of a system call instruction; mask: signals that it blocked */
-    bool gathered;
+    bool pinned;
     cpu_set_t processors; /* its CPU affinity before it was pinned */
 };
 

@@ -41,43 +41,43 @@ static struct {
     bool now;
     long all; /* number of CPUs; 0: none chosen yet */
     cpu_set_t before, one;
-} together;
+} pinning;
 
 void pin_cpu(void)
 {
     int here = sched_getcpu();
-    if (together.now || here < 0 || sched_getaffinity(0, sizeof together.before, &together.before) < 0)
+    if (pinning.now || here < 0 || sched_getaffinity(0, sizeof pinning.before, &pinning.before) < 0)
         return;
-    if (!together.all) {
-        together.all = sysconf(_SC_NPROCESSORS_ONLN);
-        CPU_ZERO(&together.one);
-        CPU_SET(here, &together.one);
+    if (!pinning.all) {
+        pinning.all = sysconf(_SC_NPROCESSORS_ONLN);
+        CPU_ZERO(&pinning.one);
+        CPU_SET(here, &pinning.one);
     }
-    together.now = sched_setaffinity(0, sizeof together.one, &together.one) == 0;
+    pinning.now = sched_setaffinity(0, sizeof pinning.one, &pinning.one) == 0;
 }
 
 /* A thread that may run on all present CPUs gets an affinity to all possible ones: more CPUs may be added. */
-static void spread(pid_t tid, cpu_set_t *to)
+static void set_affinity(pid_t tid, cpu_set_t *to)
 {
-    if (CPU_COUNT(to) >= together.all)
+    if (CPU_COUNT(to) >= pinning.all)
         memset(to, 0xff, sizeof *to);
     sched_setaffinity(tid, sizeof *to, to);
 }
 
 bool unpin_cpu(void)
 {
-    bool was = together.now;
+    bool was = pinning.now;
     if (was)
-        spread(0, &together.before);
-    together.now = false;
+        set_affinity(0, &pinning.before);
+    pinning.now = false;
     return was;
 }
 
-static void gather(struct tracee *h)
+static void pin_tracee(struct tracee *h)
 {
-    if (together.now && !h->gathered)
-        h->gathered = sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
-                      sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
+    if (pinning.now && !h->pinned)
+        h->pinned = sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
+                    sched_setaffinity(h->tid, sizeof pinning.one, &pinning.one) == 0;
 }
 
 int tracee_seize(struct tracee *h, pid_t tid)
@@ -139,7 +139,7 @@ int tracee_bind(struct tracee *h)
 {
     h->bound = h->bound || trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN) == 0;
     if (h->bound)
-        gather(h);
+        pin_tracee(h);
     return h->bound ? 0 : -1;
 }
 
@@ -169,8 +169,8 @@ void tracee_release(struct tracee *h)
 {
     if (h->lost)
         return;
-    if (h->gathered)
-        spread(h->tid, &h->processors);
+    if (h->pinned)
+        set_affinity(h->tid, &h->processors);
     trace(PTRACE_DETACH, h->tid, NULL, 0);
 }
 
@@ -296,7 +296,7 @@ static pid_t clone_by(struct tracee *h, struct tracee *child, long number, const
         return -ESRCH;
     child->saved = child->now;
     child->mask = h->mask;
-    child->gathered = h->gathered;
+    child->pinned = h->pinned;
     child->processors = h->processors;
     return child->tid;
 }

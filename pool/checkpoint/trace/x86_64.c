@@ -59,7 +59,7 @@ void regs_answer(struct user_regs_struct *r, long result)
 
 /* Calls that fail with EINTR when the thread is stopped, even if no handler ran (signal(7)): the program would notice
  * the stop. */
-static bool touchy(unsigned long number)
+static bool fails_when_stopped(unsigned long number)
 {
     switch (number) {
     case SYS_epoll_wait:
@@ -101,7 +101,7 @@ void regs_settle(struct user_regs_struct *r, bool for_image)
     r->orig_rax = ~0ul;
     if (code == -516 && !for_image) {
         r->rax = SYS_restart_syscall;
-    } else if (code == -516 || (code <= -512 && code >= -514) || (code == -EINTR && touchy(number))) {
+    } else if (code == -516 || (code <= -512 && code >= -514) || (code == -EINTR && fails_when_stopped(number))) {
         r->rax = number;
     } else {
         return;

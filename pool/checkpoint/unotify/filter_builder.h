@@ -1,6 +1,6 @@
 /* Seccomp filters that ask a supervisor about system calls. */
-#ifndef POOL_TRAPS_H
-#define POOL_TRAPS_H
+#ifndef POOL_FILTER_BUILDER_H
+#define POOL_FILTER_BUILDER_H
 
 #include <linux/audit.h>
 #include <linux/seccomp.h>

@@ -19,12 +19,12 @@
 #endif
 
 /* Switches between caller and supervisor on one CPU without other threads in between (Linux 6.6). */
-void question_listen(int listener)
+void notification_listen(int listener)
 {
     ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 }
 
-bool question_hear(struct question *q, int listener, uint32_t member)
+bool notification_receive(struct notification *q, int listener, uint32_t member)
 {
     static union {
         struct seccomp_notif notif;
@@ -39,18 +39,18 @@ bool question_hear(struct question *q, int listener, uint32_t member)
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in.notif) < 0)
         return false;
     out.resp.id = in.notif.id;
-    *q = (struct question){
+    *q = (struct notification){
         .listener = listener, .member = member, .tid = (pid_t)in.notif.pid, .notif = &in.notif, .answer = &out.resp};
     return true;
 }
 
-void question_answer(struct question *q)
+void notification_answer(struct notification *q)
 {
     if (!q->answered)
         ioctl(q->listener, SECCOMP_IOCTL_NOTIF_SEND, q->answer);
 }
 
-int question_put(struct question *q, int fd, int number, uint32_t how, bool on_exec_closed)
+int notification_add_fd(struct notification *q, int fd, int number, uint32_t how, bool on_exec_closed)
 {
     struct seccomp_notif_addfd a = {.id = q->notif->id,
                                     .flags = how,
@@ -62,22 +62,22 @@ int question_put(struct question *q, int fd, int number, uint32_t how, bool on_e
     return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
 }
 
-bool still_asked(const struct question *q)
+bool notification_valid(const struct notification *q)
 {
     return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0;
 }
 
 /* Reads the thread group's id. It costs half as much as an answer, so it is called only where it is needed. */
-void know_process(struct question *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }
+void know_process(struct notification *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }
 
-void answer_value(struct question *q, int64_t value) { q->answer->val = value; }
+void answer_value(struct notification *q, int64_t value) { q->answer->val = value; }
 
-void answer_error(struct question *q, int err) { q->answer->error = -err; }
+void answer_error(struct notification *q, int err) { q->answer->error = -err; }
 
-void answer_pass(struct question *q) { q->answer->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE; }
+void answer_pass(struct notification *q) { q->answer->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE; }
 
 /* Reads page by page, since the page after the text may not be mapped. */
-bool text_of(const struct question *q, uint64_t address, char *text, size_t size)
+bool text_of(const struct notification *q, uint64_t address, char *text, size_t size)
 {
     for (size_t got = 0; got < size;) {
         size_t part = PAGE - (address + got) % PAGE;
@@ -93,13 +93,13 @@ bool text_of(const struct question *q, uint64_t address, char *text, size_t size
     return false;
 }
 
-bool bytes_of(const struct question *q, uint64_t address, void *to, size_t size)
+bool bytes_of(const struct notification *q, uint64_t address, void *to, size_t size)
 {
     struct iovec here = {to, size}, there = {(void *)(uintptr_t)address, size};
     return process_vm_readv(q->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size)
+bool bytes_to(const struct notification *q, uint64_t address, const void *from, size_t size)
 {
     struct iovec here = {(void *)(uintptr_t)from, size}, there = {(void *)(uintptr_t)address, size};
     return process_vm_writev(q->tid, &here, 1, &there, 1, 0) == (ssize_t)size;

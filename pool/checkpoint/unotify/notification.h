@@ -1,6 +1,6 @@
 /* A system call notification of the kernel to a supervisor (seccomp_unotify(2)), and its answer. */
-#ifndef POOL_QUESTION_H
-#define POOL_QUESTION_H
+#ifndef POOL_NOTIFICATION_H
+#define POOL_NOTIFICATION_H
 
 #include <linux/seccomp.h>
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 #include "common/common.h"
 
-struct question {
+struct notification {
     int listener;
     uint32_t member;
     pid_t tid, tgid; /* tgid: set by know_process */
@@ -19,21 +19,22 @@ struct question {
     bool answered; /* already answered with a file descriptor, or left unanswered because the job ends */
 };
 
-void question_listen(int listener);
-bool question_hear(struct question *q, int listener, uint32_t member); /* one at a time; false: the call is gone */
-void question_answer(struct question *q);
-int question_put(struct question *q, int fd, int number, uint32_t how,
-                 bool on_exec_closed); /* installs a file descriptor in the process */
+void notification_listen(int listener);
+bool notification_receive(struct notification *q, int listener,
+                          uint32_t member); /* one at a time; false: the call is gone */
+void notification_answer(struct notification *q);
+int notification_add_fd(struct notification *q, int fd, int number, uint32_t how,
+                        bool on_exec_closed); /* installs a file descriptor in the process */
 
-bool still_asked(const struct question *q);
-void know_process(struct question *q);
-void answer_value(struct question *q, int64_t value);
-void answer_error(struct question *q, int err);
-void answer_pass(struct question *q); /* the kernel executes the call */
+bool notification_valid(const struct notification *q);
+void know_process(struct notification *q);
+void answer_value(struct notification *q, int64_t value);
+void answer_error(struct notification *q, int err);
+void answer_pass(struct notification *q); /* the kernel executes the call */
 
-bool text_of(const struct question *q, uint64_t address, char *text, size_t size);
-bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size);
-bool bytes_of(const struct question *q, uint64_t address, void *to, size_t size);
+bool text_of(const struct notification *q, uint64_t address, char *text, size_t size);
+bool bytes_to(const struct notification *q, uint64_t address, const void *from, size_t size);
+bool bytes_of(const struct notification *q, uint64_t address, void *to, size_t size);
 int take_from(pid_t pid, int number);
 void rights_of_job(const struct job *job);
 

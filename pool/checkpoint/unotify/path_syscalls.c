@@ -7,7 +7,7 @@
 
 #include "unotify/path_syscalls.h"
 
-const struct naming namings[] = {
+const struct path_syscall path_syscalls[] = {
     {SYS_openat, OPENS, 0, 1, 2, BY_OPEN},
     {SYS_openat2, OPENS_2, 0, 1, 2, BY_OPEN},
     {SYS_newfstatat, STATS, 0, 1, 3, UNLESS},
@@ -67,19 +67,19 @@ const struct naming namings[] = {
 #endif
 };
 
-const size_t namings_count = sizeof namings / sizeof *namings;
+const size_t path_syscalls_count = sizeof path_syscalls / sizeof *path_syscalls;
 
-const struct naming *naming_of(long call)
+const struct path_syscall *path_syscall_of(long call)
 {
-    for (size_t i = 0; i < namings_count; i++)
-        if (namings[i].call == call)
-            return &namings[i];
+    for (size_t i = 0; i < path_syscalls_count; i++)
+        if (path_syscalls[i].call == call)
+            return &path_syscalls[i];
     return NULL;
 }
 
-bool naming_follows(const struct naming *naming, uint64_t flags)
+bool path_syscall_follows(const struct path_syscall *path_syscall, uint64_t flags)
 {
-    switch (naming->follow) {
+    switch (path_syscall->follow) {
     case BY_OPEN:
         return !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
     case UNLESS:
@@ -87,6 +87,6 @@ bool naming_follows(const struct naming *naming, uint64_t flags)
     case IF:
         return (flags & AT_SYMLINK_FOLLOW) != 0;
     default:
-        return naming->follow == ALWAYS;
+        return path_syscall->follow == ALWAYS;
     }
 }

@@ -1,12 +1,12 @@
 /* System calls that take the name of a file. */
-#ifndef POOL_NAMING_H
-#define POOL_NAMING_H
+#ifndef POOL_PATH_SYSCALLS_H
+#define POOL_PATH_SYSCALLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum naming_what {
+enum path_operation {
     OPENS,
     OPENS_2,
     CREATES,
@@ -36,21 +36,21 @@ enum naming_what {
 
 /* Whether the call follows a symbolic link. UNLESS: unless AT_SYMLINK_NOFOLLOW is set; IF: if AT_SYMLINK_FOLLOW is
  * set. */
-enum naming_follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN };
+enum path_follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN };
 
-struct naming {
+struct path_syscall {
     long call;
-    enum naming_what what;
+    enum path_operation what;
     /* argument indices; -1: none. Those of a second name follow directly after the first's */
     int8_t directory, path, flags;
-    enum naming_follow follow;
+    enum path_follow follow;
 };
 
-extern const struct naming namings[];
-extern const size_t namings_count;
+extern const struct path_syscall path_syscalls[];
+extern const size_t path_syscalls_count;
 
-const struct naming *naming_of(long call); /* NULL: the call takes no file name */
+const struct path_syscall *path_syscall_of(long call); /* NULL: the call takes no file name */
 /* whether it follows a symbolic link at the end of the name */
-bool naming_follows(const struct naming *naming, uint64_t flags);
+bool path_syscall_follows(const struct path_syscall *path_syscall, uint64_t flags);
 
 #endif
