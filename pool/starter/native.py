@@ -138,7 +138,7 @@ class NativeKeepers:
         self._control.setblocking(False)
         self._outbox = Outbox(self._ours, START_TIME)
         self._loop.add_reader(self._ours.fileno(), self._readable)
-        arguments = ["nursery", str(self._directory.path), *self._options]
+        arguments = ["fork-server", str(self._directory.path), *self._options]
         self._fork_server = ForkServer(
             self._native, arguments, self._theirs.fileno(), gone=self._fork_server_gone, back=self._fork_server_back
         )

@@ -236,7 +236,7 @@ class Machine:
         if self.process is None:
             return None
         for pid in self.processes():
-            if parent(pid) == self.process.pid and b"nursery" in command_line(pid):
+            if parent(pid) == self.process.pid and b"fork-server" in command_line(pid):
                 return pid
         return None
 

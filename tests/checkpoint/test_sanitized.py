@@ -92,7 +92,7 @@ def start_fork_server(program: Path, directory: Path) -> tuple[int, socket.socke
     environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
     pid = os.posix_spawn(
         program,
-        [str(program), "nursery", str(directory)],
+        [str(program), "fork-server", str(directory)],
         environment,
         file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)],
     )
@@ -190,16 +190,16 @@ def test_it_says_how_it_is_used(program: Path) -> None:
     read, write = os.pipe()
     for arguments in (
         [],
-        ["nursery"],
-        ["nursery", "/tmp"],
-        ["nursery", "/tmp", "--strange", "x"],
+        ["fork-server"],
+        ["fork-server", "/tmp"],
+        ["fork-server", "/tmp", "--strange", "x"],
         ["other", "x"],
     ):
         pid = os.posix_spawn(
             program, [str(program), *arguments], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write, 2)]
         )
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
-        assert os.read(read, 4096).startswith((b"usage: keeper", b"keeper nursery: descriptor 3"))
+        assert os.read(read, 4096).startswith((b"usage: keeper", b"keeper fork-server: descriptor 3"))
     os.close(read)
     os.close(write)
 

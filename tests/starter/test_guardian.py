@@ -150,7 +150,7 @@ def guardians(program: Path, place: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, IndexError):
             words = process.cmdline()
-            if words[:3] == [str(program), "nursery", str(place / "keepers")] and not is_keeper(process.pid, place):
+            if words[:3] == [str(program), "fork-server", str(place / "keepers")] and not is_keeper(process.pid, place):
                 found.append(process)
     return found
 

@@ -30,7 +30,7 @@ static int cell_ready(uint32_t cell, struct failure *f)
 {
     if (cell >= CELLS) {
         errno = ERANGE;
-        return set_failure(f, "cell", "more jobs at a time than a nursery can have");
+        return set_failure(f, "cell", "more jobs at a time than a fork server can have");
     }
     if (cell >= cell_count) {
         uint32_t count = (cell + 16) / 16 * 16;
@@ -228,7 +228,8 @@ static int places(const char *directory)
 }
 
 /* One fork server for each directory: a new one waits until its predecessor has done its last start. It uses a record
- * lock, which the keepers do not inherit. */
+ * lock, which the keepers do not inherit. The file is named `nursery`
+ * because fork servers of earlier versions lock it under that name. */
 static int lock_directory(void)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -250,11 +251,11 @@ int fork_server(const char *directory)
 {
     struct stat st;
     if (fstat(UP, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-        fputs("keeper nursery: descriptor 3 is not a socket: this program is started by a startd\n", stderr);
+        fputs("keeper fork-server: descriptor 3 is not a socket: this program is started by a startd\n", stderr);
         return 2;
     }
     if (!realpath(directory, settings.directory) || places(directory) < 0 || lock_directory() < 0) {
-        fprintf(stderr, "keeper nursery: cannot open %s: %s\n", directory, strerror(errno));
+        fprintf(stderr, "keeper fork-server: cannot open %s: %s\n", directory, strerror(errno));
         return 1;
     }
     setsid();

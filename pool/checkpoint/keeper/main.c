@@ -1,4 +1,4 @@
-/* The program `keeper`. `keeper nursery DIR` is the fork server of one startd (fork_server.c); each keeper is a fork of
+/* The program `keeper`. `keeper fork-server DIR` is the fork server of one startd (fork_server.c); each keeper is a fork of
  * it. Policy is the node's (pool/starter): it says what may run, for how long, and when it must go. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static int usage(void)
 {
-    fputs("usage: keeper nursery DIRECTORY [--show DIR]... [--without ABILITIES]\n"
+    fputs("usage: keeper fork-server DIRECTORY [--show DIR]... [--without ABILITIES]\n"
           "(started by a startd, with a socket to it as descriptor 3)\n",
           stderr);
     return 2;
@@ -17,7 +17,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3 || strcmp(argv[1], "nursery") != 0)
+    if (argc < 3 || strcmp(argv[1], "fork-server") != 0)
         return usage();
     char **show = calloc((size_t)argc, sizeof *show);
     if (!show)
