@@ -21,7 +21,7 @@ from pool.starter.messages import Cell, boot_us, end_report
 from pool.starter.spec import EndCause, EndReport
 
 LOST = "its keeper was killed"
-LATE = "its lease ran out, and its keeper, which should have ended it, stood still"
+LATE = "its lease ended, and its keeper was stopped and did not end it"
 
 
 class Orphans:

@@ -209,7 +209,7 @@ async def test_files_that_changed(keepers: NativeKeepers, tmp_path: Path, scratc
     await saved(keepers, keeper, tmp_path / "image")
     kept = (scratch / "out").read_text()
     (scratch / "out").write_text("")
-    with pytest.raises(StartFailed, match=r"out: it is shorter than it was at the checkpoint"):
+    with pytest.raises(StartFailed, match=r"out: it is shorter than at the checkpoint"):
         await soon(keepers.start(wanted, image=tmp_path / "image"))
     (scratch / "out").unlink()
     with pytest.raises(StartFailed, match=r"reopen .*out: no such file"):

@@ -164,7 +164,7 @@ async def test_another_processor(keepers: NativeKeepers, tmp_path: Path, scratch
     absent = [bit for bit in (48, 51, 43) if not had >> bit & 1]
     for bit in absent:
         changed(machine + 64 + 8, "=Q", had | 1 << bit)
-        with pytest.raises(StartFailed, match=r"processor lacks what the one before had: (AVX512F|ADX|RTM)"):
+        with pytest.raises(StartFailed, match=r"processor lacks features of the previous one: (AVX512F|ADX|RTM)"):
             await soon(keepers.start(wanted, image=image))
     changed(8, "=I", 1000, sums=False)
     with pytest.raises(StartFailed, match="it was made by another version"):

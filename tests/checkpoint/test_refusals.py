@@ -97,15 +97,15 @@ ASKED = ("first thread", "undo", "on its way", "nested")
     [
         ("connection", "descriptor 3 of process 2 is a TCP connection to 127.0.0.1:{port}"),
         ("listener", "descriptor 3 of process 2 is a TCP socket listening on port {free}"),
-        ("unix", "descriptor 3 of process 2 is a unix socket whose other end is not the job's"),
+        ("unix", "descriptor 3 of process 2 is a unix socket whose other end is outside the job"),
         ("lease", "descriptor 3 of process 2 holds a lease on its file"),
-        ("first thread", "the first thread of process 2 has ended before the others"),
-        ("ended", "descriptor 3 of process 2 is of process 3, which has ended"),
+        ("first thread", "the first thread of process 2 has exited before the others"),
+        ("ended", "descriptor 3 of process 2 is a /proc file of process 3, which has exited"),
         ("traced", "process 3 is traced by process 2"),
         ("table", "thread 3 of process 2 has a descriptor table of its own"),
-        ("undo", "process 2 gives System V semaphores back when it ends (SEM_UNDO)"),
-        ("on its way", "descriptor 4 of process 2 is a unix socket that a descriptor is on its way in"),
-        ("nested", "descriptor 4 of process 2 is a unix socket that a descriptor is on its way in"),
+        ("undo", "process 2 has System V semaphore operations to undo at its exit"),
+        ("on its way", "descriptor 4 of process 2 is a unix socket with file descriptors in flight"),
+        ("nested", "descriptor 4 of process 2 is a unix socket with file descriptors in flight"),
     ],
 )
 async def test_it_is_named(keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str) -> None:

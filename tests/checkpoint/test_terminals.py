@@ -136,7 +136,7 @@ async def test_a_terminal_of_somebody_else(keepers: NativeKeepers, tmp_path: Pat
         with one[0]:
             socket.send_fds(one[0], [b"x"], [slave])
             await until(lambda: "ready" in text(scratch / "out"))
-    said = f"of process 2 is the terminal {name}, whose other end is not the job's"
+    said = f"of process 2 is the terminal {name}, whose other end is outside the job"
     assert any(said in line for line in await soon(keeper.examine()))
     report = await soon(keeper.checkpoint(tmp_path / "image", stop=True))
     assert any(said in line for line in report.refused)

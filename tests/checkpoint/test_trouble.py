@@ -137,7 +137,7 @@ async def test_a_process_that_does_not_stop(
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) == 1 and inside(keeper, {VFORK}))
     report = await soon(keeper.checkpoint(tmp_path / "image", stop=True))
-    assert [line for line in report.refused if "to run a program of its own (vfork)" in line], report.refused
+    assert [line for line in report.refused if "to execute a program (vfork)" in line], report.refused
     (scratch / "go").touch()
     await until(lambda: lines(scratch) == 2)
     await saved(keepers, keeper, tmp_path / "image", stop=True)

@@ -287,7 +287,7 @@ async def test_a_named_pipe_without_its_other_end_fails_the_start(
     """It was waited for until the lease ended, on a slot that stayed claimed."""
     os.mkfifo(scratch / "fifo")
     wanted = spec(scratch, "/bin/sleep", "60", lease_seconds=4.0, **{stream: str(scratch / "fifo")})
-    with pytest.raises(StartFailed, match="named pipe, and nobody opened its other end") as caught:
+    with pytest.raises(StartFailed, match="named pipe, and no process opened its other end") as caught:
         await soon(best.start(wanted))
     assert caught.value.call == f"open {stream}"
     assert not caught.value.retry

@@ -81,9 +81,10 @@ static void check_fork_plan(struct dump *d)
     free(fork_plan_make(&tree, &wrong));
     image_free(&tree);
     if (wrong)
-        add_unsupported(
-            d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there",
-            wrong);
+        add_unsupported(d,
+                        "process %d is in a session that none of its parents was in, and whose leader cannot fork it "
+                        "again; start both in one session",
+                        wrong);
 }
 
 static int take_shared(struct dump *d)
@@ -143,15 +144,16 @@ static void give_way(struct dump *d, bool behind)
 static void check_root(struct dump *d)
 {
     if (*d->job->root)
-        add_unsupported(d, "the root of the job is an image: %.200s", d->job->root);
+        add_unsupported(d, "the root of the job is an image: %.200s; run it in the file tree of its machine",
+                        d->job->root);
 }
 
 /* Freezes the job, and records everything except private memory. 1: some state cannot be saved. */
 static int freeze_and_describe(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
-        add_unsupported(d, "the submit machine's files are shown to it by notification, and are not part of an image: "
-                           "it needs a machine with /dev/fuse");
+        add_unsupported(d, "this machine has no /dev/fuse, so the job's files of the submit machine cannot be saved; "
+                           "run it on a machine with /dev/fuse");
         return 1;
     }
     if (track_before(d, stop, o))

@@ -168,7 +168,8 @@ bool refuse_traced(struct dump *d, struct dumped_process *s)
 {
     pid_t tid = s->unseized ? s->unseized : s->pid, tracer = tracer_of(s->pid, tid);
     if (tracer)
-        add_unsupported(d, "process %d is traced by process %d", s->pid, tracer);
+        add_unsupported(d, "process %d is traced by process %d; detach the tracer (a debugger, strace)", s->pid,
+                        tracer);
     return tracer != 0;
 }
 
@@ -241,8 +242,8 @@ static bool refuse_vfork(struct dump *d)
             struct stat_line line;
             if (blocks_vfork(pids[i], &line))
                 add_unsupported(d,
-                                "process %d waits for process %d to run a program of its own (vfork), which it has not "
-                                "done for %u s",
+                                "process %d waits for process %d to execute a program (vfork), which it has not done "
+                                "for %u s; use fork or posix_spawn",
                                 line.parent, pids[i], STUCK_US / 1000000);
         }
         free(pids);
@@ -262,7 +263,7 @@ int freeze_job(struct dump *d)
             return -1;
         if (boot_us() > end) {
             errno = EAGAIN;
-            return set_failure(&d->failure, "hold", "a process of the job that does not stop");
+            return set_failure(&d->failure, "hold", "a process of the job does not stop");
         }
         usleep(1000);
     }

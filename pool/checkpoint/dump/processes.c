@@ -32,7 +32,7 @@ static int save_thread(struct dump *d, struct dumped_process *s, size_t place)
     if (tracee_state(h, &regs, xstate, &size) < 0)
         return set_failure(&d->failure, "ptrace", "registers");
     if (regs_foreign(&regs))
-        add_unsupported(d, "process %d runs 32-bit code", s->pid);
+        add_unsupported(d, "process %d runs 32-bit code; use a 64-bit program", s->pid);
     timeouts_save(d, s->pid, h->tid, &regs, t);
     regs_settle(&regs, true);
     t->registers = image_put(&d->image, &regs, sizeof regs);
@@ -118,12 +118,14 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     if (is_keeper(path))
         text[n = 0] = 0; /* the restore could not set its own program as /proc/PID/exe */
     if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
-        add_unsupported(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
+        add_unsupported(d, "the program of process %d was removed or replaced: %.200s; leave it in place", s->pid,
+                        text);
     p->exe = image_text(&d->image, text);
     if ((fd = open(text, O_RDONLY | O_CLOEXEC)) >= 0) {
         struct stat st;
         if (fstat(fd, &st) == 0 && !(st.st_mode & 0444))
-            add_unsupported(d, "the program of process %d may not be read: %.200s", s->pid, text);
+            add_unsupported(d, "the program of process %d may not be read: %.200s; give it read permission", s->pid,
+                            text);
         p->exe_sum = file_sum(fd);
         p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
         close(fd);
@@ -131,16 +133,20 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     for (size_t i = 0; i < d->count; i++)
         if (d->processes[i].pid != s->pid && d->processes[i].count && d->processes[i].pid < s->pid) {
             if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_VM, 0, 0) == 0)
-                add_unsupported(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid,
-                                d->processes[i].pid);
+                add_unsupported(d,
+                                "process %d shares its memory with process %d (vfork, or clone); use fork or threads",
+                                s->pid, d->processes[i].pid);
             else if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_FILES, 0, 0) == 0)
-                add_unsupported(d, "process %d shares its descriptors with process %d", s->pid, d->processes[i].pid);
+                add_unsupported(d,
+                                "process %d shares its descriptor table with process %d (clone); use fork or threads",
+                                s->pid, d->processes[i].pid);
         }
     char status[8192];
     char *at = proc_text(s->pid, "status", status, sizeof status) ? strstr(status, "\nNSpid:") : NULL;
     int inner;
     if (at && sscanf(at + 7, "%*d %d", &inner) == 1)
-        add_unsupported(d, "process %d has a process namespace of its own", s->pid);
+        add_unsupported(d, "process %d has a pid namespace of its own; run it without one (unshare, a container)",
+                        s->pid);
 }
 
 static void ask_process(struct dumped_process *s, struct process *p)
@@ -204,7 +210,8 @@ int describe_process(struct dump *d, struct dumped_process *s)
             s->threads[0] = leader;
         }
     if (s->threads[0].tid != s->pid) {
-        add_unsupported(d, "the first thread of process %d has ended before the others", s->pid);
+        add_unsupported(d, "the first thread of process %d has exited before the others; keep it until they exit",
+                        s->pid);
         return 0;
     }
     s->row = d->image.processes.count;
@@ -218,7 +225,7 @@ int describe_process(struct dump *d, struct dumped_process *s)
     }
     leave_vdso(s);
     if (!(s->threads[0].call_at = find_syscall_instruction(s->pid))) {
-        add_unsupported(d, "process %d has no code to be asked by", s->pid);
+        add_unsupported(d, "process %d has no system call instruction, by which its state would be read", s->pid);
         return 0;
     }
     for (size_t i = 0; i < s->count; i++)

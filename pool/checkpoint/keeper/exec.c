@@ -84,7 +84,7 @@ static int open_as(const struct job *job, int place, const char *path, int flags
     int fd = open_in_time(*path ? path : "/dev/null", flags | O_NOCTTY, job->start->lease_us);
     if (fd < 0 && errno == EINTR) {
         char text[TEXT];
-        snprintf(text, sizeof text, "%.400s\nit is a named pipe, and nobody opened its other end in time", path);
+        snprintf(text, sizeof text, "%.400s\nit is a named pipe, and no process opened its other end in time", path);
         return set_failure(f, calls[place], text);
     }
     if (fd < 0)

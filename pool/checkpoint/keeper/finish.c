@@ -86,7 +86,7 @@ bool remote_writes_flushed(void)
     if (boot_us() < job_run.lease_end)
         return false;
     job_run.cause = CAUSE_LEASE;
-    job_run.text = "its lease ran out: the submit side was not heard of in time, and may lack what the job wrote last";
+    job_run.text = "its lease ended: the submit side did not renew it in time, and may lack the job's last writes";
     remote_kill();
     return true;
 }
@@ -144,7 +144,7 @@ void finish(void)
     if (!job_run.cause && cgroup_memory_kills(keeper.group) > job_run.memory_kills) {
         end.r.cause = CAUSE_MEMORY;
         snprintf(job_run.text_buffer, sizeof job_run.text_buffer,
-                 "it used all %llu MiB of memory that it may use, and wanted more",
+                 "it needed more than its limit of %llu MiB of memory; request more (request_memory)",
                  (unsigned long long)(keeper.job.start->memory >> 20));
         job_run.text = job_run.text_buffer;
     }

@@ -157,7 +157,7 @@ static void report_lost(struct cell_entry *c, int status, const struct rusage *u
     snprintf(text, sizeof text, WIFSIGNALED(status) ? "its keeper was killed by signal %d" : "its keeper failed (%d)",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (late)
-        snprintf(text, sizeof text, "its lease ran out, and its keeper, which should have ended it, stood still");
+        snprintf(text, sizeof text, "its lease ended, and its keeper was stopped and did not end it");
     report_init(&r, ENDED, 0, (uint32_t)(c - cells));
     r.cause = late ? CAUSE_LEASE : CAUSE_KILLED;
     r.user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;

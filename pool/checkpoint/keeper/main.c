@@ -1,5 +1,5 @@
-/* The program `keeper`. `keeper fork-server DIR` is the fork server of one startd (fork_server.c); each keeper is a fork of
- * it. Policy is the node's (pool/starter): it says what may run, for how long, and when it must go. */
+/* The program `keeper`. `keeper fork-server DIR` is the fork server of one startd (fork_server.c); each keeper is a
+ * fork of it. Policy is the node's (pool/starter): it says what may run, for how long, and when it must go. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -41,7 +41,8 @@ static void check_memory(void)
     uint64_t limit = keeper.job.start->memory >> 10;
     if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not counted as its use */
         return;
-    snprintf(text, sizeof text, "it used %llu MiB of memory, more than its limit of %llu MiB",
+    snprintf(text, sizeof text,
+             "it used %llu MiB of memory, more than its limit of %llu MiB; request more (request_memory)",
              (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));
     end_because(CAUSE_MEMORY, text);
 }
@@ -78,7 +79,7 @@ void check_time(void)
     uint64_t now = boot_us();
     if (!job_run.killing) {
         if (now >= job_run.lease_end)
-            end_because(CAUSE_LEASE, "its lease ran out: the submit side was not heard of in time");
+            end_because(CAUSE_LEASE, "its lease ended: the submit side did not renew it in time");
         else if (now >= job_run.grace_end)
             kill_all();
         else if (now >= job_run.memory_check)

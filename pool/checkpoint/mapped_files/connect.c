@@ -164,7 +164,7 @@ static int check(const struct job *job, uint32_t at, struct failure *f)
     for (uint32_t i = 0; i < at; i++)
         if (same_reader(c, &job->pipes[i]))
             return rule(f, *c->reader_file ? c->reader_file : "stdin",
-                        "several processes write to it, and no order of what they write is right");
+                        "several processes write to it, and their order would be random; give each a file of its own");
     return 0;
 }
 

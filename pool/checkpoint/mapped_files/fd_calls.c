@@ -199,11 +199,15 @@ static void seek(struct notification *q, struct end *e, struct displaced *d, int
         return answer_error(q, whence > SEEK_END || whence < 0 ? EINVAL : ESPIPE);
     snprintf(call, sizeof call, "lseek by %lld from %s", (long long)by, from[whence]);
     if (!position(e, &now))
-        return misuse(q, e, "%s: after 2 GiB, or when the other end is closed, a pipe's position is not known", call);
+        return misuse(q, e,
+                      "%s: the position in a pipe is unknown after 2 GiB, or when the other end is closed; let the "
+                      "program not seek",
+                      call);
     to = by + (whence == SEEK_CUR ? (int64_t)(d ? d->at : now) : 0);
     if (whence == SEEK_END) {
         if (e->way == READS && !whole_size(e, &size))
-            return misuse(q, e, "%s: its length is not known while it is still written", call);
+            return misuse(q, e, "%s: its length is unknown while it is still written; let the program read to the end",
+                          call);
         to = by + (int64_t)(e->way == READS ? size : now);
     }
     ahead_again(q, &to);
@@ -248,7 +252,8 @@ static void control(struct notification *q, struct end *e, int number)
     case F_OFD_SETLK:
     case F_OFD_SETLKW:
     case F_OFD_GETLK:
-        return misuse(q, e, "fcntl lock: nobody else can have a pipe's file; switch the program's locking off");
+        return misuse(
+            q, e, "fcntl lock: a pipe has one reader and one writer, and no locks; switch the program's locking off");
     default:
         answer_pass(q);
     }
@@ -258,7 +263,7 @@ static void truncated(struct notification *q, struct end *e)
 {
     uint64_t now;
     if (e->way == READS || !position(e, &now) || q->notif->data.args[1] != now)
-        misuse(q, e, "ftruncate to %llu: what is in a pipe cannot be shortened",
+        misuse(q, e, "ftruncate to %llu: data in a pipe cannot be removed; let the program write to an ordinary file",
                (unsigned long long)q->notif->data.args[1]);
 }
 
@@ -309,10 +314,10 @@ bool handle_number(struct notification *q, int number)
         truncated(q, e);
         return true;
     case SYS_mmap:
-        misuse(q, e, "mmap: a pipe has no pages; let the program read");
+        misuse(q, e, "mmap: a pipe cannot be mapped; let the program read");
         return true;
     case SYS_flock:
-        misuse(q, e, "flock: nobody else can have a pipe's file; switch the program's locking off");
+        misuse(q, e, "flock: a pipe has one reader and one writer, and no locks; switch the program's locking off");
         return true;
     case SYS_fgetxattr:
         answer_error(q, ENODATA);
@@ -324,12 +329,13 @@ bool handle_number(struct notification *q, int number)
     case SYS_pread64:
     case SYS_preadv:
     case SYS_preadv2:
-        misuse(q, e, "pread: a pipe can only be read from its beginning to its end");
+        misuse(q, e, "pread: a pipe can only be read from its beginning to its end; let the program read in order");
         return true;
     case SYS_pwrite64:
     case SYS_pwritev:
     case SYS_pwritev2:
-        misuse(q, e, "pwrite: a pipe can only be written from its beginning to its end");
+        misuse(q, e,
+               "pwrite: a pipe can only be written from its beginning to its end; let the program write in order");
         return true;
     default: /* permissions, owners, times, syncing, advice: success, without effect */
         return true;

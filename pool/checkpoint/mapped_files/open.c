@@ -30,9 +30,9 @@ static bool allowed(struct notification *q, struct end *e, uint64_t flags)
     } else if (e->way == WRITES && how == O_RDONLY && !e->opened && !(flags & O_CREAT)) {
         answer_error(q, ENOENT); /* the program checks whether an old file exists */
     } else if (e->way == WRITES && how == O_RDONLY) {
-        misuse(q, e, "open: it is to be read, but what this process writes to it goes to another one");
+        misuse(q, e, "open: this process writes the pipe and cannot read it; let it read a file with another name");
     } else if (e->way == READS && (how == O_WRONLY || flags & O_TRUNC)) {
-        misuse(q, e, "open: it is to be written, but this process is to read it");
+        misuse(q, e, "open: this process reads the pipe and cannot write it; let it write a file with another name");
     } else {
         return true;
     }
@@ -59,12 +59,12 @@ static void open_again(struct notification *q, struct end *e, uint64_t flags)
     bool fresh = position(e, &so_far) && so_far == 0;
     if (number < 0) {
         misuse(q, e,
-               e->way == READS ? "open: it was read and closed before; a pipe can be read once, by one open"
+               e->way == READS ? "open: it was read and closed before, and a pipe can be read only once; keep it open"
                                : "open: it was written and closed before, which ended it for the reader; keep it open");
         return;
     }
     if (!fresh && !(e->way == WRITES && flags & O_APPEND)) {
-        misuse(q, e, "open: it is open already, and a pipe has one position; rule G4");
+        misuse(q, e, "open: it is already open, and a pipe has only one position; open it once");
         return;
     }
     int fd = take_from(pid, number);

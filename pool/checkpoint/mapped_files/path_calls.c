@@ -73,10 +73,10 @@ static void by_name(struct notification *q, enum path_operation what, const stru
         break;
     case TRUNCATES:
         if (e->way == READS || argument(q, 1) || !position(e, &so_far) || so_far)
-            misuse(q, e, "truncate: what is in a pipe cannot be shortened");
+            misuse(q, e, "truncate: data in a pipe cannot be removed; let the program write to an ordinary file");
         break;
     default:
-        misuse(q, e, "%s: data that goes through a pipe has no other name; let the program write to the name itself",
+        misuse(q, e, "%s: data in a pipe cannot get another name; let the program write to the final name itself",
                what == RENAMES ? "rename" : "link");
     }
 }
@@ -127,7 +127,7 @@ void handle(struct notification *q)
 {
     if (q->notif->data.arch != OWN_ARCH) {
         misuse(q, NULL,
-               "its files are mapped to pipes, and it is a program for another instruction set (32 bits): run it as %s",
+               "its files are mapped to pipes, and it is a program for another instruction set (32 bits); use %s",
                "one for this machine");
         return;
     }

@@ -73,10 +73,9 @@ void displaced_look(void)
         else if (waits_at(d->pid, d->number, &call))
             misuse(NULL, d->end, "%s and then %s: a pipe can only be %s", d->call,
                    call == SYS_read || call == SYS_readv ? "read" : "write",
-                   d->end->way == READS
-                       ? "read from its beginning to its end"
-                       : "written from its beginning to its end; where it is Fortran's runtime that goes back, "
-                         "GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps");
+                   d->end->way == READS ? "read from its beginning to its end; let the program read in order"
+                                        : "written from its beginning to its end; for Fortran programs set "
+                                          "GFORTRAN_UNFORMATTED_BUFFER_SIZE to twice the longest record");
     }
 }
 

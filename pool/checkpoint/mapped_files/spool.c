@@ -135,7 +135,7 @@ static bool give_out(struct log *l, struct outlet *o)
         part = l->kept - o->sent < PIECE ? l->kept - o->sent : PIECE;
         ssize_t n = pread(l->spool, piece, part, (off_t)o->sent);
         if (n <= 0) {
-            accuse(NO_MEMBER, "the disk lost what a mapped pipe held");
+            accuse(NO_MEMBER, "the data of a mapped pipe cannot be read back from the disk");
             return false;
         }
         from = piece;

@@ -48,10 +48,9 @@ bool unread_stays(struct end *e, int fd)
     ioctl(fd, FIONREAD, &waiting);
     if (waiting > 0) {
         misuse(NULL, e,
-               "nothing was read of the %d bytes that were written to it by then: until it is all written its length "
-               "is 0, and a program that goes by lengths (tar, rsync) takes it for empty; let another program copy it "
-               "to a "
-               "file first (cat), or let this one read standard input",
+               "none of the %d bytes written to it was read: its length is 0 until all is written, so a program that "
+               "trusts lengths (tar, rsync) takes it for empty; copy it to a file first (cat), or let the program read "
+               "standard input",
                waiting);
         return false;
     }

@@ -35,11 +35,11 @@ static int plain(struct restoring *r, const struct file *row, struct failure *f)
         return set_failure(f, "reopen", path);
     if (fstat(fd, &st) < 0 || ((st.st_mode & S_IFMT) != (row->mode & S_IFMT) && !S_ISCHR(row->mode))) {
         close(fd);
-        return file_changed(f, path, "it is something else than it was at the checkpoint");
+        return file_changed(f, path, "it is another kind of file than at the checkpoint; restore the old one");
     }
     if (writes && (uint64_t)st.st_size < row->size) {
         close(fd);
-        return file_changed(f, path, "it is shorter than it was at the checkpoint");
+        return file_changed(f, path, "it is shorter than at the checkpoint; restore its contents");
     }
     if (writes && (uint64_t)st.st_size > row->size && ftruncate(fd, (off_t)row->size) < 0) {
         close(fd);
@@ -176,7 +176,7 @@ static int mapped(struct restoring *r, uint32_t at, const struct file *row, stru
     close(fd);
     if (row->number)
         return memory(r, at, row, f);
-    return file_changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
+    return file_changed(f, path, "the job maps it, and it is another file than at the checkpoint; restore the old one");
 }
 
 static int event(const struct file *row)

@@ -37,9 +37,10 @@ static int check_machine(const struct restoring *r, struct failure *f)
     const char *missing = features_missing(r->image->machine.features);
     char text[400];
     if (missing)
-        snprintf(text, sizeof text, "this machine's processor lacks what the one before had: %s", missing);
+        snprintf(text, sizeof text, "this machine's processor lacks features of the previous one: %s", missing);
     else if ((missing = tmp_without_place(r)))
-        snprintf(text, sizeof text, "the job had a /tmp of its own, and has none here (PRIVATE_TMP): %.200s", missing);
+        snprintf(text, sizeof text, "the job had a /tmp of its own, and has none here (set PRIVATE_TMP): %.200s",
+                 missing);
     else
         return 0;
     return unfit(f, "machine", text); /* the checkpoint is not at fault: another machine may restore it */
@@ -217,7 +218,7 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     if (load(&r, directory, f))
         return -1;
     if (members_load(job, &image))
-        return unfit(f, "checkpoint", "it is of a job of other processes");
+        return unfit(f, "checkpoint", "it belongs to a job with other processes");
     if (pipe2(ends, O_CLOEXEC) < 0)
         return set_failure(f, "pipe", "");
     pid_t wanted = unused(&image, 300);

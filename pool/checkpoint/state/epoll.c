@@ -54,8 +54,9 @@ void epoll_join(struct dump *d)
         else if (file_place(d, sample->pid, KCMP_EPOLL_TFD, (uintptr_t)&slot, &place))
             w->target = ((uint32_t *)d->order.rows)[place];
         if (w->target == NOBODY)
-            add_unsupported(d, "process %d waits by epoll for descriptor %d, which it has closed", sample->pid,
-                            w->number);
+            add_unsupported(
+                d, "process %d has an epoll entry for descriptor %d, which it has closed; remove the entry first",
+                sample->pid, w->number);
     }
 }
 

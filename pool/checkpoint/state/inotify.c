@@ -203,7 +203,7 @@ static void list(struct search *z, uint32_t file)
     const struct sample *sample = (struct sample *)d->samples.rows + file;
     char name[64];
     if (!has_read(d, sample))
-        add_unsupported(d, "descriptor %d of process %d is an inotify that told it something which it has not read",
+        add_unsupported(d, "descriptor %d of process %d is an inotify with unread events; let the program read them",
                         sample->fd, sample->pid);
     snprintf(name, sizeof name, "fdinfo/%d", sample->fd);
     char *text = proc_whole(sample->pid, name);
@@ -213,8 +213,9 @@ static void list(struct search *z, uint32_t file)
         if (!parse(line, &w, &s))
             continue;
         if (w.number < 1 || w.number > INOTIFY_MOST) {
-            add_unsupported(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd,
-                            sample->pid, INOTIFY_MOST);
+            add_unsupported(
+                d, "descriptor %d of process %d is an inotify that has had more than %u watches; open a new one",
+                sample->fd, sample->pid, INOTIFY_MOST);
             continue;
         }
         s.row = d->image.inotify.count;
@@ -247,10 +248,10 @@ void inotify_join(struct dump *d)
     EACH(&d->image, inotify, inotify_watch, w) {
         const struct sample *sample = (struct sample *)d->samples.rows + w->file;
         if (!w->path.size && w->target == NOBODY)
-            add_unsupported(
-                d,
-                "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's",
-                sample->fd, sample->pid);
+            add_unsupported(d,
+                            "descriptor %d of process %d watches a file that is neither open nor in the job's "
+                            "directories (inotify); watch files there",
+                            sample->fd, sample->pid);
     }
     qsort(d->image.inotify.rows, d->image.inotify.count, sizeof(struct inotify_watch), by_number);
     if (z.probe >= 0)

@@ -22,7 +22,7 @@
 static int unlike(struct failure *f)
 {
     errno = ENOEXEC;
-    return set_failure(f, "restore", "checkpoint\nit is of a job with other pipes");
+    return set_failure(f, "restore", "checkpoint\nit belongs to a job with other pipes");
 }
 
 /* The supervisor's own copy of a file descriptor, above all temporary ones. */

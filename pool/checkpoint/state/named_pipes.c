@@ -39,7 +39,7 @@ int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struc
         return set_failure(f, "reopen", path);
     r->spare[at] = both;
     if (fstat(both, &st) < 0 || !S_ISFIFO(st.st_mode))
-        return file_changed(f, path, "it is something else than it was at the checkpoint");
+        return file_changed(f, path, "it is another kind of file than at the checkpoint; make a named pipe");
     if (fill(r, row, both, path, f))
         return -1;
     int fd = open_again(both, access | O_NONBLOCK);

@@ -250,13 +250,16 @@ static bool removed_kind(struct dump *d, struct file *f, pid_t pid, int number, 
         }
         if (removed_save(d, f, pid, number, name))
             return true;
-        add_unsupported(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
+        add_unsupported(
+            d, "descriptor %d of process %d is a removed file that cannot be made again: %.200s; close it first",
+            number, pid, name);
         return false;
     }
     char other[4200];
     if (!other_name(name, st, other, sizeof other)) {
-        add_unsupported(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s",
-                        number, pid, name);
+        add_unsupported(
+            d, "descriptor %d of process %d has lost its name %.200s and has others elsewhere; open it by one of them",
+            number, pid, name);
         return false;
     }
     f->path = image_text(&d->image, other);
@@ -291,13 +294,14 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             return known;
     }
     if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
-        add_unsupported(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d is the device %.200s; close it first", number, pid, name);
         return false;
     }
     unsigned ended;
     if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
-        add_unsupported(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended,
-                        name);
+        add_unsupported(
+            d, "descriptor %d of process %d is a /proc file of process %u, which has exited: %.200s; close it first",
+            number, pid, ended, name);
         return false;
     }
     size_t n = strlen(name);

@@ -57,7 +57,9 @@ void attributes_of_process(struct dumped_process *s, struct process *p)
 void attributes_table(struct dump *d, pid_t pid, pid_t tid)
 {
     if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
-        add_unsupported(d, "thread %d of process %d has a descriptor table of its own", tid, pid);
+        add_unsupported(
+            d, "thread %d of process %d has a descriptor table of its own (unshare); let it share the process's", tid,
+            pid);
 }
 
 static void own_directory(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
@@ -69,8 +71,8 @@ static void own_directory(struct dump *d, struct dumped_process *s, struct trace
     ssize_t n = readlink(name, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
     if (n > 10 && strcmp(path + n - 10, " (deleted)") == 0)
-        add_unsupported(d, "the directory that thread %d of process %d is in was removed: %.200s", h->tid, s->pid,
-                        path);
+        add_unsupported(d, "the current directory of thread %d of process %d was removed: %.200s; change to another",
+                        h->tid, s->pid, path);
     t->cwd = image_text(&d->image, path);
     snprintf(name, sizeof name, "task/%d/status", h->tid);
     t->umask = (uint32_t)proc_field(s->pid, name, "Umask", 8);

@@ -45,7 +45,7 @@ async def test_tar_that_takes_a_pipe_for_empty_ends_the_job(
     members = (sh(scratch, "a", WRITERS[comes]), tar, sh(scratch, "c", "cat i > /dev/null"))[: readers + 1]
     end = await to_end(keepers, job(scratch, members, *((0, "o", n + 1, "i") for n in range(readers))))
     assert end.cause == "misuse"
-    assert end.error.startswith("process b: i (pipe from a): nothing was read of the ")
+    assert end.error.startswith("process b: i (pipe from a): none of the ")
     assert (end.members[1].failed, end.signal) == (True, signal.SIGKILL)
 
 
