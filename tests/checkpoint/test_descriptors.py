@@ -224,7 +224,7 @@ async def test_what_a_watch_told_is_read_first(keepers: NativeKeepers, tmp_path:
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-I", "-c", LATE, isolation="shared")))
     await until(lambda: lines(scratch) == 1)
     report = await soon(keeper.checkpoint(tmp_path / "image"))
-    wrong = "descriptor 3 of process 2 is an inotify with unread events; let the program read them"
+    wrong = "descriptor 3 of process 2 is an inotify with unread events (let the program read them)"
     assert report.refused == (wrong,)
     (scratch / "go").touch()
     await until(lambda: lines(scratch) == 2)

@@ -83,7 +83,7 @@ static void check_fork_plan(struct dump *d)
     if (wrong)
         add_unsupported(d,
                         "process %d is in a session that none of its parents was in, and whose leader cannot fork it "
-                        "again; start both in one session",
+                        "again (start both in one session)",
                         wrong);
 }
 
@@ -144,7 +144,7 @@ static void give_way(struct dump *d, bool behind)
 static void check_root(struct dump *d)
 {
     if (*d->job->root)
-        add_unsupported(d, "the root of the job is an image: %.200s; run it in the file tree of its machine",
+        add_unsupported(d, "the root of the job is an image: %.200s (run it in the file tree of its machine)",
                         d->job->root);
 }
 
@@ -152,8 +152,8 @@ static void check_root(struct dump *d)
 static int freeze_and_describe(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
-        add_unsupported(d, "this machine has no /dev/fuse, so the job's files of the submit machine cannot be saved; "
-                           "run it on a machine with /dev/fuse");
+        add_unsupported(d, "this machine has no /dev/fuse, so the job's files of the submit machine cannot be saved "
+                           "(run it on a machine with /dev/fuse)");
         return 1;
     }
     if (track_before(d, stop, o))

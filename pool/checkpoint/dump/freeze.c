@@ -168,8 +168,7 @@ bool refuse_traced(struct dump *d, struct dumped_process *s)
 {
     pid_t tid = s->unseized ? s->unseized : s->pid, tracer = tracer_of(s->pid, tid);
     if (tracer)
-        add_unsupported(d, "process %d is traced by process %d; detach the tracer (a debugger, strace)", s->pid,
-                        tracer);
+        add_unsupported(d, "process %d is traced by process %d (detach the debugger or strace)", s->pid, tracer);
     return tracer != 0;
 }
 
@@ -242,8 +241,8 @@ static bool refuse_vfork(struct dump *d)
             struct stat_line line;
             if (blocks_vfork(pids[i], &line))
                 add_unsupported(d,
-                                "process %d waits for process %d to execute a program (vfork), which it has not done "
-                                "for %u s; use fork or posix_spawn",
+                                "process %d waits for process %d to execute a program (vfork), for more than %u s (use "
+                                "fork or posix_spawn)",
                                 line.parent, pids[i], STUCK_US / 1000000);
         }
         free(pids);

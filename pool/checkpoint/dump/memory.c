@@ -51,16 +51,16 @@ static void refuse_area(struct dump *d, struct dumped_process *s, const struct l
 {
     if (starts(l->name, "/SYSV"))
         add_unsupported(
-            d, "process %d uses System V shared memory of its machine; run it with an IPC namespace of its own",
+            d, "process %d uses System V shared memory of its machine (run it with an IPC namespace of its own)",
             s->pid);
     else if (starts(l->name, "anon_inode:[io_uring]"))
-        add_unsupported(d, "process %d uses io_uring; switch it off in the program", s->pid);
+        add_unsupported(d, "process %d uses io_uring (switch it off in the program)", s->pid);
     else if (starts(l->name, "/[aio]"))
-        add_unsupported(d, "process %d uses kernel asynchronous I/O (io_setup); switch it off in the program", s->pid);
+        add_unsupported(d, "process %d uses kernel asynchronous I/O, io_setup (switch it off in the program)", s->pid);
     else if (starts(l->name, "/anon_hugepage"))
-        add_unsupported(d, "process %d uses reserved huge pages; use transparent ones (madvise)", s->pid);
+        add_unsupported(d, "process %d uses reserved huge pages (use transparent ones)", s->pid);
     else
-        add_unsupported(d, "process %d has the device %.200s mapped; unmap it first", s->pid, l->name);
+        add_unsupported(d, "process %d has the device %.200s mapped (unmap it first)", s->pid, l->name);
 }
 
 /* The row of `files` for shared memory. Memory without a name is identified by its inode. */
@@ -112,7 +112,7 @@ static void classify(struct dump *d, struct dumped_process *s, struct area *a, c
         a->file = gone ? NOBODY : file_mapped(d, s->pid, l->name, l->device, l->inode);
         a->kind = a->file == NOBODY ? AREA_ANON : AREA_FILE;
         if (a->file == NOBODY && shared)
-            add_unsupported(d, "process %d has a shared mapping of %.200s, which was replaced; map the new file",
+            add_unsupported(d, "process %d has a shared mapping of %.200s, which was replaced (map the new file)",
                             s->pid, l->name);
         else if (a->file == NOBODY)
             note_removed(d, a, l);

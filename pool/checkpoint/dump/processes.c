@@ -32,7 +32,7 @@ static int save_thread(struct dump *d, struct dumped_process *s, size_t place)
     if (tracee_state(h, &regs, xstate, &size) < 0)
         return set_failure(&d->failure, "ptrace", "registers");
     if (regs_foreign(&regs))
-        add_unsupported(d, "process %d runs 32-bit code; use a 64-bit program", s->pid);
+        add_unsupported(d, "process %d runs 32-bit code (use a 64-bit program)", s->pid);
     timeouts_save(d, s->pid, h->tid, &regs, t);
     regs_settle(&regs, true);
     t->registers = image_put(&d->image, &regs, sizeof regs);
@@ -118,13 +118,13 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     if (is_keeper(path))
         text[n = 0] = 0; /* the restore could not set its own program as /proc/PID/exe */
     if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
-        add_unsupported(d, "the program of process %d was removed or replaced: %.200s; leave it in place", s->pid,
+        add_unsupported(d, "the program of process %d was removed or replaced: %.200s (leave it in place)", s->pid,
                         text);
     p->exe = image_text(&d->image, text);
     if ((fd = open(text, O_RDONLY | O_CLOEXEC)) >= 0) {
         struct stat st;
         if (fstat(fd, &st) == 0 && !(st.st_mode & 0444))
-            add_unsupported(d, "the program of process %d may not be read: %.200s; give it read permission", s->pid,
+            add_unsupported(d, "the program of process %d may not be read: %.200s (give it read permission)", s->pid,
                             text);
         p->exe_sum = file_sum(fd);
         p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
@@ -134,19 +134,18 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
         if (d->processes[i].pid != s->pid && d->processes[i].count && d->processes[i].pid < s->pid) {
             if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_VM, 0, 0) == 0)
                 add_unsupported(d,
-                                "process %d shares its memory with process %d (vfork, or clone); use fork or threads",
+                                "process %d shares its memory with process %d by vfork or clone (use fork or threads)",
                                 s->pid, d->processes[i].pid);
             else if (syscall(SYS_kcmp, s->pid, d->processes[i].pid, KCMP_FILES, 0, 0) == 0)
                 add_unsupported(d,
-                                "process %d shares its descriptor table with process %d (clone); use fork or threads",
+                                "process %d shares its descriptor table with process %d by clone (use fork or threads)",
                                 s->pid, d->processes[i].pid);
         }
     char status[8192];
     char *at = proc_text(s->pid, "status", status, sizeof status) ? strstr(status, "\nNSpid:") : NULL;
     int inner;
     if (at && sscanf(at + 7, "%*d %d", &inner) == 1)
-        add_unsupported(d, "process %d has a pid namespace of its own; run it without one (unshare, a container)",
-                        s->pid);
+        add_unsupported(d, "process %d has a pid namespace of its own (run it without unshare or a container)", s->pid);
 }
 
 static void ask_process(struct dumped_process *s, struct process *p)
@@ -210,7 +209,7 @@ int describe_process(struct dump *d, struct dumped_process *s)
             s->threads[0] = leader;
         }
     if (s->threads[0].tid != s->pid) {
-        add_unsupported(d, "the first thread of process %d has exited before the others; keep it until they exit",
+        add_unsupported(d, "the first thread of process %d has exited before the others (keep it until they exit)",
                         s->pid);
         return 0;
     }

@@ -55,7 +55,7 @@ void epoll_join(struct dump *d)
             w->target = ((uint32_t *)d->order.rows)[place];
         if (w->target == NOBODY)
             add_unsupported(
-                d, "process %d has an epoll entry for descriptor %d, which it has closed; remove the entry first",
+                d, "process %d has an epoll entry for descriptor %d, which it has closed (remove the entry first)",
                 sample->pid, w->number);
     }
 }

@@ -76,7 +76,7 @@ void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int num
         } else if (!of_file && !lease && strcmp(kind, "OFDLCK") != 0) {
             add_unsupported(d,
                             "descriptor %d of process %d holds a lease on its file that a copy would break, or that is "
-                            "being broken; give it up first",
+                            "being broken (give it up first)",
                             number, s->pid);
         } else if (fresh) {
             add_lock(d, &l, of_file ? OF_FLOCK : lease ? OF_LEASE : OF_OPEN_FILE);

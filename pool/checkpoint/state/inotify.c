@@ -203,7 +203,7 @@ static void list(struct search *z, uint32_t file)
     const struct sample *sample = (struct sample *)d->samples.rows + file;
     char name[64];
     if (!has_read(d, sample))
-        add_unsupported(d, "descriptor %d of process %d is an inotify with unread events; let the program read them",
+        add_unsupported(d, "descriptor %d of process %d is an inotify with unread events (let the program read them)",
                         sample->fd, sample->pid);
     snprintf(name, sizeof name, "fdinfo/%d", sample->fd);
     char *text = proc_whole(sample->pid, name);
@@ -214,7 +214,7 @@ static void list(struct search *z, uint32_t file)
             continue;
         if (w.number < 1 || w.number > INOTIFY_MOST) {
             add_unsupported(
-                d, "descriptor %d of process %d is an inotify that has had more than %u watches; open a new one",
+                d, "descriptor %d of process %d is an inotify that has had more than %u watches (open a new one)",
                 sample->fd, sample->pid, INOTIFY_MOST);
             continue;
         }
@@ -250,7 +250,7 @@ void inotify_join(struct dump *d)
         if (!w->path.size && w->target == NOBODY)
             add_unsupported(d,
                             "descriptor %d of process %d watches a file that is neither open nor in the job's "
-                            "directories (inotify); watch files there",
+                            "directories, by inotify (watch files there)",
                             sample->fd, sample->pid);
     }
     qsort(d->image.inotify.rows, d->image.inotify.count, sizeof(struct inotify_watch), by_number);

@@ -251,14 +251,14 @@ static bool removed_kind(struct dump *d, struct file *f, pid_t pid, int number, 
         if (removed_save(d, f, pid, number, name))
             return true;
         add_unsupported(
-            d, "descriptor %d of process %d is a removed file that cannot be made again: %.200s; close it first",
+            d, "descriptor %d of process %d is a removed file that cannot be made again: %.200s (close it first)",
             number, pid, name);
         return false;
     }
     char other[4200];
     if (!other_name(name, st, other, sizeof other)) {
         add_unsupported(
-            d, "descriptor %d of process %d has lost its name %.200s and has others elsewhere; open it by one of them",
+            d, "descriptor %d of process %d has lost its name %.200s and has others elsewhere (open it by one of them)",
             number, pid, name);
         return false;
     }
@@ -294,13 +294,13 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             return known;
     }
     if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
-        add_unsupported(d, "descriptor %d of process %d is the device %.200s; close it first", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d is the device %.200s (close it first)", number, pid, name);
         return false;
     }
     unsigned ended;
     if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
         add_unsupported(
-            d, "descriptor %d of process %d is a /proc file of process %u, which has exited: %.200s; close it first",
+            d, "descriptor %d of process %d is a /proc file of process %u, which has exited: %.200s (close it first)",
             number, pid, ended, name);
         return false;
     }

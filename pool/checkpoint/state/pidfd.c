@@ -38,10 +38,10 @@ void pidfd_join(struct dump *d)
         if (own)
             continue;
         if (f->flags & PIDFD_OF_THREAD)
-            add_unsupported(d, "descriptor %d of process %d is a pidfd of a thread; use one of the process", sample->fd,
-                            sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a pidfd of a thread (use one of the process)",
+                            sample->fd, sample->pid);
         else
-            add_unsupported(d, "descriptor %d of process %d is a pidfd of a process outside the job; close it first",
+            add_unsupported(d, "descriptor %d of process %d is a pidfd of a process outside the job (close it first)",
                             sample->fd, sample->pid);
     }
 }

@@ -58,8 +58,8 @@ void attributes_table(struct dump *d, pid_t pid, pid_t tid)
 {
     if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
         add_unsupported(
-            d, "thread %d of process %d has a descriptor table of its own (unshare); let it share the process's", tid,
-            pid);
+            d, "thread %d of process %d has a descriptor table of its own, by unshare (let it share the process's)",
+            tid, pid);
 }
 
 static void own_directory(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
@@ -71,7 +71,7 @@ static void own_directory(struct dump *d, struct dumped_process *s, struct trace
     ssize_t n = readlink(name, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
     if (n > 10 && strcmp(path + n - 10, " (deleted)") == 0)
-        add_unsupported(d, "the current directory of thread %d of process %d was removed: %.200s; change to another",
+        add_unsupported(d, "the current directory of thread %d of process %d was removed: %.200s (change to another)",
                         h->tid, s->pid, path);
     t->cwd = image_text(&d->image, path);
     snprintf(name, sizeof name, "task/%d/status", h->tid);

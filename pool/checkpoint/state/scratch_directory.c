@@ -171,7 +171,7 @@ static int walk(struct freeze *z, int directory, size_t length)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (length + more + 2 > sizeof z->path) {
-            add_unsupported(z->d, "a path in the scratch directory is longer than %zu bytes; shorten it",
+            add_unsupported(z->d, "a path in the scratch directory is longer than %zu bytes (shorten it)",
                             sizeof z->path);
             break;
         }

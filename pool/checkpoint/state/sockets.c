@@ -195,17 +195,17 @@ static const char *unsupported_because(struct dump *d, struct file *f, const str
 {
     bool datagrams = facts->type == SOCK_DGRAM;
     if (facts->state == LISTENS && facts->waiting)
-        return "has connections that were not accepted yet; accept them";
+        return "has connections that were not accepted yet (accept them)";
     if (alone && facts->waiting && !datagrams)
-        return "has unread messages; read them";
+        return "has unread messages (read them)";
     if (datagrams && facts->has_peer && !facts->peer)
-        return "is connected to a socket that was closed; connect it again";
+        return "is connected to a socket that was closed (connect it again)";
     if (!alone && facts->has_peer && !facts->peer && facts->shut != 3)
-        return "waits to be accepted; accept it";
+        return "waits to be accepted (accept it)";
     if (alone && size && name->sun_path[0] && name_is_lost(d, f, name))
-        return "has a name that was removed, and cannot be bound to it again; leave the name in place";
+        return "has a name that was removed, and cannot be bound to it again (leave the name in place)";
     if (alone && !found)
-        return "has a relative name that no process of the job can reach; bind it to an absolute one";
+        return "has a relative name that no process of the job can reach (bind it to an absolute one)";
     return NULL;
 }
 
@@ -281,7 +281,7 @@ void sockets_join(struct dump *d)
         if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) &&
             files[i].kind == FILE_NAMED)
             add_unsupported(
-                d, "descriptor %d of process %d is a unix socket whose other end is outside the job; close it first",
+                d, "descriptor %d of process %d is a unix socket whose other end is outside the job (close it first)",
                 sample->fd, sample->pid);
     }
     for (uint32_t i = 0; i < d->image.files.count; i++) {
@@ -297,7 +297,7 @@ void sockets_join(struct dump *d)
             files[i].times[0] = 0; /* the last reader is gone, and the supervisor has not handled it yet */
         else if (other == NOBODY)
             add_unsupported(
-                d, "descriptor %d of process %d is a unix socket whose other end is outside the job; close it first",
+                d, "descriptor %d of process %d is a unix socket whose other end is outside the job (close it first)",
                 sample->fd, sample->pid);
         else if (other < i)
             files[i].peer = other;
@@ -341,14 +341,14 @@ static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
         ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
         if (n >= 0 && carries_descriptors(&m)) {
             add_unsupported(
-                d, "descriptor %d of process %d is a unix socket with file descriptors in flight; receive them first",
+                d, "descriptor %d of process %d is a unix socket with file descriptors in flight (receive them first)",
                 sample->fd, sample->pid);
             return 0;
         }
         if (n >= 0 && t->type == SOCK_DGRAM && t->name && m.msg_namelen > offsetof(struct sockaddr_un, sun_path)) {
             add_unsupported(
                 d,
-                "descriptor %d of process %d is a unix socket with unread messages of named senders; read them first",
+                "descriptor %d of process %d is a unix socket with unread messages of named senders (read them first)",
                 sample->fd, sample->pid);
             return 0;
         }

@@ -48,7 +48,7 @@ static void save_semaphores(struct dump *d, struct file *f)
     uint16_t *values = calloc(f->size + 1, sizeof *values);
     struct span contents;
     if (!values || semctl((int)f->number, 0, GETALL, values) < 0)
-        add_unsupported(d, "the System V semaphores %lu cannot be read; give them read permission",
+        add_unsupported(d, "the System V semaphores %lu cannot be read (give them read permission)",
                         (unsigned long)f->number);
     contents = image_put(&d->image, values ? values : (uint16_t *)"", values ? f->size * sizeof *values : 0);
     f->contents = contents;
@@ -76,7 +76,7 @@ static void save_queue(struct dump *d, struct file *f)
         image_put(&d->image, message.text, (size_t)n);
     }
     if (n < 0)
-        add_unsupported(d, "the System V message queue %lu cannot be read; give it read permission",
+        add_unsupported(d, "the System V message queue %lu cannot be read (give it read permission)",
                         (unsigned long)f->number);
     f->contents = (struct span){at, d->image.bytes.count - at};
 }
@@ -89,7 +89,7 @@ static int save_memory(struct dump *d, uint32_t row)
     static char last[PAGE];
     int done = 0;
     if (from == (void *)-1) {
-        add_unsupported(d, "the System V shared memory %lu cannot be read; give it read permission",
+        add_unsupported(d, "the System V shared memory %lu cannot be read (give it read permission)",
                         (unsigned long)f.number);
         return 0;
     }
@@ -139,7 +139,7 @@ static void check_undo(struct dump *d)
         if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 &&
             (s->count == 1 || used_last(d, s->pid)))
             add_unsupported(
-                d, "process %d has System V semaphore operations to undo at its exit; use them without SEM_UNDO",
+                d, "process %d has System V semaphore operations to undo at its exit (use them without SEM_UNDO)",
                 s->pid);
     }
 }
@@ -182,7 +182,8 @@ int sysv_save(struct dump *d)
                 a->file = (uint32_t)(f - (struct file *)d->image.files.rows);
             }
         if (!found)
-            add_unsupported(d, "process %d has System V shared memory of another IPC namespace mapped; detach it first",
+            add_unsupported(d,
+                            "process %d has System V shared memory of another IPC namespace mapped (detach it first)",
                             ((struct process *)d->image.processes.rows)[a->owner].pid);
     }
     return done;

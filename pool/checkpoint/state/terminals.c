@@ -57,7 +57,7 @@ bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char 
     if (fd >= 0)
         close(fd);
     if (asked < 0 && !hung_up) {
-        add_unsupported(d, "descriptor %d of process %d is the terminal %.200s; close it first", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d is the terminal %.200s (close it first)", number, pid, name);
         return true;
     }
     f->kind = FILE_TERMINAL;
@@ -97,14 +97,14 @@ void pty_join(struct dump *d)
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if ((files[i].peer = master_of(&d->image, files[i].number)) == NOBODY)
             add_unsupported(d,
-                            "descriptor %d of process %d is the terminal %.200s, whose other end is outside the job; "
-                            "close it first",
+                            "descriptor %d of process %d is the terminal %.200s, whose other end is outside the job "
+                            "(close it first)",
                             sample->fd, sample->pid, image_string(&d->image, files[i].path));
     }
     EACH(&d->image, processes, process, p) {
         uint32_t master = p->terminal ? master_of(&d->image, minor_of(p->terminal)) : NOBODY;
         if (p->terminal && master == NOBODY)
-            add_unsupported(d, "the controlling terminal of process %d is outside the job; start it with setsid",
+            add_unsupported(d, "the controlling terminal of process %d is outside the job (start it with setsid)",
                             p->pid);
         p->terminal = master == NOBODY ? 0 : master + 1;
     }
@@ -355,7 +355,7 @@ int pty_contents(struct dump *d, uint32_t row)
     if (packets && poll(&told, 1, 0) > 0 && told.revents & POLLPRI) {
         add_unsupported(
             d,
-            "descriptor %d of process %d is a pseudo-terminal with an unread change of state (TIOCPKT); read it first",
+            "descriptor %d of process %d is a pseudo-terminal with an unread change of state, TIOCPKT (read it first)",
             sample->fd, sample->pid);
     } else {
         fcntl(master, F_SETFL, flags | O_NONBLOCK);

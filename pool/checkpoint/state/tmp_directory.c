@@ -74,7 +74,7 @@ static int save_directory(struct dump *d, const char *directory, dev_t device)
         if (snprintf(path, sizeof path, "%s/%s", directory, e->d_name) < (int)sizeof path)
             done = save_entry(d, path, device);
         else
-            add_unsupported(d, "a path below %.200s is longer than 4096 bytes; shorten it", directory);
+            add_unsupported(d, "a path below %.200s is longer than 4096 bytes (shorten it)", directory);
     }
     if (dir)
         closedir(dir);
