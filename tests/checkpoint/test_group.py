@@ -27,9 +27,9 @@ int main(int argc, char **argv)
     int group = open(argv[1], O_RDONLY | O_DIRECTORY);
     struct start s = {.memory = strtoull(argv[3], NULL, 0), .processes = strtoull(argv[4], NULL, 0),
                       .cpus = strtoull(argv[5], NULL, 0)};
-    bool watched = group_limit(group, &s);
-    printf("%d %llu %d %d\n", watched, (unsigned long long)group_memory_kills(group), group_freeze(group, true),
-           group_kill(group));
+    bool watched = cgroup_limit(group, &s);
+    printf("%d %llu %d %d\n", watched, (unsigned long long)cgroup_memory_kills(group),
+           cgroup_freeze(group, true), cgroup_kill(group));
     return argc != 6;
 }
 """

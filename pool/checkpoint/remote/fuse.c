@@ -43,7 +43,8 @@ static uint32_t shown_id(uint32_t id, uint32_t submit, uint32_t job)
 static void fill_attr(struct fuse_attr *to, const struct node *node)
 {
     const struct attr *a = &node->attr;
-    uint64_t far = node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0; /* another file system within the tree */
+    /* not 0: another file system within the tree */
+    uint64_t far = node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0;
     *to = (struct fuse_attr){
         .ino = a->ino ^ far << 40,
         .size = S_ISREG(a->mode) ? node->size : a->size,
