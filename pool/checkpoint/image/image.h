@@ -123,7 +123,7 @@ struct extent {
 
 enum kind {
     FILE_PLAIN, /* regular file, directory, named pipe, harmless device: opened again by its path */
-    /* number: which pipe; the read end has the contents; times[0]: 1 + the index of the job's pipe to another
+    /* number: which pipe; its first row has the contents; times[0]: 1 + the index of the job's pipe to another
      * machine */
     FILE_PIPE,
     FILE_EVENT, /* number: the count */
