@@ -16,7 +16,7 @@
 
 /* Files that are only read: programs, libraries, tables. A larger file is taken for data. Files in a scratch directory
  * that moves with the job are saved with it. */
-static bool wanted(const struct dump *d, uint32_t row)
+static bool is_wanted(const struct dump *d, uint32_t row)
 {
     EACH(&d->image, areas, area, a)
         if (a->file == row && a->kind == AREA_FILE && a->flags & MAP_SHARED && a->prot & PROT_WRITE)
@@ -84,7 +84,7 @@ static bool take_over(struct dump *d, const struct image *before, const uint32_t
     return true;
 }
 
-static int put(struct dump *d, int to, uint32_t row, uint64_t at, const char *data, size_t size)
+static int write_carried(struct dump *d, int to, uint32_t row, uint64_t at, const char *data, size_t size)
 {
     if (pwrite(to, data, size, (off_t)d->carried) != (ssize_t)size) {
         errno = errno ? errno : ENOSPC;
@@ -110,7 +110,7 @@ static int carry_range(struct dump *d, int to, uint32_t first, uint32_t row, int
             return 0;
         size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
         memset(buffer + n, 0, whole - (size_t)n);
-        if (carried_until(&d->image, first, row, at) == at && put(d, to, row, at, buffer, whole))
+        if (carried_until(&d->image, first, row, at) == at && write_carried(d, to, row, at, buffer, whole))
             return -1;
         at += whole;
     }
@@ -141,7 +141,7 @@ int carried_files_save(struct dump *d, int directory)
         return set_failure(&d->failure, "malloc", "tables");
     for (uint32_t row = 0; row < d->image.files.count; row++) {
         struct file *f = (struct file *)d->image.files.rows + row;
-        bool carries = wanted(d, row) && access(image_string(&d->image, f->path), R_OK) == 0;
+        bool carries = is_wanted(d, row) && access(image_string(&d->image, f->path), R_OK) == 0;
         if (f->kind == FILE_MAPPED)
             f->number = carries;
         rows[row] = before && carries ? same_file(before, f) : NOBODY;

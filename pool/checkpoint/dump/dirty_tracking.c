@@ -54,7 +54,7 @@ const struct stretch *ranges_from(const struct ranges *r, uint64_t at)
     return low < r->count ? &r->all[low] : NULL;
 }
 
-static bool scan(pid_t pid, struct scan q, struct ranges *found)
+static bool scan_pages(pid_t pid, struct scan q, struct ranges *found)
 {
     static struct region regions[4096];
     char path[64];
@@ -86,7 +86,7 @@ static struct watched *watched_of(struct dump *d, pid_t pid)
     return NULL;
 }
 
-static bool watch(struct dump *d, const struct tracked *t, bool fresh)
+static bool add_watched(struct dump *d, const struct tracked *t, bool fresh)
 {
     struct watched *more = realloc(d->tracking->watched, (d->tracking->watched_count + 1) * sizeof *more);
     if (!more)
@@ -189,7 +189,7 @@ static int watch_new(struct dump *d)
         if (!s->count || watched_of(d, s->pid) || !is_large(s->pid) || !stat_read(s->pid, &line))
             continue;
         struct tracked t = {s->pid, line.born, open_userfault(s)};
-        if (t.fd >= 0 && watch(d, &t, true)) {
+        if (t.fd >= 0 && add_watched(d, &t, true)) {
             struct watched *w = &d->tracking->watched[d->tracking->watched_count - 1];
             w->lost = !watch_areas(w);
         }
@@ -205,7 +205,7 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     struct stat_line line;
     for (size_t i = 0; i < d->tracking->dirty->count; i++)
         if (stat_read(d->tracking->dirty->all[i].pid, &line) && line.born == d->tracking->dirty->all[i].born)
-            watch(d, &d->tracking->dirty->all[i], false);
+            add_watched(d, &d->tracking->dirty->all[i], false);
     if (!stop && has_untracked(d)) {
         uint64_t begun = boot_us();
         if (watch_new(d))
@@ -214,11 +214,11 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     }
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
         struct watched *w = &d->tracking->watched[i];
-        w->sound = !w->lost && scan(w->pid,
-                                    (struct scan){.flags = stop ? 0 : SCAN_PROTECT,
-                                                  .mask = IS_WRITTEN | IS_WATCHED,
-                                                  .any = IS_PRESENT | IS_SWAPPED},
-                                    &w->written);
+        w->sound = !w->lost && scan_pages(w->pid,
+                                          (struct scan){.flags = stop ? 0 : SCAN_PROTECT,
+                                                        .mask = IS_WRITTEN | IS_WATCHED,
+                                                        .any = IS_PRESENT | IS_SWAPPED},
+                                          &w->written);
     }
     return 0;
 }
@@ -228,8 +228,9 @@ void track_held(struct dump *d, bool stop)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
         struct watched *w = &d->tracking->watched[i];
-        w->sound = w->sound && !w->fresh &&
-                   scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
+        w->sound =
+            w->sound && !w->fresh &&
+            scan_pages(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
         w->lost = w->lost || (!stop && !watch_areas(w));
     }
 }

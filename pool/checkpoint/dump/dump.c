@@ -24,7 +24,7 @@
 #include "state/fork_plan.h"
 
 /* Reads the job's clocks: the keeper's, plus the offsets of the job's time namespace. */
-static void clocks(struct dump *d)
+static void read_clocks(struct dump *d)
 {
     struct machine *m = &d->image.machine;
     char text[512];
@@ -41,7 +41,7 @@ static void clocks(struct dump *d)
         m->boot_ns += s * 1000000000 + ns;
 }
 
-static void machine(struct dump *d)
+static void describe_machine(struct dump *d)
 {
     struct machine *m = &d->image.machine;
     struct utsname name;
@@ -119,7 +119,7 @@ static int write_all_memory(struct dump *d)
     return 0;
 }
 
-static int finish(struct dump *d, int directory)
+static int finish_image(struct dump *d, int directory)
 {
     if (!d->no_sync && (fdatasync(d->out.pages) < 0 || (d->out.more >= 0 && fdatasync(d->out.more) < 0)))
         return set_failure(&d->failure, "sync", "pages");
@@ -162,8 +162,8 @@ static int freeze_and_describe(struct dump *d, int directory, bool stop, struct 
     if (freeze_at_quiet_moment(d, o))
         return d->reason_count ? 1 : -1;
     track_held(d, stop);
-    clocks(d);
-    machine(d);
+    read_clocks(d);
+    describe_machine(d);
     check_fork_plan(d);
     if (d->reason_count)
         return 1;
@@ -214,7 +214,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     if (write_all_memory(d) || (d->carry && carried_files_save(d, directory)))
         return -1;
     parent_close(d, directory);
-    if (finish(d, directory))
+    if (finish_image(d, directory))
         return -1;
     o->id = stop ? 0 : d->image.machine.id;
     return 0;

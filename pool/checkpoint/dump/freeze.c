@@ -47,7 +47,7 @@ static bool has_ended(pid_t pid, pid_t tid)
 }
 
 /* The first thread may exit before the others; it is a zombie until they have exited. */
-static bool lives(pid_t pid)
+static bool is_alive(pid_t pid)
 {
     struct stat_line line;
     return stat_read(pid, &line) && (line.state != 'Z' || line.threads > 1);
@@ -205,7 +205,7 @@ static int stop_all(struct dump *d, uint64_t end)
         bool fresh = !round || d->count > known;
         for (size_t i = 0; i < d->count; i++) {
             size_t before = d->processes[i].count;
-            if (lives(d->processes[i].pid))
+            if (is_alive(d->processes[i].pid))
                 fresh |= seize_threads(&d->processes[i]) > 0 && d->processes[i].count > before;
         }
         if (mapping_give_back(d))
@@ -274,7 +274,7 @@ int list_processes(struct dump *d)
     pid_t *pids;
     size_t count = numbers_in("/proc", &pids);
     for (size_t i = 0; i < count; i++)
-        if (!is_other(pids[i]) && lives(pids[i]))
+        if (!is_other(pids[i]) && is_alive(pids[i]))
             process_entry(d, pids[i]);
     free(pids);
     return 0;

@@ -213,7 +213,7 @@ static int put_whole(struct dump *d, const struct dumped_process *s, const struc
     return 0;
 }
 
-static bool saved(const struct area *a, uint64_t categories)
+static bool is_saved(const struct area *a, uint64_t categories)
 {
     if (categories & IS_GUARD)
         return false;
@@ -251,7 +251,7 @@ static int scan_area(struct dump *d, const struct dumped_process *s, const struc
         for (int i = 0; i < n; i++)
             if (found[i].categories & IS_GUARD)
                 note_guard(d, s->row, &found[i]);
-            else if (saved(a, found[i].categories))
+            else if (is_saved(a, found[i].categories))
                 parent_plan(d, s->row, found[i].start, found[i].end);
     } while (scan_on(&q, n));
     return 0;
@@ -269,9 +269,9 @@ static int walk_area(struct dump *d, const struct dumped_process *s, const struc
         for (size_t i = 0; i < (size_t)n / 8; i++, at += PAGE) {
             uint64_t e = entries[i],
                      categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
-            if (saved(a, categories) && !begun)
+            if (is_saved(a, categories) && !begun)
                 begun = at;
-            if (!saved(a, categories) && begun) {
+            if (!is_saved(a, categories) && begun) {
                 parent_plan(d, s->row, begun, at);
                 begun = 0;
             }
@@ -335,7 +335,7 @@ static bool is_private(const struct area *a)
            !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
 }
 
-static bool covered(const struct line *lines, size_t count, const struct area *a)
+static bool is_covered(const struct line *lines, size_t count, const struct area *a)
 {
     for (size_t i = 0; i < count; i++)
         if (lines[i].start <= a->start && a->end <= lines[i].end)
@@ -399,7 +399,7 @@ int memory_left_out(struct dump *d, struct dumped_process *s)
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a))
             continue;
-        bool there = covered(lines, count, &a);
+        bool there = is_covered(lines, count, &a);
         if (there && !(a.kind == AREA_ANON && !(a.advice & ADVICE_WHOLE) && populated(source.pagemap, &a) &&
                        !populated(copied, &a)))
             continue;

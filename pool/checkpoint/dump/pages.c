@@ -27,7 +27,7 @@ struct moving {
     const int *files;
 };
 
-static void fill(struct dump *d, struct moving *m, const uint32_t *firsts, uint32_t units, bool large)
+static void fill_write_job(struct dump *d, struct moving *m, const uint32_t *firsts, uint32_t units, bool large)
 {
     struct chunk *chunks = d->image.chunks.rows;
     const struct extent *extents = d->image.extents.rows, *end = extents + d->image.extents.count;
@@ -46,7 +46,7 @@ static void fill(struct dump *d, struct moving *m, const uint32_t *firsts, uint3
     }
 }
 
-static int move(void *what, uint32_t unit, char *buffer, struct failure *f)
+static int move_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
 {
     const struct moving *m = what;
     struct unit *u = UNITS(m->write_job) + unit;
@@ -89,7 +89,7 @@ static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, 
         self_writer_await(s->self_writer, bytes / SLOWEST);
     return all_done(m->write_job)
                ? 0
-               : workers_run(move, m, m->write_job->units, by_self ? 0 : bytes, d->background, &d->failure);
+               : workers_run(move_unit, m, m->write_job->units, by_self ? 0 : bytes, d->background, &d->failure);
 }
 
 /* Uses the memory shared with the self-writers if they write it. */
@@ -119,7 +119,7 @@ static int write_planned(struct dump *d, struct dumped_process *s, struct moving
     m->write_job = new_write_job(s, m, units, parts, large && d->background);
     if (!m->write_job)
         return set_failure(&d->failure, "mmap", "a list of memory");
-    fill(d, m, firsts, units, large);
+    fill_write_job(d, m, firsts, units, large);
     int done = move_all(d, s, m, bytes);
     for (uint32_t i = 0; i < units && !done; i++)
         ((struct chunk *)d->image.chunks.rows)[m->chunks[i]].sum = UNITS(m->write_job)[i].sum;

@@ -46,8 +46,8 @@ static size_t rest_of(struct iovec *parts, size_t count, uint64_t moved, uint64_
     return count - first;
 }
 
-static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, const struct iovec *parts, size_t count,
-                bool listed)
+static int insert_completion(struct dump *d, struct dumped_process *s, struct tracee *h, const struct iovec *parts,
+                             size_t count, bool listed)
 {
     static unsigned char code[REST_SIZE];
     uint64_t size = (LIST + (listed ? count * sizeof *parts : 0) + PAGE - 1) & ~(PAGE - 1);
@@ -69,7 +69,7 @@ static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, cons
     return done ? 0 : set_failure(&d->failure, "mmap", "a page in the job");
 }
 
-static int one(struct dump *d, struct dumped_process *s, struct tracee *h)
+static int complete_call(struct dump *d, struct dumped_process *s, struct tracee *h)
 {
     struct user_regs_struct regs;
     uint64_t a[3], moved, left;
@@ -91,7 +91,7 @@ static int one(struct dump *d, struct dumped_process *s, struct tracee *h)
         *parts = (struct iovec){(void *)(uintptr_t)a[1], a[2]};
     if (!done) {
         count = rest_of(parts, count, moved, &left);
-        done = left ? lead(d, s, h, parts, count, listed) : 0;
+        done = left ? insert_completion(d, s, h, parts, count, listed) : 0;
     }
     free(parts);
     return done;
@@ -103,7 +103,7 @@ int complete_partial_io(struct dump *d)
         return 0;
     for (size_t i = 0; i < d->count; i++)
         for (size_t j = 0; j < d->processes[i].count; j++)
-            if (d->processes[i].threads[j].still && one(d, &d->processes[i], &d->processes[i].threads[j]))
+            if (d->processes[i].threads[j].still && complete_call(d, &d->processes[i], &d->processes[i].threads[j]))
                 return -1;
     return 0;
 }

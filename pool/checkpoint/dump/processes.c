@@ -85,7 +85,7 @@ static bool is_keeper(const char *path)
            one.st_ino == other.st_ino;
 }
 
-static void describe(struct dump *d, struct dumped_process *s, struct process *p)
+static void describe_from_proc(struct dump *d, struct dumped_process *s, struct process *p)
 {
     struct stat_line line;
     char text[4096], path[64];
@@ -183,7 +183,7 @@ static void leave_vdso(struct dumped_process *s)
         tracee_leave(&s->threads[i], start, end);
 }
 
-static int zombie(struct dump *d, struct dumped_process *s)
+static int describe_zombie(struct dump *d, struct dumped_process *s)
 {
     struct stat_line line;
     if (!stat_read(s->pid, &line))
@@ -201,7 +201,7 @@ int describe_process(struct dump *d, struct dumped_process *s)
     if (s->unseized && refuse_traced(d, s))
         return 0;
     if (!s->count)
-        return zombie(d, s);
+        return describe_zombie(d, s);
     for (size_t i = 1; i < s->count; i++) /* the first thread of the process comes first */
         if (s->threads[i].tid == s->pid) {
             struct tracee leader = s->threads[i];
@@ -216,7 +216,7 @@ int describe_process(struct dump *d, struct dumped_process *s)
     s->row = d->image.processes.count;
     uint32_t first = d->image.threads.count;
     struct process *p = table_add(&d->image.processes);
-    describe(d, s, p);
+    describe_from_proc(d, s, p);
     p = (struct process *)d->image.processes.rows + s->row;
     if (s->threads[0].stopped) {
         p->flags |= PROCESS_STOPPED;

@@ -44,7 +44,7 @@ static void queues_of(pid_t pid, struct table *queues)
         closedir(dir);
 }
 
-static bool unread(const struct table *queues)
+static bool has_unread(const struct table *queues)
 {
     for (uint32_t i = 0; i < queues->count; i++) {
         int waiting = 0;
@@ -90,14 +90,14 @@ int freeze_at_quiet_moment(struct dump *d, struct outcome *o)
         queues_of(d->processes[i].pid, &queues);
     forget_processes(d);
     for (uint64_t end = boot_us() + MOST_US;;) {
-        while (unread(&queues) && looks < LOOKS && boot_us() < end) {
+        while (has_unread(&queues) && looks < LOOKS && boot_us() < end) {
             usleep(1000);
             looks += !wants_to_run(&queues);
         }
         note_waits(d);
         d->held_since = boot_us();
         done = freeze_job(d);
-        if (done || !unread(&queues) || looks == LOOKS || boot_us() > end)
+        if (done || !has_unread(&queues) || looks == LOOKS || boot_us() > end)
             break;
         let_job_go(d);
         forget_processes(d);

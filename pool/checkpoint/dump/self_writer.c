@@ -37,7 +37,7 @@ struct passed_fds { /* its layout in the copy's room, after the code */
 };
 
 /* A filter that the job installed itself may forbid a call of the writer and kill it. */
-static bool filtered(const struct dump *d, const struct dumped_process *s)
+static bool has_own_filter(const struct dump *d, const struct dumped_process *s)
 {
     const struct process *p = (struct process *)d->image.processes.rows + s->row;
     size_t length;
@@ -48,7 +48,7 @@ static bool filtered(const struct dump *d, const struct dumped_process *s)
 }
 
 /* Page cache that the copy writes is charged to the job's cgroup, and may exceed its memory limit. */
-static bool charged(void) { return settings.able & ABLE_MEMORY && fcntl(GROUP, F_GETFD) >= 0; }
+static bool is_charged(void) { return settings.able & ABLE_MEMORY && fcntl(GROUP, F_GETFD) >= 0; }
 
 static bool large_enough(pid_t pid, uint64_t size)
 {
@@ -70,7 +70,7 @@ static bool gives_way(pid_t tid)
 }
 
 /* Passes our file descriptors to the copy; `there` gets their numbers in it. */
-static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIVEN])
+static bool pass_fds(struct dumped_process *s, const int given[GIVEN], int there[GIVEN])
 {
     struct tracee *h = &s->copy;
     uint64_t at = s->room + PAGE;
@@ -113,12 +113,12 @@ static bool reserve(struct self_writer *self_writer, pid_t pid)
     return self_writer->write_job != MAP_FAILED;
 }
 
-static bool make(struct dump *d, struct dumped_process *s)
+static bool make_writer(struct dump *d, struct dumped_process *s)
 {
     struct tracee *h = &s->copy;
     struct self_writer *self_writer = s->self_writer;
     char name[SOURCE_NAME];
-    if (!reserve(self_writer, h->tid) || charged() || filtered(d, s) ||
+    if (!reserve(self_writer, h->tid) || is_charged() || has_own_filter(d, s) ||
         !large_enough(h->tid, self_writer->size * (PAGE / 24)))
         return false;
     if (d->out.more < 0)
@@ -126,7 +126,7 @@ static bool make(struct dump *d, struct dumped_process *s)
     int given[GIVEN] = {d->out.pages, d->out.more, self_writer->memory}, there[GIVEN];
     size_t code = (size_t)(writer_code_end - writer_code_begin);
     if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, writer_code_begin, code) < 0 ||
-        !give(s, given, there) || CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
+        !pass_fds(s, given, there) || CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
         return false;
     long at = CALL(h, SYS_mmap, 0, self_writer->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[WRITERS], 0);
     if (at < 0 && at > -4096)
@@ -139,7 +139,7 @@ static bool make(struct dump *d, struct dumped_process *s)
     return gives_way(h->tid) && (!self_writer->second.tid || gives_way(self_writer->second.tid));
 }
 
-static void finish(struct dump *d, struct tracee *h)
+static void reap_writer(struct dump *d, struct tracee *h)
 {
     struct rusage use = {0};
     int status;
@@ -154,10 +154,10 @@ static void finish(struct dump *d, struct tracee *h)
     h->tid = 0;
 }
 
-static void drop(struct dump *d, struct dumped_process *s)
+static void free_writer(struct dump *d, struct dumped_process *s)
 {
     struct self_writer *self_writer = s->self_writer;
-    finish(d, &self_writer->second);
+    reap_writer(d, &self_writer->second);
     if (self_writer->write_job && self_writer->write_job != MAP_FAILED)
         munmap(self_writer->write_job, self_writer->size);
     if (self_writer->memory >= 0)
@@ -170,7 +170,7 @@ static void drop(struct dump *d, struct dumped_process *s)
  * if there are remote files: the submit side is notified of each close. */
 static void let_files_go(const struct dump *d, struct dumped_process *s)
 {
-    if (s->copy.tid && !d->job->start->remotes && !filtered(d, s))
+    if (s->copy.tid && !d->job->start->remotes && !has_own_filter(d, s))
         CALL(&s->copy, SYS_close_range, 0, ~0u, 0);
 }
 
@@ -181,11 +181,11 @@ void self_writer_prepare(struct dump *d, struct dumped_process *s)
     if (!s->self_writer)
         return;
     s->self_writer->memory = -1;
-    if (!make(d, s))
-        drop(d, s);
+    if (!make_writer(d, s))
+        free_writer(d, s);
 }
 
-static struct tracee *run(struct dumped_process *s, struct tracee *h, uint32_t which)
+static struct tracee *run_writer(struct dumped_process *s, struct tracee *h, uint32_t which)
 {
     struct user_regs_struct r = h->now;
     if (!h->tid)
@@ -199,8 +199,8 @@ bool self_writer_run(struct dumped_process *s)
     struct self_writer *self_writer = s->self_writer;
     memcpy(self_writer->write_job->files, self_writer->files, sizeof self_writer->files);
     signal(SIGCHLD, SIG_DFL); /* the keeper's handler is not called for children that stop */
-    self_writer->running[0] = run(s, &s->copy, 0);
-    self_writer->running[1] = run(s, &self_writer->second, 1);
+    self_writer->running[0] = run_writer(s, &s->copy, 0);
+    self_writer->running[1] = run_writer(s, &self_writer->second, 1);
     return self_writer->running[0] || self_writer->running[1];
 }
 
@@ -242,6 +242,6 @@ void self_writer_await(struct self_writer *self_writer, uint64_t ms)
 
 void self_writer_end(struct dump *d, struct dumped_process *s)
 {
-    finish(d, &s->copy);
-    drop(d, s);
+    reap_writer(d, &s->copy);
+    free_writer(d, s);
 }

@@ -37,8 +37,8 @@ SUM_INLINE uint64_t sum_parts(const struct slice *parts, uint64_t count)
 
 __attribute__((section("writer_code"), used, noreturn, no_sanitize_address, no_sanitize_undefined,
                no_stack_protector)) void
-work(struct write_job *e);
-void work(struct write_job *e)
+write_units(struct write_job *e);
+void write_units(struct write_job *e)
 {
     for (uint32_t i; (i = __atomic_fetch_add(&e->next, 1, __ATOMIC_RELAXED)) < e->units;) {
         struct unit *u = UNITS(e) + i;

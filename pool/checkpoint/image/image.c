@@ -83,7 +83,7 @@ void image_free(struct image *image)
     image_init(image);
 }
 
-static void grow(struct table *table, size_t more)
+static void grow_table(struct table *table, size_t more)
 {
     size_t wanted = (size_t)table->count + more;
     if (wanted <= table->room)
@@ -99,7 +99,7 @@ static void grow(struct table *table, size_t more)
 
 void *table_add(struct table *table)
 {
-    grow(table, 1);
+    grow_table(table, 1);
     void *row = (char *)table->rows + (size_t)table->count++ * table->size;
     return memset(row, 0, table->size);
 }
@@ -107,7 +107,7 @@ void *table_add(struct table *table)
 struct span image_put(struct image *image, const void *data, size_t size)
 {
     struct span span = {image->bytes.count, (uint32_t)size};
-    grow(&image->bytes, size);
+    grow_table(&image->bytes, size);
     memcpy((char *)image->bytes.rows + image->bytes.count, data, size);
     image->bytes.count += (uint32_t)size;
     return span;
@@ -307,7 +307,7 @@ static const char *check_processes(const struct image *image)
     return NULL;
 }
 
-static const char *check(const struct image *image, const uint64_t pages[SOURCES])
+static const char *check_all(const struct image *image, const uint64_t pages[SOURCES])
 {
     if (!text_fits(image, image->machine.scratch))
         return "the scratch directory";
@@ -336,7 +336,7 @@ static const char *header_wrong(const struct header *h, uint64_t size, struct ta
     return h->size != sum || h->size != size - sizeof *h ? "it is cut off" : NULL;
 }
 
-static int refuse(const char **wrong, const char *what)
+static int set_wrong(const char **wrong, const char *what)
 {
     *wrong = what;
     errno = EBADMSG;
@@ -368,13 +368,13 @@ int image_read(struct image *image, int directory, const char *name, const uint6
     char *raw = image->raw = read_all(directory, name, &size);
     struct header h;
     if (!raw || size < sizeof h)
-        return refuse(wrong, raw ? "it is cut off" : "it is not there");
+        return set_wrong(wrong, raw ? "it is cut off" : "it is not there");
     memcpy(&h, raw, sizeof h);
     const char *what = header_wrong(&h, size, all);
     if (what)
-        return refuse(wrong, what);
+        return set_wrong(wrong, what);
     if ((checksum(raw + sizeof h, h.size) ^ checksum(&h.machine, sizeof h.machine)) != h.sum)
-        return refuse(wrong, "it is damaged");
+        return set_wrong(wrong, "it is damaged");
     char *at = raw + sizeof h;
     for (int i = 0; i < TABLE_COUNT; i++) {
         all[i]->rows = at;
@@ -382,7 +382,7 @@ int image_read(struct image *image, int directory, const char *name, const uint6
         at += padded((size_t)h.tables[i].count * all[i]->size);
     }
     image->machine = h.machine;
-    return (what = check(image, pages)) ? refuse(wrong, what) : 0;
+    return (what = check_all(image, pages)) ? set_wrong(wrong, what) : 0;
 }
 
 _Static_assert(sizeof(struct header) % 8 == 0, "rows after the header are aligned");

@@ -35,7 +35,7 @@ void chunks_map(struct image_reader *r)
     sigaction(SIGBUS, &act, NULL);
 }
 
-static const char *look(const char *at, const struct chunk *c)
+static const char *check_in_place(const char *at, const struct chunk *c)
 {
     const char *page = at - c->place % PAGE;
     if (madvise((void *)(uintptr_t)page, c->size + c->place % PAGE, MADV_POPULATE_READ) <
@@ -53,7 +53,7 @@ static const char *look(const char *at, const struct chunk *c)
 const char *chunk_look(struct image_reader *r, uint32_t chunk, char *buffer)
 {
     const struct chunk *c = (struct chunk *)r->image->chunks.rows + chunk;
-    const char *found = r->mapped[c->source] ? look(r->mapped[c->source] + c->place, c) : NULL;
+    const char *found = r->mapped[c->source] ? check_in_place(r->mapped[c->source] + c->place, c) : NULL;
     return found ? found : chunk_read(r, chunk, buffer); /* it also reports the error */
 }
 

@@ -29,7 +29,7 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-static int absent(void)
+static int missing_ability(void)
 {
     errno = errno ? errno : ENOSYS;
     return -1;
@@ -43,7 +43,7 @@ static int probe_hold(void)
     struct clone_args a = {.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&wanted, .set_tid_size = 1};
     if (pipe2(ends, O_CLOEXEC) < 0 || syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, ends[0], ends[0]) != 0 ||
         syscall(SYS_close_range, ~0u - 1, ~0u, 0) < 0)
-        return absent();
+        return missing_ability();
     pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
     if (pid == 0)
         for (;;)
@@ -62,7 +62,7 @@ static int probe_track(void)
     int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (page == MAP_FAILED || faults < 0 || map < 0 || of < 0 || syscall(SYS_pidfd_getfd, of, map, 0) < 0 ||
         ioctl(faults, UFFDIO_API, &api) < 0)
-        return absent();
+        return missing_ability();
     *page = 1;
     uint64_t at = (uint64_t)(uintptr_t)page;
     struct uffdio_register area = {.range = {at, PAGE}, .mode = UFFDIO_REGISTER_MODE_WP};
@@ -74,7 +74,7 @@ static int probe_track(void)
                        .vector_size = 1,
                        .mask = IS_WRITTEN,
                        .wanted = IS_WRITTEN};
-    return ioctl(faults, UFFDIO_REGISTER, &area) < 0 || ioctl(map, SCAN, &all) < 0 ? absent() : 0;
+    return ioctl(faults, UFFDIO_REGISTER, &area) < 0 || ioctl(map, SCAN, &all) < 0 ? missing_ability() : 0;
 }
 
 static int probe_time(void)
@@ -84,19 +84,19 @@ static int probe_time(void)
 
 static bool own_user; /* whether the steps below start with a user namespace */
 
-static int first(void) { return own_user ? ns_enter_user() : 0; }
+static int enter_user_first(void) { return own_user ? ns_enter_user() : 0; }
 static int try_mount(void)
 {
-    return first() || ns_enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
+    return enter_user_first() || ns_enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
 }
-static int try_pid(void) { return first() || ns_in_new_pid(NULL) ? -1 : 0; }
-static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
-static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
-static int try_proc(void) { return first() || ns_enter_mount() || ns_in_new_pid(ns_mount_proc) ? -1 : 0; }
-static int try_checkpoint(void) { return first() || ns_in_new_pid(probe_hold) ? -1 : 0; }
-static int try_time(void) { return first() || probe_time() ? -1 : 0; }
-static int try_remote(void) { return first() || ns_enter_mount() || remote_try() ? -1 : 0; }
-static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
+static int try_pid(void) { return enter_user_first() || ns_in_new_pid(NULL) ? -1 : 0; }
+static int try_ipc(void) { return enter_user_first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
+static int try_network(void) { return enter_user_first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
+static int try_proc(void) { return enter_user_first() || ns_enter_mount() || ns_in_new_pid(ns_mount_proc) ? -1 : 0; }
+static int try_checkpoint(void) { return enter_user_first() || ns_in_new_pid(probe_hold) ? -1 : 0; }
+static int try_time(void) { return enter_user_first() || probe_time() ? -1 : 0; }
+static int try_remote(void) { return enter_user_first() || ns_enter_mount() || remote_try() ? -1 : 0; }
+static int try_notify(void) { return enter_user_first() || notify_try() ? -1 : 0; }
 static int try_setuid(void)
 {
     gid_t none = 65534;
@@ -121,7 +121,7 @@ static void add_line(char *lines, size_t size, const char *what, const char *why
     snprintf(lines + used, size - used, "%s: %s\n", what, why);
 }
 
-static void attempt(uint32_t bit, int (*step)(void), const char *what, char *lines, size_t size)
+static void try_ability(uint32_t bit, int (*step)(void), const char *what, char *lines, size_t size)
 {
     if (settings.without & bit)
         add_line(lines, size, what, "switched off");
@@ -136,31 +136,31 @@ uint32_t abilities_open(char *lines, size_t size)
     struct failure f;
     settings.able = 0;
     if (geteuid() == 0)
-        attempt(ABLE_SETUID, try_setuid, "other user ids", lines, size);
+        try_ability(ABLE_SETUID, try_setuid, "other user ids", lines, size);
     own_user = !in_child(try_mount);
     if (!own_user)
         settings.able |= settings.without & ABLE_USER ? 0 : ABLE_USER;
     else
-        attempt(ABLE_USER, ns_enter_user, "user namespace", lines, size);
+        try_ability(ABLE_USER, ns_enter_user, "user namespace", lines, size);
     if (settings.able & ABLE_USER) {
-        attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
-        attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
-        attempt(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
-        attempt(ABLE_NETWORK, try_network, "network namespace", lines, size);
+        try_ability(ABLE_PID, try_pid, "pid namespace", lines, size);
+        try_ability(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
+        try_ability(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
+        try_ability(ABLE_NETWORK, try_network, "network namespace", lines, size);
     }
     if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
-        attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
+        try_ability(ABLE_PROC, try_proc, "own /proc", lines, size);
     if (settings.able & ABLE_PROC)
-        attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
+        try_ability(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
     if (settings.able & ABLE_CHECKPOINT) {
-        attempt(ABLE_TIME, try_time, "time namespace", lines, size);
-        attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
-        attempt(ABLE_WAITS, timeouts_try, "waits", lines, size);
+        try_ability(ABLE_TIME, try_time, "time namespace", lines, size);
+        try_ability(ABLE_TRACK, probe_track, "notes of writes", lines, size);
+        try_ability(ABLE_WAITS, timeouts_try, "waits", lines, size);
     }
     if (settings.able & ABLE_PROC)
-        attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
+        try_ability(ABLE_FUSE, try_remote, "remote files", lines, size);
     if (settings.able & ABLE_PROC)
-        attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
+        try_ability(ABLE_NOTIFY, try_notify, "notification", lines, size);
     if (own_user && settings.able & ABLE_USER) {
         if (ns_enter_user() < 0)
             _exit(1);
@@ -169,7 +169,7 @@ uint32_t abilities_open(char *lines, size_t size)
     if (settings.able & ABLE_MOUNT && ns_enter_mount() < 0)
         _exit(1);
     filter_build();
-    attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
+    try_ability(ABLE_FILTER, filter_try, "system call filter", lines, size);
     if (settings.without & ABLE_GROUP)
         add_line(lines, size, "cgroup", "switched off");
     else if (!(settings.able |= cgroup_open() & ~settings.without, settings.able & ABLE_GROUP))

@@ -52,8 +52,8 @@ static int its_turn(const struct cell *c, uint64_t number, bool locked, const ch
     return 0;
 }
 
-static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name,
-                struct failure *f)
+static int fill_cell(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name,
+                     struct failure *f)
 {
     static char page[CELL_SPEC];
     struct cell *c = (struct cell *)(void *)page;
@@ -94,7 +94,7 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
         c.magic = 0; /* a node cannot read the number in a cell of another version, and starts again below it */
     taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
     if (taken == 0)
-        taken = fill(fd, spec, size, boot_us(), 0, name, f);
+        taken = fill_cell(fd, spec, size, boot_us(), 0, name, f);
     if (taken == 0)
         return fd;
     close(fd);
@@ -114,7 +114,7 @@ int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct 
         errno = EBUSY;
         return set_failure(f, "lock", name);
     }
-    return fill(fd, spec, size, born_us, settings.keeper, name, f);
+    return fill_cell(fd, spec, size, born_us, settings.keeper, name, f);
 }
 
 void cell_leave(int fd) { flock(fd, LOCK_UN); }

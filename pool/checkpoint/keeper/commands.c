@@ -66,7 +66,7 @@ static void checkpoint(const struct control *c, int directory)
 }
 
 /* True: it takes ownership of the directory. */
-static bool restore(int directory)
+static bool take_image(int directory)
 {
     struct failure f;
     if (job_run.begun || job_run.image >= 0 || !(keeper.job.start->flags & FLAG_IMAGE))
@@ -82,7 +82,7 @@ static bool restore(int directory)
 }
 
 /* True: it takes ownership of the file descriptor. */
-static bool obey(const struct control *c, int passed)
+static bool execute_command(const struct control *c, int passed)
 {
     switch (c->head.verb) {
     case ADOPT:
@@ -113,7 +113,7 @@ static bool obey(const struct control *c, int passed)
         checkpoint(c, passed);
         break;
     case IMAGE:
-        return restore(passed);
+        return take_image(passed);
     case REMOTE:
         if (passed >= 0)
             remote_stream(passed);
@@ -136,7 +136,7 @@ static bool look_and_obey(const struct control *c, int passed)
 {
     checkpoint_look(job_run.number, keeper.cell); /* before the report that it is made */
     reap();
-    return obey(c, passed);
+    return execute_command(c, passed);
 }
 
 void listen_to_node(void)

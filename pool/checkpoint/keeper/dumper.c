@@ -40,7 +40,7 @@ bool checkpoint_makes(pid_t pid, pid_t parent)
 
 bool checkpoint_made(void) { return outcome && outcome->done == 1; }
 
-static void tell(uint16_t verb, const struct outcome *o, uint64_t number, uint32_t cell)
+static void report_outcome(uint16_t verb, const struct outcome *o, uint64_t number, uint32_t cell)
 {
     struct report r;
     char text[TEXT];
@@ -82,7 +82,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
                                                            : 0;
     if (errno || !outcome) {
         set_failure(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
-        tell(CHECKPOINTED, &now, number, cell);
+        report_outcome(CHECKPOINTED, &now, number, cell);
         asked = dumper ? before : asked;
         return;
     }
@@ -108,7 +108,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
         dumper = 0;
         checkpoint_forget();
         set_failure(&now.failure, "fork", "a process that dumps");
-        tell(CHECKPOINTED, &now, number, cell);
+        report_outcome(CHECKPOINTED, &now, number, cell);
     }
 }
 
@@ -118,7 +118,7 @@ void checkpoint_look(uint64_t number, uint32_t cell)
     if (!dumper || told || checkpoint_holds())
         return;
     told = true;
-    tell(LET_GO, outcome, number, cell);
+    report_outcome(LET_GO, outcome, number, cell);
 }
 
 void checkpoint_spent(uint64_t us[2])
@@ -137,6 +137,6 @@ bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
     memcpy(spent, outcome->spent_us, sizeof spent);
     if (!examines)
         dirty_end(outcome->id);
-    tell(CHECKPOINTED, outcome, number, cell);
+    report_outcome(CHECKPOINTED, outcome, number, cell);
     return true;
 }

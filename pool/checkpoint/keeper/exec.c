@@ -22,7 +22,7 @@
 /* Seconds to wait for the other end of a named pipe; or half of the lease if that is less. */
 #define OTHER_END 30
 
-static int limit(int which, uint64_t value, const char *name, struct failure *f)
+static int set_limit(int which, uint64_t value, const char *name, struct failure *f)
 {
     if (value == UNLIMITED)
         return 0;
@@ -40,15 +40,15 @@ static int limit(int which, uint64_t value, const char *name, struct failure *f)
     return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? set_failure(f, "setrlimit", name) : 0;
 }
 
-static int limits(const struct start *s, struct failure *f)
+static int set_limits(const struct start *s, struct failure *f)
 {
-    if (limit(RLIMIT_CPU, s->cpu, "cpu", f) || limit(RLIMIT_CORE, s->core, "core", f) ||
-        limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || limit(RLIMIT_NOFILE, s->nofile, "nofile", f) ||
-        limit(RLIMIT_STACK, s->stack, "stack", f))
+    if (set_limit(RLIMIT_CPU, s->cpu, "cpu", f) || set_limit(RLIMIT_CORE, s->core, "core", f) ||
+        set_limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || set_limit(RLIMIT_NOFILE, s->nofile, "nofile", f) ||
+        set_limit(RLIMIT_STACK, s->stack, "stack", f))
         return -1;
     /* The kernel counts the processes of a user, not of a job: if that is the node's own user, only the cgroup limits
      * them. */
-    if (s->uid != geteuid() && limit(RLIMIT_NPROC, s->processes, "processes", f))
+    if (s->uid != geteuid() && set_limit(RLIMIT_NPROC, s->processes, "processes", f))
         return -1;
     errno = 0;
     if (s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0)
@@ -205,7 +205,7 @@ static int try_program(const char *path, bool look)
 
 /* Searches a name without a slash in the job's directory, then in the job's own PATH. `look`: only checks whether there
  * is a program. */
-static int execute(const struct member *m, bool look, struct failure *f)
+static int execute_program(const struct member *m, bool look, struct failure *f)
 {
     const char *program = *m->program ? m->program : m->argv[0], *path = NULL;
     int found = try_program(program, look);
@@ -259,12 +259,13 @@ static void await_others(const struct job *job, const int gate[2])
     }
 }
 
-static void become(const struct job *job, uint32_t member, pid_t keeper, const int gate[2], struct failure *f)
+static void prepare_and_execute(const struct job *job, uint32_t member, pid_t keeper, const int gate[2],
+                                struct failure *f)
 {
     const struct member *m = &job->members[member];
     setsid();
     umask(022);
-    if (limits(job->start, f) || rights_drop(job, f))
+    if (set_limits(job->start, f) || rights_drop(job, f))
         return;
     /* Without a pid namespace this ends the job with its keeper. A change of user id clears it, so it comes after that
      * (prctl(2)); the keeper may have died before. */
@@ -277,13 +278,13 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
         set_failure(f, "chdir", m->cwd);
         return;
     }
-    if (open_three(job, member, f) || (job->count > 1 && execute(m, true, f)))
+    if (open_three(job, member, f) || (job->count > 1 && execute_program(m, true, f)))
         return;
     if (mapping_enter(job, member, f))
         return;
     plain_signals();
     await_others(job, gate);
-    execute(m, false, f);
+    execute_program(m, false, f);
 }
 
 /* The third line of the text names the member. */
@@ -299,7 +300,7 @@ _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, 
 {
     struct failure f;
     memset(&f, 0, sizeof f);
-    become(job, member, keeper, gate, &f);
+    prepare_and_execute(job, member, keeper, gate, &f);
     name_member(job, &job->members[member], &f);
     for (const char *at = (const char *)&f, *end = at + sizeof f; at < end;) {
         ssize_t n = write(told, at, (size_t)(end - at));

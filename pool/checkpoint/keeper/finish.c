@@ -115,7 +115,7 @@ static void name_result(const struct member *m)
 }
 
 /* Called when the job is over and no process is left. Returns if another job may follow. */
-void finish(void)
+void finish_run(void)
 {
     static struct {
         struct report r;

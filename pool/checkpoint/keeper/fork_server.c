@@ -49,7 +49,7 @@ static int cell_ready(uint32_t cell, struct failure *f)
 }
 
 /* 0 also if nothing is to be done. */
-static int start(void *message, size_t size, struct failure *f)
+static int start_job(void *message, size_t size, struct failure *f)
 {
     struct job job;
     uint32_t cell = ((struct head *)message)->cell;
@@ -79,7 +79,7 @@ static int start(void *message, size_t size, struct failure *f)
     return taken == -1 ? -1 : 0;
 }
 
-static void obey(void *message, size_t size)
+static void handle_message(void *message, size_t size)
 {
     struct head *head = message;
     struct failure f;
@@ -88,7 +88,7 @@ static void obey(void *message, size_t size)
         return;
     struct pollfd up = {.fd = UP};
     bool node_gone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* a node that is gone starts no jobs */
-    if (head->verb == START && !node_gone && start(message, size, &f) < 0)
+    if (head->verb == START && !node_gone && start_job(message, size, &f) < 0)
         report_failure(head->number, head->cell, &f);
     if (head->verb == PING) {
         report_init(&r, PONG, head->number, head->cell);
@@ -105,7 +105,7 @@ static void obey_file(int fd)
         if ((n = pread(fd, text + got, (size_t)st.st_size - got, (off_t)got)) <= 0)
             break;
     if (text)
-        obey(text, got);
+        handle_message(text, got);
     free(text);
 }
 
@@ -128,7 +128,7 @@ static bool read_messages(void)
             return n < 0 && (errno == EAGAIN || errno == EINTR);
         struct cmsghdr *held = CMSG_FIRSTHDR(&m);
         if (!held) {
-            obey(&message, (size_t)n);
+            handle_message(&message, (size_t)n);
             continue;
         }
         int passed;
@@ -214,7 +214,7 @@ static void raise_oom_score(void)
     close(fd);
 }
 
-static int places(const char *directory)
+static int set_fixed_fds(const char *directory)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC), dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (null < 0 || dir < 0)
@@ -240,7 +240,7 @@ static int lock_directory(void)
 }
 
 /* NULL: no limit. */
-static const struct timespec *until(uint64_t when, struct timespec *left)
+static const struct timespec *time_until(uint64_t when, struct timespec *left)
 {
     uint64_t now = boot_us(), us = when > now ? when - now : 0;
     *left = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
@@ -254,7 +254,7 @@ int fork_server(const char *directory)
         fputs("keeper fork-server: descriptor 3 is not a socket: this program is started by a startd\n", stderr);
         return 2;
     }
-    if (!realpath(directory, settings.directory) || places(directory) < 0 || lock_directory() < 0) {
+    if (!realpath(directory, settings.directory) || set_fixed_fds(directory) < 0 || lock_directory() < 0) {
         fprintf(stderr, "keeper fork-server: cannot open %s: %s\n", directory, strerror(errno));
         return 1;
     }
@@ -281,7 +281,7 @@ int fork_server(const char *directory)
     for (;;) {
         struct pollfd up = {.fd = UP, .events = POLLIN};
         struct timespec left;
-        int ready = ppoll(&up, 1, until(guardian_look(false), &left), &open_to_all);
+        int ready = ppoll(&up, 1, time_until(guardian_look(false), &left), &open_to_all);
         reap_keepers();
         if (ready > 0 && !read_messages()) {
             guardian_stay();

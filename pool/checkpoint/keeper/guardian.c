@@ -33,7 +33,7 @@ static struct guarded {
 static uint32_t count;
 static uint64_t next_due = NEVER;
 
-static struct guarded *entry(uint32_t cell)
+static struct guarded *guarded_of_cell(uint32_t cell)
 {
     if (cell >= count) {
         uint32_t more = (cell + 64) / 64 * 64;
@@ -56,7 +56,7 @@ static void look_at(struct guarded *g, uint64_t due)
 
 void guardian_add(uint32_t cell, pid_t pid, uint64_t number, uint64_t lease_end_us)
 {
-    struct guarded *g = entry(cell);
+    struct guarded *g = guarded_of_cell(cell);
     if (!g)
         return;
     *g = (struct guarded){.pid = pid, .child = true, .number = number};
@@ -101,7 +101,7 @@ static void end_foreign(struct guarded *g, uint32_t cell)
     close(process);
 }
 
-static void end(struct guarded *g, uint32_t cell)
+static void end_keeper(struct guarded *g, uint32_t cell)
 {
     g->ended = true;
     if (!g->child)
@@ -111,7 +111,7 @@ static void end(struct guarded *g, uint32_t cell)
 }
 
 /* Decides about one keeper: kills it, or sets the time of the next check. */
-static void look(struct guarded *g, uint32_t cell)
+static void check_keeper(struct guarded *g, uint32_t cell)
 {
     struct cell c;
     uint64_t now = boot_us();
@@ -126,7 +126,7 @@ static void look(struct guarded *g, uint32_t cell)
         return look_at(g, now + NO_LEASE_US);
     if (now < c.lease_end_us + LATE_US)
         return look_at(g, c.lease_end_us + LATE_US);
-    end(g, cell);
+    end_keeper(g, cell);
     look_at(g, now + WAITS_US);
 }
 
@@ -139,7 +139,7 @@ uint64_t guardian_look(bool at_all)
     for (uint32_t cell = 0; cell < count; cell++) {
         struct guarded *g = &all[cell];
         if (g->pid && (at_all || g->due <= now))
-            look(g, cell);
+            check_keeper(g, cell);
         else if (g->pid && g->due < next_due)
             next_due = g->due;
     }
@@ -158,8 +158,9 @@ void guardian_find(void)
         int used = 0;
         if (sscanf(e->d_name, "cell.%u%n", &cell, &used) != 1 || e->d_name[used] || cell >= CELLS)
             continue;
-        struct guarded *g =
-            cell_look(cell, &c, true) && c.state == CELL_RUNNING && c.pid > 0 && c.lease_end_us ? entry(cell) : NULL;
+        struct guarded *g = cell_look(cell, &c, true) && c.state == CELL_RUNNING && c.pid > 0 && c.lease_end_us
+                                ? guarded_of_cell(cell)
+                                : NULL;
         if (g)
             *g = (struct guarded){.pid = c.pid, .number = c.number};
     }

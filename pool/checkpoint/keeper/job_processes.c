@@ -119,7 +119,7 @@ static bool writes_to_a_pipe(const struct job *job, uint32_t member)
 
 /* Whether the member failed. A writer killed by SIGPIPE did not: `yes | head`. An exit code is a failure only if the
  * description says so. */
-static bool failed(const struct job *job, uint32_t member)
+static bool has_failed(const struct job *job, uint32_t member)
 {
     const struct member *m = &job->members[member];
     if (m->end->signal >= 0)
@@ -159,7 +159,7 @@ struct member *members_reaped(struct job *job, pid_t pid, int status, const stru
             state |= convict(m->end);
         else if (killing && m->end->signal == SIGKILL)
             state |= MEMBER_WITH_JOB;
-        else if (job->start->members && failed(job, i))
+        else if (job->start->members && has_failed(job, i))
             state |= MEMBER_FAILED;
         __atomic_store_n(&m->end->state, state, __ATOMIC_RELEASE); /* last, since a dumper reads it */
         return m;

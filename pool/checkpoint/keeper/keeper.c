@@ -88,7 +88,7 @@ void start_processes(void)
     job_run.begun = true;
 }
 
-static void begin(void)
+static void begin_run(void)
 {
     struct failure f;
     memset(&job_run, 0, sizeof job_run);
@@ -107,7 +107,7 @@ static void begin(void)
 }
 
 /* Waits for another job of the same kind in the same namespaces. */
-static void next(void)
+static void next_run(void)
 {
     struct failure f;
     void *message;
@@ -120,10 +120,10 @@ static void next(void)
         report_failure(job_run.number, keeper.cell, &f);
         _exit(0);
     }
-    begin();
+    begin_run();
 }
 
-static uint64_t less(uint64_t us, uint64_t *debt)
+static uint64_t pay_debt(uint64_t us, uint64_t *debt)
 {
     uint64_t taken = us < *debt ? us : *debt;
     *debt -= taken;
@@ -134,9 +134,9 @@ static uint64_t less(uint64_t us, uint64_t *debt)
 static void add_used(const struct rusage *use)
 {
     job_run.user_us +=
-        less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &job_run.spent_us[0]);
+        pay_debt((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &job_run.spent_us[0]);
     job_run.system_us +=
-        less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
+        pay_debt((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
 }
 
 /* The supervisor of mapped files works for the job. */
@@ -151,8 +151,8 @@ static void dumper_done(pid_t dumper)
 {
     checkpoint_reaped(dumper, job_run.number, keeper.cell);
     checkpoint_spent(job_run.spent_us);
-    job_run.user_us = less(job_run.user_us, &job_run.spent_us[0]);
-    job_run.system_us = less(job_run.system_us, &job_run.spent_us[1]);
+    job_run.user_us = pay_debt(job_run.user_us, &job_run.spent_us[0]);
+    job_run.system_us = pay_debt(job_run.system_us, &job_run.spent_us[1]);
     job_run.checkpoint_ends &= checkpoint_made();
 }
 
@@ -280,12 +280,12 @@ static void end_if_over(void)
     if (any_process_left() && !job_run.killing)
         kill_all();
     else if (!any_process_left() && remote_writes_flushed()) {
-        finish();
-        next();
+        finish_run();
+        next_run();
     }
 }
 
-static _Noreturn void loop(void)
+static _Noreturn void serve_forever(void)
 {
     sigset_t open_to_all;
     sigemptyset(&open_to_all);
@@ -359,6 +359,6 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
         give_up(&f);
     keeper.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     reuse_prepare();
-    begin();
-    loop();
+    begin_run();
+    serve_forever();
 }

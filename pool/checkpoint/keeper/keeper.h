@@ -60,7 +60,7 @@ void read_misuse(void);
 void read_last_misuse(void);
 bool remote_writes_flushed(void); /* true: the submit side has all that the job wrote, or the lease has ended */
 void add_reaped(struct report *r);
-void finish(void); /* called when the job is over and no process is left; returns if another job may follow */
+void finish_run(void); /* called when the job is over and no process is left; returns if another job may follow */
 
 /* cell.c */
 int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f); /* -2: this run was taken before */

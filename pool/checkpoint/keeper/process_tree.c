@@ -41,7 +41,7 @@ static size_t read_all(struct process **all)
 }
 
 /* Marks the descendants of the keeper, one more generation in each round. */
-static void mark(struct process *all, size_t count)
+static void mark_descendants(struct process *all, size_t count)
 {
     pid_t self = settings.keeper;
     bool more = true;
@@ -61,7 +61,7 @@ static size_t descendants(struct process **all)
         for (size_t i = 0; i < count; i++)
             (*all)[i].ours = (*all)[i].pid != 1 && !is_spared((*all)[i].pid);
     } else {
-        mark(*all, count);
+        mark_descendants(*all, count);
     }
     return count;
 }

@@ -55,7 +55,7 @@ static int writes_at(const char *call)
     }
 }
 
-static bool hold(struct writers *w, pid_t pid, pid_t tid)
+static bool stop_writer(struct writers *w, pid_t pid, pid_t tid)
 {
     struct writer *more = realloc(w->all, (w->count + 1) * sizeof *more);
     if (!more)
@@ -85,7 +85,7 @@ static bool hold_of(struct writers *w, pid_t pid, ino_t socket)
             continue;
         int number = writes_at(call);
         if (number >= 0 && inode_at(pid, number) == socket)
-            again |= hold(w, pid, tids[i]) || errno == EPERM;
+            again |= stop_writer(w, pid, tids[i]) || errno == EPERM;
         else
             again |= *call == 'r'; /* running */
     }
@@ -125,7 +125,7 @@ static void let_go(struct writers *w)
 }
 
 /* `fd` is the last copy of the other end of `writer`. */
-void shut(const struct end *writer, int fd)
+void shut_reading_end(const struct end *writer, int fd)
 {
     static char unread[65536];
     struct writers w = {NULL, 0};

@@ -75,7 +75,7 @@ static int name_last(struct end *e, struct failure *f)
     return 0;
 }
 
-static int rule(struct failure *f, const char *file, const char *why)
+static int refuse_plan(struct failure *f, const char *file, const char *why)
 {
     char text[TEXT];
     snprintf(text, sizeof text, "%.300s\n%s", file, why);
@@ -155,16 +155,17 @@ static bool same_reader(const struct conduit *a, const struct conduit *b)
     return a->head->reader == b->head->reader && strcmp(a->reader_file, b->reader_file) == 0;
 }
 
-static int check(const struct job *job, uint32_t at, struct failure *f)
+static int check_pipe(const struct job *job, uint32_t at, struct failure *f)
 {
     const struct conduit *c = &job->pipes[at];
     if (c->head->writer < 0 || c->head->reader < 0)
-        return rule(f, c->head->writer < 0 ? c->reader_file : c->writer_file,
-                    "a pipe to another machine has no file at its ends");
+        return refuse_plan(f, c->head->writer < 0 ? c->reader_file : c->writer_file,
+                           "a pipe to another machine has no file at its ends");
     for (uint32_t i = 0; i < at; i++)
         if (same_reader(c, &job->pipes[i]))
-            return rule(f, *c->reader_file ? c->reader_file : "stdin",
-                        "several processes write to it, and their order would be random; give each a file of its own");
+            return refuse_plan(
+                f, *c->reader_file ? c->reader_file : "stdin",
+                "several processes write to it, and their order would be random; give each a file of its own");
     return 0;
 }
 
@@ -177,7 +178,7 @@ int links_plan(struct supervisor *s, struct failure *f)
         bool writer_mapped = is_mapped(c->writer_file, 1), fans = false, first = true;
         if (!writer_mapped && !is_mapped(c->reader_file, 0))
             continue;
-        if (check(job, i, f))
+        if (check_pipe(job, i, f))
             return -1;
         for (uint32_t j = 0; j < job->pipe_count; j++) {
             fans |= j != i && same_writer(c, &job->pipes[j]);
@@ -193,19 +194,22 @@ int links_plan(struct supervisor *s, struct failure *f)
     return 0;
 }
 
-static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
+static int set_option(int fd, int option, int value)
+{
+    return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value);
+}
 
 /* ends[0] reads, ends[1] writes. A read of the first is never short (SO_RCVLOWAT); its peek offset counts the bytes
  * read down from INT_MAX. */
-static int join(const struct job *job, bool pipe, int ends[2], struct failure *f)
+static int make_connection(const struct job *job, bool pipe, int ends[2], struct failure *f)
 {
     if (pipe)
         return members_make_pipe(job, ends, f);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
-        set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
+        set_option(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set_option(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
         return set_failure(f, "socketpair", "");
-    set(ends[1], SO_SNDBUF,
-        256 << 10); /* a smaller buffer blocks the writer more often, with a larger one the bytes leave the CPU cache */
+    set_option(ends[1], SO_SNDBUF, 256 << 10); /* a smaller buffer blocks the writer more often, with a larger one the
+                                                  bytes leave the CPU cache */
     return 0;
 }
 
@@ -216,7 +220,7 @@ ino_t inode_of(int fd)
 }
 
 /* Hands an end to its process: keeps it until the process opens it, or stores it as an inherited file descriptor. */
-static int hand(struct job *job, struct end *e, int fd, struct failure *f)
+static int hand_to_process(struct job *job, struct end *e, int fd, struct failure *f)
 {
     struct conduit *c = &job->pipes[e->conduit];
     e->inode = e->shown = inode_of(fd);
@@ -232,16 +236,16 @@ static int hand(struct job *job, struct end *e, int fd, struct failure *f)
 static int join_log(struct job *job, struct log *l, struct failure *f)
 {
     int ends[2];
-    if (join(job, l->writer->pipe, ends, f))
+    if (make_connection(job, l->writer->pipe, ends, f))
         return -1;
     l->fd = ends[0];
-    if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, l->writer, ends[1], f))
+    if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0 || hand_to_process(job, l->writer, ends[1], f))
         return -1;
     for (struct outlet *o = l->outlets; o < l->outlets + l->count; o++) {
-        if (join(job, o->end->pipe, ends, f))
+        if (make_connection(job, o->end->pipe, ends, f))
             return -1;
         o->fd = ends[1];
-        if (fcntl(o->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, o->end, ends[0], f))
+        if (fcntl(o->fd, F_SETFL, O_NONBLOCK) < 0 || hand_to_process(job, o->end, ends[0], f))
             return -1;
     }
     return 0;
@@ -253,7 +257,8 @@ int links_join(struct job *job, struct supervisor *s, struct failure *f)
     int ends[2];
     for (struct end *e = s->ends; e < s->ends + s->end_count; e++)
         if (e->way == WRITES && !e->log &&
-            (join(job, e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
+            (make_connection(job, e->pipe, ends, f) || hand_to_process(job, e->peer, ends[0], f) ||
+             hand_to_process(job, e, ends[1], f)))
             return -1;
     for (uint32_t i = 0; i < s->log_count; i++)
         if (join_log(job, &s->logs[i], f))

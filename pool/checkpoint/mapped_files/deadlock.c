@@ -35,8 +35,8 @@ bool member_of(const struct supervisor *s, pid_t session, uint32_t *member)
     return false;
 }
 
-static void note(struct look *l, const struct supervisor *s, uint32_t member, const struct end *e, bool writes,
-                 int number)
+static void note_waiting(struct look *l, const struct supervisor *s, uint32_t member, const struct end *e, bool writes,
+                         int number)
 {
     char whom[240];
     size_t used = strlen(l->text);
@@ -95,14 +95,14 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
         link[n < 0 ? 0 : n] = 0;
         if (!e && (strncmp(link, "pipe:", 5) != 0 || leads_elsewhere(s, link)))
             return false;
-        note(l, s, member, e, call == SYS_write || call == SYS_writev, (int)a[0]);
+        note_waiting(l, s, member, e, call == SYS_write || call == SYS_writev, (int)a[0]);
         return true;
     }
     }
     return false;
 }
 
-static void look(const struct supervisor *s, struct look *l)
+static void check_processes(const struct supervisor *s, struct look *l)
 {
     memset(l, 0, sizeof *l);
     for (uint32_t i = 0; i < s->log_count; i++) {
@@ -155,7 +155,7 @@ static bool going_on(struct supervisor *s, uint64_t now, bool *idle_full, uint64
     return alive;
 }
 
-static bool grow(struct supervisor *s)
+static bool grow_full_logs(struct supervisor *s)
 {
     bool any = false;
     for (uint32_t i = 0; i < s->log_count; i++) {
@@ -191,14 +191,14 @@ int stuck_look(struct supervisor *s)
         return -1;
     if (!idle_full && now - looked_us < SURE_US)
         return (int)((SURE_US - (now - looked_us)) / 1000) + 1;
-    look(s, &now_seen);
-    if (idle_full && (now_seen.blocked || longest > SLOW_US) && grow(s))
+    check_processes(s, &now_seen);
+    if (idle_full && (now_seen.blocked || longest > SLOW_US) && grow_full_logs(s))
         return 0;
     if (now - looked_us < SURE_US)
         return 20;
     bool stands =
         now_seen.blocked && before.blocked && now_seen.switches == before.switches && now_seen.moved == before.moved;
-    if (stands && grow(s))
+    if (stands && grow_full_logs(s))
         return 0; /* the log was full just now */
     if (stands) {
         snprintf(text, sizeof text, "deadlock: %.500s%s", now_seen.text, bounds(s, held, sizeof held));

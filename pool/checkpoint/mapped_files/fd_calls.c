@@ -154,7 +154,7 @@ static bool whole_size(const struct end *e, uint64_t *size)
 }
 
 /* Describes the end as a regular file. */
-void describe(const struct notification *q, struct end *e, bool extended, void *into)
+void describe_end(const struct notification *q, struct end *e, bool extended, void *into)
 {
     uint64_t size = 0;
     if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
@@ -188,7 +188,7 @@ void describe(const struct notification *q, struct end *e, bool extended, void *
     st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
 }
 
-static void seek(struct notification *q, struct end *e, struct displaced *d, int number)
+static void seek_end(struct notification *q, struct end *e, struct displaced *d, int number)
 {
     int64_t by = (int64_t)q->notif->data.args[1], to;
     int whence = (int)q->notif->data.args[2];
@@ -273,7 +273,7 @@ static void stat_number(struct notification *q, struct end *e)
     struct statx stx;
     long call = q->notif->data.nr;
     bool extended = call == SYS_statx, done;
-    describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
+    describe_end(q, e, extended, extended ? (void *)&stx : (void *)&st);
     if (extended)
         done = bytes_to(q, q->notif->data.args[4], &stx, sizeof stx);
     else
@@ -297,7 +297,7 @@ bool handle_number(struct notification *q, int number)
             closing(q, e, number);
         return true;
     case SYS_lseek:
-        seek(q, e, d, number);
+        seek_end(q, e, d, number);
         return true;
     case SYS_fstat:
     case SYS_newfstatat:

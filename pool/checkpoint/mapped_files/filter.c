@@ -41,7 +41,7 @@ static bool of_mapped(enum path_operation what)
 /* After one of these calls an absolute name may mean another file than for the supervisor. */
 static const long changes_root[] = {SYS_chroot, SYS_pivot_root, SYS_setns};
 
-static void build(int first)
+static void build_filter(int first)
 {
     traps_begin(SECCOMP_RET_USER_NOTIF);
     for (size_t i = 0; i < sizeof by_number / sizeof *by_number; i++)
@@ -57,13 +57,13 @@ static void build(int first)
 
 const void *mapping_code(int first, size_t *instructions)
 {
-    build(first);
+    build_filter(first);
     return traps_code(instructions);
 }
 
 int mapping_filter(int first, struct failure *f)
 {
-    build(first);
+    build_filter(first);
     int fd = traps_install();
     return fd < 0 ? set_failure(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)") : fd;
 }

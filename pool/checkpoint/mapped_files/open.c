@@ -10,7 +10,7 @@
 
 #include "mapped_files/parts.h"
 
-static struct end *choose(const struct found *found, uint64_t flags)
+static struct end *choose_end(const struct found *found, uint64_t flags)
 {
     struct end *writer = found->way[WRITES], *reader = found->way[READS];
     if (!writer || !reader)
@@ -20,7 +20,7 @@ static struct end *choose(const struct found *found, uint64_t flags)
 }
 
 /* False: the call is already answered. */
-static bool allowed(struct notification *q, struct end *e, uint64_t flags)
+static bool may_open(struct notification *q, struct end *e, uint64_t flags)
 {
     uint64_t how = flags & O_ACCMODE;
     if (flags & O_DIRECTORY) {
@@ -39,7 +39,7 @@ static bool allowed(struct notification *q, struct end *e, uint64_t flags)
     return false;
 }
 
-static void opened(struct notification *q, struct end *e, int fd, uint64_t flags)
+static void give_end(struct notification *q, struct end *e, int fd, uint64_t flags)
 {
     if (!answer_descriptor(q, fd, 0, flags & O_CLOEXEC)) {
         answer_error(q, EMFILE);
@@ -70,19 +70,19 @@ static void open_again(struct notification *q, struct end *e, uint64_t flags)
     int fd = take_from(pid, number);
     if (fd < 0)
         return answer_error(q, ENFILE);
-    opened(q, e, fd, flags);
+    give_end(q, e, fd, flags);
     close(fd);
 }
 
 void open_named(struct notification *q, const struct found *found, uint64_t flags)
 {
-    struct end *e = choose(found, flags);
-    if (!allowed(q, e, flags))
+    struct end *e = choose_end(found, flags);
+    if (!may_open(q, e, flags))
         return;
     if (e->fd < 0)
         return open_again(q, e, flags);
     unread_forget(e);
-    opened(q, e, e->fd, flags);
+    give_end(q, e, e->fd, flags);
     if (q->answered)
         readers_keep(e, e->holder, e->number);
 }

@@ -147,7 +147,7 @@ enum source {
 };
 _Noreturn void mapping_serve(struct supervisor *s, int members,
                              int gate); /* gate: closed when all processes are restored; or -1 */
-void watch(int fd, enum source source, uint32_t which, uint32_t events);
+void watch_fd(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct notification *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(uint32_t member, const char *text);
 bool answer_descriptor(struct notification *q, int fd, int at_least, bool on_exec_closed);
@@ -171,7 +171,7 @@ void closing(struct notification *q, struct end *e, int number);
 /* fd_calls.c */
 struct end *end_at(pid_t pid, int number);
 bool handle_number(struct notification *q, int number); /* false: not a mapped file */
-void describe(const struct notification *q, struct end *e, bool extended, void *into);
+void describe_end(const struct notification *q, struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 enum { NOT_HELD = -1, UNSEEN = -2 }; /* UNSEEN: the supervisor may not read a process of the job */
 int holder_of(const struct end *e, pid_t not_pid, int not_number,
@@ -197,7 +197,7 @@ void unread_begin(void);
 void unread_judge_all(void);
 
 /* broken_pipe.c */
-void shut(const struct end *writer, int fd); /* when no process reads what it writes any more */
+void shut_reading_end(const struct end *writer, int fd); /* when no process reads what it writes any more */
 
 /* seeks.c */
 extern struct displaced { /* kept: the mapped end; other: the other end of the socket that replaces it */

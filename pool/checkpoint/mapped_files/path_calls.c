@@ -28,12 +28,12 @@ static struct end *seen(const struct found *found)
 
 static bool there(const struct end *e) { return e->way == READS || e->opened; }
 
-static void tell(struct notification *q, struct end *e)
+static void answer_stat(struct notification *q, struct end *e)
 {
     struct stat st;
     struct statx stx;
     bool extended = q->notif->data.nr == SYS_statx;
-    describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
+    describe_end(q, e, extended, extended ? (void *)&stx : (void *)&st);
     int at = q->notif->data.nr == SYS_newfstatat ? 2 : extended ? 4 : 1;
     bool done =
         extended ? bytes_to(q, argument(q, at), &stx, sizeof stx) : bytes_to(q, argument(q, at), &st, sizeof st);
@@ -52,7 +52,7 @@ static void by_name(struct notification *q, enum path_operation what, const stru
     }
     switch (what) {
     case STATS:
-        tell(q, e);
+        answer_stat(q, e);
         break;
     case LOOKS:
     case LISTS_EXTRA: /* none */

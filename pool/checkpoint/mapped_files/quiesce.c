@@ -19,7 +19,7 @@
 #include "image/image.h"
 #include "mapped_files/parts.h"
 
-static bool put(int fd, const void *data, size_t size)
+static bool write_all(int fd, const void *data, size_t size)
 {
     for (const char *at = data; size;) {
         ssize_t n = write(fd, at, size);
@@ -46,13 +46,13 @@ static bool put_log(int fd, const struct log *l)
                              l->full_disk,
                              0,
                              {0, (uint32_t)(l->end - l->kept)}};
-    return put(fd, &row, sizeof row);
+    return write_all(fd, &row, sizeof row);
 }
 
 static bool put_ring(int fd, const struct log *l)
 {
     size_t size = (size_t)(l->end - l->kept), from = l->kept % RING, part = RING - from < size ? RING - from : size;
-    return put(fd, l->ring + from, part) && put(fd, l->ring, size - part);
+    return write_all(fd, l->ring + from, part) && write_all(fd, l->ring, size - part);
 }
 
 static bool put_seeks(int fd, const struct again *list, uint32_t count)
@@ -60,7 +60,7 @@ static bool put_seeks(int fd, const struct again *list, uint32_t count)
     bool done = true;
     for (uint32_t i = 0; i < count; i++) {
         struct mapped_seek row = {list[i].tid, list[i].number, list[i].by, list[i].to};
-        done = done && put(fd, &row, sizeof row);
+        done = done && write_all(fd, &row, sizeof row);
     }
     return done;
 }
@@ -78,24 +78,24 @@ static bool put_rows(int fd)
                            .since = over->started};
     for (uint32_t i = 0; i < over->log_count; i++)
         head.outlets += over->logs[i].count;
-    bool done = put(fd, &head, sizeof head);
+    bool done = write_all(fd, &head, sizeof head);
     for (const struct end *e = over->ends; e < over->ends + over->end_count; e++) {
         struct mapped_end row = {e->inode, e->shown, NOBODY, place_of(e->fd), e->opened, e->told_empty};
-        done = done && put(fd, &row, sizeof row);
+        done = done && write_all(fd, &row, sizeof row);
     }
     for (uint32_t i = 0; i < over->log_count; i++)
         done = done && put_log(fd, &over->logs[i]);
     for (uint32_t i = 0; i < over->log_count; i++)
         for (const struct outlet *o = over->logs[i].outlets; o < over->logs[i].outlets + over->logs[i].count; o++) {
             struct mapped_outlet row = {o->sent, i, place_of(o->fd)};
-            done = done && put(fd, &row, sizeof row);
+            done = done && write_all(fd, &row, sizeof row);
         }
     for (const struct displaced *s = displaced; s < displaced + displaced_count; s++) {
         struct mapped_stray row = {
             s->inode,  s->at, (uint32_t)(s->end - over->ends), NOBODY, place_of(s->kept), place_of(s->other), s->pid,
             s->number, ""};
         copy_text(row.call, sizeof row.call, s->call);
-        done = done && put(fd, &row, sizeof row);
+        done = done && write_all(fd, &row, sizeof row);
     }
     done = done && put_seeks(fd, again, again_count) && put_seeks(fd, waiting, waits);
     for (uint32_t i = 0; i < over->log_count; i++)
@@ -103,7 +103,7 @@ static bool put_rows(int fd)
     return done;
 }
 
-static bool tell(int talk)
+static bool send_state(int talk)
 {
     int fd = memfd_create("mapped", MFD_CLOEXEC);
     bool told = fd >= 0 && put_rows(fd) && hello_send(talk, &(struct hello){.what = HELLO_DUMPER}, fd) == 0;
@@ -113,7 +113,7 @@ static bool tell(int talk)
 }
 
 /* Answers a stopped process. Other processes get their call returned, and repeat it when they continue. */
-static void show(const struct listener *l)
+static void show_member(const struct listener *l)
 {
     struct notification q;
     if (!notification_receive(&q, l->fd, l->member))
@@ -126,7 +126,7 @@ static void show(const struct listener *l)
 }
 
 /* False: the dump is over. */
-static bool hear(int talk, bool *held)
+static bool hear_dumper(int talk, bool *held)
 {
     uint32_t what;
     if (recv(talk, &what, sizeof what, 0) != sizeof what || what == SAY_GO)
@@ -140,7 +140,7 @@ static bool hear(int talk, bool *held)
 void settle(int talk)
 {
     struct pollfd *fds = calloc(over->listener_count + 1ul, sizeof *fds);
-    bool held = false, going = fds && !over->misused && tell(talk);
+    bool held = false, going = fds && !over->misused && send_state(talk);
     for (uint32_t i = 0; going && i < over->listener_count; i++)
         fds[i + 1] = (struct pollfd){.fd = over->listeners[i].fd, .events = POLLIN};
     while (going) {
@@ -149,11 +149,11 @@ void settle(int talk)
             break;
         for (uint32_t i = 0; held && i < over->listener_count; i++)
             if (fds[i + 1].revents & POLLIN)
-                show(&over->listeners[i]);
+                show_member(&over->listeners[i]);
             else if (fds[i + 1].revents)
                 fds[i + 1].fd = -1; /* all its processes are gone: handled later */
         if (fds[0].revents)
-            going = hear(talk, &held);
+            going = hear_dumper(talk, &held);
     }
     free(fds);
     close(talk);

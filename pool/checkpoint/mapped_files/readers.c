@@ -35,28 +35,28 @@ static uint32_t kept; /* number of ends with a copy */
 
 static uint32_t index_of(const struct end *e) { return (uint32_t)(e - over->ends); }
 
-static void leave(struct spot *p)
+static void leave_place(struct spot *p)
 {
     if (p->exit >= 0)
         close(p->exit);
     p->exit = -1;
 }
 
-static void stay(struct end *e, pid_t pid, int number)
+static void set_place(struct end *e, pid_t pid, int number)
 {
     struct spot *p = &spots[index_of(e)];
-    leave(p);
+    leave_place(p);
     p->pid = pid;
     p->number = number;
     p->exit = (int)syscall(SYS_pidfd_open, pid, 0);
     if (p->exit >= 0)
-        watch(p->exit, FROM_HOLDER, index_of(e), EPOLLIN);
+        watch_fd(p->exit, FROM_HOLDER, index_of(e), EPOLLIN);
 }
 
 /* Whether the end is a socket, opened by name, and joined directly with another program. */
 bool reads_directly(const struct end *e) { return e->way == READS && e->mapped && !e->pipe && e->peer; }
 
-static void begin(struct end *e)
+static void begin_watching(struct end *e)
 {
     spots[index_of(e)] = (struct spot){.exit = -1, .next_us = 1};
     kept++;
@@ -69,8 +69,8 @@ void readers_keep(struct end *e, pid_t pid, int number)
         close(e->fd);
     } else {
         e->guard = e->fd;
-        begin(e);
-        stay(e, pid, number);
+        begin_watching(e);
+        set_place(e, pid, number);
     }
     e->fd = -1;
 }
@@ -80,13 +80,13 @@ void readers_begin(void)
 {
     for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
         if (e->guard >= 0)
-            begin(e);
+            begin_watching(e);
 }
 
-static void forget(struct end *e)
+static void forget_reader(struct end *e)
 {
     struct spot *p = &spots[index_of(e)];
-    leave(p);
+    leave_place(p);
     if (p->waits) /* the program has the same open file, so epoll would still report it */
         epoll_ctl(over->poll, EPOLL_CTL_DEL, e->guard, NULL);
     p->waits = false;
@@ -99,7 +99,7 @@ void readers_gone(struct end *e)
 {
     int last = e->guard >= 0 ? e->guard : e->fd;
     if (e->guard >= 0) {
-        forget(e);
+        forget_reader(e);
         if (e->fd >= 0)
             close(e->fd);
     }
@@ -109,7 +109,7 @@ void readers_gone(struct end *e)
     e->fd = -1;
     e->inode = 0;
     if (last >= 0)
-        shut(e->peer, last);
+        shut_reading_end(e->peer, last);
 }
 
 /* The end was closed at some number, or is about to be. */
@@ -128,7 +128,7 @@ void readers_event(uint32_t which, bool ended)
     struct end *e = &over->ends[which];
     struct spot *p = &spots[which];
     if (ended) {
-        leave(p);
+        leave_place(p);
         p->looks = LOOKS;
         p->next_us = 1;
     } else if (e->guard >= 0) {
@@ -144,10 +144,10 @@ static bool has_it(struct end *e)
     pid_t pid;
     if (e->fd >= 0 || displaced_kept(e) >= 0 || (p->exit >= 0 && inode_at(p->pid, p->number) == e->inode))
         return true;
-    leave(p);
+    leave_place(p);
     int number = holder_of(e, 0, -1, &pid);
     if (number >= 0)
-        stay(e, pid, number);
+        set_place(e, pid, number);
     return number != NOT_HELD;
 }
 
@@ -157,13 +157,13 @@ static bool has_writer(const struct end *e)
     return poll(&p, 1, 0) == 0;
 }
 
-static void look(struct end *e)
+static void check_reader(struct end *e)
 {
     struct spot *p = &spots[index_of(e)];
     int waiting = 0;
     if (!has_writer(e)) { /* the writer is gone; the remaining bytes belong to the readers */
         int fd = e->guard;
-        forget(e);
+        forget_reader(e);
         close(fd);
         return;
     }
@@ -181,7 +181,7 @@ static void look(struct end *e)
     } else {
         p->next_us = 0;
         if (!p->waits)
-            watch(e->guard, FROM_READER, index_of(e), EPOLLIN);
+            watch_fd(e->guard, FROM_READER, index_of(e), EPOLLIN);
         p->waits = true;
     }
 }
@@ -195,7 +195,7 @@ int readers_look(void)
     for (struct end *e = over->ends; e < over->ends + over->end_count; e++) {
         const struct spot *p = &spots[index_of(e)];
         if (e->guard >= 0 && p->next_us && p->next_us <= now)
-            look(e);
+            check_reader(e);
         if (e->guard >= 0 && p->next_us && p->next_us < next)
             next = p->next_us;
     }

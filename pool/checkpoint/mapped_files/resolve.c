@@ -43,7 +43,7 @@ static bool seen_from_here(const struct notification *q, int directory, const ch
     return n > 0 && (size_t)n < size;
 }
 
-static bool known(uint32_t member, const char *last)
+static bool is_known(uint32_t member, const char *last)
 {
     for (uint32_t i = 0; i < over->end_count; i++)
         if (over->ends[i].mapped && over->ends[i].member == member && strcmp(over->ends[i].last, last) == 0)
@@ -55,7 +55,7 @@ static bool match(uint32_t member, const char *last, const char *directory, stru
 {
     struct stat st;
     bool any = false;
-    if (!known(member, last) || stat(directory, &st) < 0)
+    if (!is_known(member, last) || stat(directory, &st) < 0)
         return false;
     found->device = st.st_dev;
     for (uint32_t i = 0; i < over->end_count; i++) {

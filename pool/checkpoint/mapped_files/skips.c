@@ -22,7 +22,7 @@ uint32_t again_count;
 
 bool ahead_any(void) { return count > 0; }
 
-static void drop(int which)
+static void drop_skip(int which)
 {
     epoll_ctl(over->poll, EPOLL_CTL_DEL, waiting[which].fd,
               NULL); /* the program has the same open file, so epoll would still report it */
@@ -52,10 +52,10 @@ void ahead_look(void)
     for (int i = count - 1; i >= 0; i--) {
         struct ahead *a = &waiting[i];
         if (ioctl(a->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &a->answer.id) < 0) {
-            drop(i); /* the caller is gone */
+            drop_skip(i); /* the caller is gone */
         } else if (advance(a)) {
             ioctl(a->listener, SECCOMP_IOCTL_NOTIF_SEND, &a->answer);
-            drop(i);
+            drop_skip(i);
         }
     }
 }
@@ -71,7 +71,7 @@ void ahead_begin(struct notification *q, int fd, uint64_t by, int64_t to)
                         .fd = fd,
                         .left = by,
                         .call = {q->tid, (int)q->notif->data.args[0], (int64_t)q->notif->data.args[1], to}};
-    watch(fd, FROM_AHEAD, 0, EPOLLIN);
+    watch_fd(fd, FROM_AHEAD, 0, EPOLLIN);
     q->answered = true;
     ahead_look();
 }
@@ -97,7 +97,7 @@ void ahead_give_back(void)
         a->answer.val = 0;
         a->answer.error = -GIVEN_BACK;
         ioctl(a->listener, SECCOMP_IOCTL_NOTIF_SEND, &a->answer);
-        drop(i);
+        drop_skip(i);
     }
 }
 

@@ -113,7 +113,7 @@ static bool take_in(struct log *l)
     return true;
 }
 
-static void stop(struct outlet *o)
+static void stop_outlet(struct outlet *o)
 {
     close(o->fd);
     o->fd = -1;
@@ -126,7 +126,7 @@ static bool give_out(struct log *l, struct outlet *o)
         return false;
     if (o->sent == l->end) {
         if (l->fd < 0)
-            stop(o);
+            stop_outlet(o);
         return false;
     }
     const char *from = l->ring + o->sent % RING;
@@ -149,7 +149,7 @@ static bool give_out(struct log *l, struct outlet *o)
         return true;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        stop(o); /* its reader is gone; the others continue */
+        stop_outlet(o); /* its reader is gone; the others continue */
     return n < 0 && errno == EINTR;
 }
 
@@ -162,10 +162,10 @@ static bool read_by_somebody(const struct log *l)
 }
 
 /* No reader is left: notifies the writer as a pipe does. */
-static void drop(struct log *l)
+static void drop_log(struct log *l)
 {
     if (l->fd >= 0)
-        shut(l->writer, l->fd);
+        shut_reading_end(l->writer, l->fd);
     l->fd = -1;
     if (l->spool >= 0)
         close(l->spool);
@@ -182,11 +182,11 @@ void log_pump(struct log *l)
     }
     trim(l);
     if (!read_by_somebody(l))
-        drop(l);
+        drop_log(l);
 }
 
 void log_gone(struct log *l, uint32_t outlet)
 {
     if (l->outlets[outlet].fd >= 0)
-        stop(&l->outlets[outlet]);
+        stop_outlet(&l->outlets[outlet]);
 }

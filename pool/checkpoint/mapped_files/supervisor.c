@@ -20,7 +20,7 @@
 
 struct supervisor *over;
 
-static bool taken(pid_t pid, int number)
+static bool is_taken(pid_t pid, int number)
 {
     char path[64], text[8];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
@@ -32,9 +32,9 @@ static bool taken(pid_t pid, int number)
 bool answer_descriptor(struct notification *q, int fd, int at_least, bool on_exec_closed)
 {
     int number = -1;
-    bool low = !at_least && (!taken(q->tgid, 0) || !taken(q->tgid, 1) || !taken(q->tgid, 2));
+    bool low = !at_least && (!is_taken(q->tgid, 0) || !is_taken(q->tgid, 1) || !is_taken(q->tgid, 2));
     for (int i = at_least > over->first ? at_least : over->first; i < over->first + SLOTS && number < 0 && !low; i++)
-        if (!taken(q->tgid, i))
+        if (!is_taken(q->tgid, i))
             number = i;
     int got = notification_add_fd(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     if (got < 0 && number >= 0) /* its limit of file descriptors is lower now */
@@ -78,7 +78,7 @@ void misuse(struct notification *q, const struct end *e, const char *format, ...
         q->answered = true;
 }
 
-static void ask(int listener, uint32_t member)
+static void answer_call(int listener, uint32_t member)
 {
     struct notification q;
     if (!notification_receive(&q, listener, member))
@@ -87,7 +87,7 @@ static void ask(int listener, uint32_t member)
     notification_answer(&q);
 }
 
-void watch(int fd, enum source source, uint32_t which, uint32_t events)
+void watch_fd(int fd, enum source source, uint32_t which, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
     epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
@@ -101,7 +101,7 @@ static void listen_at(int fd, uint32_t member)
     over->listeners = more;
     more[over->listener_count] = (struct listener){fd, member};
     notification_listen(fd);
-    watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
+    watch_fd(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
 }
 
 static void place_end(const struct hello *h)
@@ -144,7 +144,7 @@ static int hot = -1;
 static void heat(uint32_t which)
 {
     if (hot >= 0)
-        watch(over->listeners[hot].fd, FROM_LISTENER, (uint32_t)hot, EPOLLIN);
+        watch_fd(over->listeners[hot].fd, FROM_LISTENER, (uint32_t)hot, EPOLLIN);
     hot = (int)which;
     epoll_ctl(over->poll, EPOLL_CTL_DEL, over->listeners[which].fd, NULL);
 }
@@ -155,7 +155,7 @@ static void member_event(uint32_t which, uint32_t events)
     if (events & EPOLLIN) {
         if (hot != (int)which)
             heat(which);
-        ask(l->fd, l->member);
+        answer_call(l->fd, l->member);
     } else if (events & (EPOLLHUP | EPOLLERR)) {
         epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
         close(l->fd);
@@ -232,7 +232,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
     }
     if (gate >= 0)
         await_all(gate, members);
-    watch(members, FROM_MEMBERS, 0, EPOLLIN);
+    watch_fd(members, FROM_MEMBERS, 0, EPOLLIN);
     readers_begin();
     unread_begin();
     for (uint32_t i = 0; i < s->log_count; i++)

@@ -57,7 +57,7 @@ bool unread_stays(struct end *e, int fd)
     if (poll(&p, 1, 0) != 0) /* the writer closed it without writing */
         return false;
     if (!e->unread)
-        watch(fd, FROM_UNREAD, (uint32_t)(e - over->ends), EPOLLIN | EPOLLRDHUP);
+        watch_fd(fd, FROM_UNREAD, (uint32_t)(e - over->ends), EPOLLIN | EPOLLRDHUP);
     e->unread = true;
     return true;
 }

@@ -13,9 +13,9 @@
 #define NOW (UINT64_MAX - 1)
 #define SIDE (FATTR_FH | FATTR_CTIME | FATTR_LOCKOWNER | FATTR_KILL_SUIDGID)
 
-static void step(struct node *n, struct tree *tree, uint64_t asked, struct fuse_setattr_in *in);
+static void change_next(struct node *n, struct tree *tree, uint64_t asked, struct fuse_setattr_in *in);
 
-static void timed(struct request *r, int error, struct reader *answer)
+static void on_times_set(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (!error && !answer->bad)
@@ -28,7 +28,7 @@ void times_send(struct node *node)
     node->times_wait = false;
     if (!node->names)
         return;
-    struct request *r = request_new(R_UTIMES, node, timed);
+    struct request *r = request_new(R_UTIMES, node, on_times_set);
     put_path(r, node, NULL);
     put_number(r, (uint64_t)node->times[0], 8);
     put_number(r, (uint64_t)node->times[1], 8);
@@ -37,7 +37,7 @@ void times_send(struct node *node)
     node->writing++;
 }
 
-static void changed(struct request *r, int error, struct reader *answer)
+static void on_changed(struct request *r, int error, struct reader *answer)
 {
     struct fuse_setattr_in *in = (void *)r->name;
     struct attr a = get_attr(answer);
@@ -56,7 +56,7 @@ static void changed(struct request *r, int error, struct reader *answer)
     in->valid &= ~(uint32_t)r->a;
     r->name = NULL;
     struct node *n = r->node;
-    step(n, r->tree, r->asked, in);
+    change_next(n, r->tree, r->asked, in);
     node_settled(n);
 }
 
@@ -67,7 +67,7 @@ static uint64_t time_of(uint32_t valid, uint32_t given, uint32_t now, uint64_t s
 
 static struct request *truncation(struct node *n, const struct fuse_setattr_in *in)
 {
-    struct request *r = request_new(R_TRUNCATE, n, changed);
+    struct request *r = request_new(R_TRUNCATE, n, on_changed);
     struct handle *h = in->valid & FATTR_FH ? (struct handle *)(uintptr_t)in->fh : NULL;
     if (!h || h->state != OPEN || !h->writable)
         h = n->names ? NULL : handle_writable(n);
@@ -95,7 +95,7 @@ static struct request *next_change(struct node *n, const struct fuse_setattr_in 
     if (!n->names && n != n->tree->root)
         return NULL;
     if (in->valid & ids) {
-        r = request_new(R_CHOWN, n, changed);
+        r = request_new(R_CHOWN, n, on_changed);
         r->a = ids;
         put_path(r, n, NULL);
         put_number(r, submit_id(in->valid & FATTR_UID, in->uid, serving.uid, serving.submit_uid), 4);
@@ -103,14 +103,14 @@ static struct request *next_change(struct node *n, const struct fuse_setattr_in 
         return r;
     }
     if (in->valid & FATTR_MODE) {
-        r = request_new(R_CHMOD, n, changed);
+        r = request_new(R_CHMOD, n, on_changed);
         r->a = FATTR_MODE;
         put_path(r, n, NULL);
         put_number(r, in->mode & 07777, 4);
         return r;
     }
     if (in->valid & times) {
-        r = request_new(R_UTIMES, n, changed);
+        r = request_new(R_UTIMES, n, on_changed);
         r->a = times;
         put_path(r, n, NULL);
         put_number(r, time_of(in->valid, FATTR_ATIME, FATTR_ATIME_NOW, in->atime, in->atimensec), 8);
@@ -131,7 +131,7 @@ static void apply_here(struct node *n, const struct fuse_setattr_in *in)
         n->attr.atime = (int64_t)in->atime * 1000000000 + in->atimensec;
 }
 
-static void step(struct node *n, struct tree *tree, uint64_t asked, struct fuse_setattr_in *in)
+static void change_next(struct node *n, struct tree *tree, uint64_t asked, struct fuse_setattr_in *in)
 {
     struct request *r = next_change(n, in);
     if (!r) {
@@ -173,5 +173,5 @@ void ask_setattr(struct ask *q)
     }
     struct fuse_setattr_in *mine = need(sizeof *mine);
     *mine = *in;
-    step(n, q->tree, q->head->unique, mine);
+    change_next(n, q->tree, q->head->unique, mine);
 }

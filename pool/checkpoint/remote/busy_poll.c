@@ -43,7 +43,7 @@ static int processor_of(uint32_t thread)
     return stat_read_at(follow.proc, (pid_t)thread, &line) ? line.processor : -1;
 }
 
-static void go(int to)
+static void move_to_cpu(int to)
 {
     cpu_set_t one;
     if (to == follow.at)
@@ -54,10 +54,10 @@ static void go(int to)
     follow.at = sched_setaffinity(0, sizeof one, to >= 0 ? &one : &follow.any) < 0 ? -1 : to;
 }
 
-static void leave(void)
+static void leave_cpu(void)
 {
     follow.streak = 0;
-    go(-1);
+    move_to_cpu(-1);
 }
 
 static bool is_large(const struct fuse_in_header *head)
@@ -72,11 +72,11 @@ void follow_asked(const struct fuse_in_header *head)
         return;
     if (head->pid != follow.who || is_large(head)) {
         follow.who = head->pid;
-        leave();
+        leave_cpu();
         return;
     }
     if (++follow.streak >= STREAK && follow.streak % LOOK == STREAK && monotonic_ns() > follow.rests)
-        go(processor_of(follow.who));
+        move_to_cpu(processor_of(follow.who));
 }
 
 bool follow_waits(void)
@@ -88,7 +88,7 @@ bool follow_waits(void)
     now = monotonic_ns();
     if (now - begun > SOON_NS) {
         follow.rests = now + REST_NS;
-        leave();
+        leave_cpu();
     }
     return true;
 }
@@ -98,5 +98,5 @@ void follow_sleeps(void) { follow.answered = follow.streak ? monotonic_ns() : 0;
 void follow_wakes(void)
 {
     if (follow.streak && monotonic_ns() - follow.answered > SOON_NS)
-        leave();
+        leave_cpu();
 }

@@ -27,7 +27,7 @@ struct order {
 static int orders[2] = {-1, -1}, results[2] = {-1, -1};
 static volatile pid_t thread;
 
-static bool pass(int fd, bool out, struct order **o)
+static bool pass_order(int fd, bool out, struct order **o)
 {
     ssize_t n;
     do
@@ -44,27 +44,28 @@ static int drop_pages(const struct order *o)
     return writev(o->device, parts, 2) < 0 && errno != ENOENT ? errno : 0; /* ENOENT: the kernel has no such inode */
 }
 
-static void *work(void *unused)
+static void *serve_orders(void *unused)
 {
     struct order *o;
     thread = (pid_t)syscall(SYS_gettid);
-    while (pass(orders[0], false, &o)) {
+    while (pass_order(orders[0], false, &o)) {
         o->error = o->resize ? (truncate(o->path, (off_t)o->size) < 0 ? errno : 0) : drop_pages(o);
-        pass(results[1], true, &o);
+        pass_order(results[1], true, &o);
     }
     return unused;
 }
 
-static bool begin(void)
+static bool begin_thread(void)
 {
     pthread_t made;
     if (orders[0] >= 0)
         return true;
     return pipe2(orders, O_CLOEXEC) == 0 && pipe2(results, O_CLOEXEC) == 0 &&
-           pthread_create(&made, NULL, work, NULL) == 0;
+           pthread_create(&made, NULL, serve_orders, NULL) == 0;
 }
 
-static void give(struct node *node, struct order wanted, void (*done)(struct node *, void *, int error), void *context)
+static void give_order(struct node *node, struct order wanted, void (*done)(struct node *, void *, int error),
+                       void *context)
 {
     struct order *o = need(sizeof *o);
     *o = wanted;
@@ -73,7 +74,8 @@ static void give(struct node *node, struct order wanted, void (*done)(struct nod
     o->id = node_id(node);
     o->done = done;
     o->context = context;
-    if (!begin() || (o->resize && !node_path(node, NULL, o->path, sizeof o->path)) || !pass(orders[1], true, &o)) {
+    if (!begin_thread() || (o->resize && !node_path(node, NULL, o->path, sizeof o->path)) ||
+        !pass_order(orders[1], true, &o)) {
         free(o);
         done(node, context, EIO);
         node_drop(node);
@@ -82,7 +84,7 @@ static void give(struct node *node, struct order wanted, void (*done)(struct nod
 
 static void nothing_more(struct node *node, void *context, int error) { (void)node, (void)context, (void)error; }
 
-void refresh_attributes(struct node *node) { give(node, (struct order){.attributes = true}, nothing_more, NULL); }
+void refresh_attributes(struct node *node) { give_order(node, (struct order){.attributes = true}, nothing_more, NULL); }
 
 struct aim {
     struct attr attr;
@@ -91,7 +93,7 @@ struct aim {
     void *context;
 };
 
-static void resized(struct node *node, void *context, int error)
+static void on_resized(struct node *node, void *context, int error)
 {
     struct aim *a = context;
     a->done(node, a->context, error);
@@ -99,20 +101,20 @@ static void resized(struct node *node, void *context, int error)
 }
 
 /* The submit side has the data written back in the meantime: its answer counts. */
-static void dropped(struct node *node, void *context, int error)
+static void on_dropped(struct node *node, void *context, int error)
 {
     struct aim *a = context;
     uint64_t size = node->size;
     handles_changed(node);
     if (error || node->touched > a->unique) {
-        resized(node, a, error);
+        on_resized(node, a, error);
         return;
     }
     node_adopt(node, &a->attr);
     if (size == node->size)
-        resized(node, a, 0);
+        on_resized(node, a, 0);
     else
-        give(node, (struct order){.resize = true, .size = node->size}, resized, a);
+        give_order(node, (struct order){.resize = true, .size = node->size}, on_resized, a);
 }
 
 void refresh_to(struct node *node, const struct attr *attr, uint64_t unique,
@@ -120,12 +122,12 @@ void refresh_to(struct node *node, const struct attr *attr, uint64_t unique,
 {
     struct aim *a = need(sizeof *a);
     *a = (struct aim){.attr = *attr, .unique = unique, .done = done, .context = context};
-    refresh_drop(node, dropped, a);
+    refresh_drop(node, on_dropped, a);
 }
 
 void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context)
 {
-    give(node, (struct order){.resize = false}, done, context);
+    give_order(node, (struct order){.resize = false}, done, context);
 }
 
 int refresh_fd(void) { return results[0]; }
@@ -133,7 +135,7 @@ int refresh_fd(void) { return results[0]; }
 void refresh_done(void)
 {
     struct order *o;
-    if (!pass(results[0], false, &o))
+    if (!pass_order(results[0], false, &o))
         return;
     o->done(o->node, o->context, o->error);
     node_drop(o->node);

@@ -9,7 +9,7 @@
 
 #include "remote/parts.h"
 
-static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
+static struct request *begin_request(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = request_new(op, q->node, done);
     r->asked = q->head->unique;
@@ -19,15 +19,15 @@ static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct req
 static struct request *begin_name(struct ask *q, uint16_t op, const char *name,
                                   void (*done)(struct request *, int, struct reader *))
 {
-    struct request *r = begin(q, op, done);
+    struct request *r = begin_request(q, op, done);
     r->name = strdup(name);
     put_path(r, q->node, name);
     return r;
 }
 
-static void refuse(struct ask *q, int error) { reply(q->tree, q->head->unique, error, NULL, 0); }
+static void refuse_request(struct ask *q, int error) { reply(q->tree, q->head->unique, error, NULL, 0); }
 
-static void entry(struct request *r, int error, struct reader *answer)
+static void on_entry(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (!error && answer->bad)
@@ -45,7 +45,7 @@ static void entry(struct request *r, int error, struct reader *answer)
 }
 
 /* The absence of a name is cached as long as its presence. */
-static void looked_up(struct request *r, int error, struct reader *answer)
+static void on_looked_up(struct request *r, int error, struct reader *answer)
 {
     if (error == ENOENT) {
         struct fuse_entry_out none = {.entry_valid = BELIEVED_NS / 1000000000};
@@ -53,7 +53,7 @@ static void looked_up(struct request *r, int error, struct reader *answer)
         reply(r->tree, r->asked, 0, &none, sizeof none);
         return;
     }
-    entry(r, error, answer);
+    on_entry(r, error, answer);
 }
 
 void ask_lookup(struct ask *q)
@@ -66,10 +66,10 @@ void ask_lookup(struct ask *q)
         return;
     }
     lease_wish_again(q->node);
-    request_send(begin_name(q, R_STAT, name, looked_up));
+    request_send(begin_name(q, R_STAT, name, on_looked_up));
 }
 
-static void got_attr(struct request *r, int error, struct reader *answer)
+static void on_attr(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (error || answer->bad) {
@@ -109,12 +109,12 @@ void ask_getattr(struct ask *q)
         lease_wish_again(n);
     else if (n->names)
         lease_wish_again(n->names->parent);
-    struct request *r = begin(q, R_STAT, got_attr);
+    struct request *r = begin_request(q, R_STAT, on_attr);
     put_path(r, n, NULL);
     request_send(r);
 }
 
-static void got_link(struct request *r, int error, struct reader *answer)
+static void on_link(struct request *r, int error, struct reader *answer)
 {
     uint32_t size;
     const uint8_t *text = get_string(answer, &size);
@@ -129,7 +129,7 @@ static void got_link(struct request *r, int error, struct reader *answer)
 
 void ask_readlink(struct ask *q)
 {
-    struct request *r = begin(q, R_READLINK, got_link);
+    struct request *r = begin_request(q, R_READLINK, on_link);
     put_path(r, q->node, NULL);
     request_send(r);
 }
@@ -137,7 +137,7 @@ void ask_readlink(struct ask *q)
 void ask_symlink(struct ask *q)
 {
     const char *name = q->body, *target = name + strlen(name) + 1;
-    struct request *r = begin(q, R_SYMLINK, entry);
+    struct request *r = begin_request(q, R_SYMLINK, on_entry);
     r->name = strdup(name);
     put_bytes(r, target, strlen(target));
     put_path(r, q->node, name);
@@ -147,7 +147,7 @@ void ask_symlink(struct ask *q)
 void ask_mkdir(struct ask *q)
 {
     const struct fuse_mkdir_in *in = q->body;
-    struct request *r = begin_name(q, R_MKDIR, (const char *)(in + 1), entry);
+    struct request *r = begin_name(q, R_MKDIR, (const char *)(in + 1), on_entry);
     put_number(r, in->mode & 07777, 4);
     request_send(r);
 }
@@ -159,17 +159,17 @@ void ask_mknod(struct ask *q)
     const struct fuse_mknod_in *in = q->body;
     const char *name = (const char *)(in + 1);
     if (!serving.notified && (S_ISFIFO(in->mode) || S_ISSOCK(in->mode))) {
-        struct request *r = begin_name(q, R_MKNOD, name, entry);
+        struct request *r = begin_name(q, R_MKNOD, name, on_entry);
         put_number(r, in->mode, 4);
         request_send(r);
         return;
     }
     if (!S_ISREG(in->mode)) {
-        refuse(q, EPERM);
+        refuse_request(q, EPERM);
         return;
     }
     struct handle *h = handle_new(q->node, O_RDWR);
-    struct request *r = request_new(R_OPEN, q->node, entry);
+    struct request *r = request_new(R_OPEN, q->node, on_entry);
     r->asked = q->head->unique;
     r->name = strdup(name);
     put_number(r, h->id, 8);
@@ -182,7 +182,7 @@ void ask_mknod(struct ask *q)
     handle_close(h); /* the close is sent after the open */
 }
 
-static void removed(struct request *r, int error, struct reader *answer)
+static void on_removed(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     if (!error) {
@@ -206,10 +206,10 @@ void ask_unlink(struct ask *q)
         node_park(known, q);
         return;
     }
-    request_send(begin_name(q, q->head->opcode == FUSE_RMDIR ? R_RMDIR : R_UNLINK, name, removed));
+    request_send(begin_name(q, q->head->opcode == FUSE_RMDIR ? R_RMDIR : R_UNLINK, name, on_removed));
 }
 
-static void renamed(struct request *r, int error, struct reader *answer)
+static void on_renamed(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     struct node *from = name_find(r->node, r->name), *to = name_find(r->other, r->name2);
@@ -249,7 +249,7 @@ void ask_rename(struct ask *q)
             node_park(ends[i], q);
             return;
         }
-    struct request *r = begin_name(q, R_RENAME, name, renamed);
+    struct request *r = begin_name(q, R_RENAME, name, on_renamed);
     r->other = node_hold(to);
     r->name2 = strdup(name2);
     r->a = two ? in2->flags : 0;
@@ -259,7 +259,7 @@ void ask_rename(struct ask *q)
 }
 
 /* Another name for the same file: the kernel has its inode already. */
-static void linked(struct request *r, int error, struct reader *answer)
+static void on_linked(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (error || answer->bad) {
@@ -278,7 +278,7 @@ void ask_link(struct ask *q)
     const struct fuse_link_in *in = q->body;
     const char *name = (const char *)(in + 1);
     struct node *old = node_of(q->tree, in->oldnodeid);
-    struct request *r = begin(q, R_LINK, linked);
+    struct request *r = begin_request(q, R_LINK, on_linked);
     r->other = node_hold(old);
     r->name = strdup(name);
     put_path(r, old, NULL);
@@ -286,7 +286,7 @@ void ask_link(struct ask *q)
     request_send(r);
 }
 
-static void counted(struct request *r, int error, struct reader *answer)
+static void on_counted(struct request *r, int error, struct reader *answer)
 {
     struct fuse_statfs_out out = {0};
     out.st.blocks = get_number(answer, 8);
@@ -303,12 +303,12 @@ static void counted(struct request *r, int error, struct reader *answer)
 
 void ask_statfs(struct ask *q)
 {
-    struct request *r = begin(q, R_STATFS, counted);
+    struct request *r = begin_request(q, R_STATFS, on_counted);
     put_path(r, q->node, NULL);
     request_send(r);
 }
 
-static void permitted(struct request *r, int error, struct reader *answer)
+static void on_permitted(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     reply(r->tree, r->asked, error, NULL, 0);
@@ -319,10 +319,10 @@ void ask_access(struct ask *q)
 {
     const struct fuse_access_in *in = q->body;
     if (node_believed(q->node) && !(in->mask & W_OK) && owner_may(q->node, in->mask & 7)) {
-        refuse(q, 0);
+        refuse_request(q, 0);
         return;
     }
-    struct request *r = begin(q, R_ACCESS, permitted);
+    struct request *r = begin_request(q, R_ACCESS, on_permitted);
     put_path(r, q->node, NULL);
     put_number(r, in->mask, 4);
     request_send(r);

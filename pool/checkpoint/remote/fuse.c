@@ -106,7 +106,7 @@ void park(struct parked **list, struct ask *q)
     *list = p;
 }
 
-static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own);
+static void take_request(struct tree *tree, uint8_t *buffer, size_t size, bool own);
 
 /* In their order of arrival; a request that has to wait again goes after newer ones. */
 void unpark(struct parked **list)
@@ -115,7 +115,7 @@ void unpark(struct parked **list)
     *list = NULL;
     while (p) {
         struct parked *next = p->next;
-        take(p->tree, p->bytes, p->size, false);
+        take_request(p->tree, p->bytes, p->size, false);
         free(p);
         p = next;
     }
@@ -238,7 +238,7 @@ void dispatch(struct ask *q)
 
 static uint8_t *spare;
 
-static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own)
+static void take_request(struct tree *tree, uint8_t *buffer, size_t size, bool own)
 {
     struct ask q = {.tree = tree,
                     .head = (const void *)buffer,
@@ -274,7 +274,7 @@ bool kernel_readable(struct tree *tree)
         uint8_t *mine = spare;
         spare = NULL;
         follow_asked((const void *)mine);
-        take(tree, mine, (size_t)n, true);
+        take_request(tree, mine, (size_t)n, true);
     }
     return any;
 }

@@ -42,7 +42,7 @@ static void handle_free(struct handle *h)
     free(h);
 }
 
-static void closed(struct request *r, int error, struct reader *answer)
+static void on_closed(struct request *r, int error, struct reader *answer)
 {
     (void)error, (void)answer;
     handle_free(r->handle);
@@ -62,7 +62,7 @@ void handle_close(struct handle *h)
             handle_close(lender);
         return;
     }
-    struct request *r = request_new(R_CLOSE, NULL, closed);
+    struct request *r = request_new(R_CLOSE, NULL, on_closed);
     r->handle = h;
     put_number(r, h->id, 8);
     request_send(r);
@@ -70,14 +70,14 @@ void handle_close(struct handle *h)
 
 /* Whether the submit side has it open for certain. A handle that is being closed is open there only while another
  * handle borrows it. */
-static bool usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
+static bool is_usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
 
 /* A handle that is open for writing on the submit side, if possible for reading too. */
 struct handle *handle_writable(struct node *node)
 {
     struct handle *found = NULL;
     for (struct handle *h = handles; h; h = h->next) {
-        if (h->node != node || !h->writable || !usable(h))
+        if (h->node != node || !h->writable || !is_usable(h))
             continue;
         found = h;
         if ((h->flags & O_ACCMODE) == O_RDWR)
@@ -136,19 +136,19 @@ static void reply_open(struct request *r, const struct handle *h)
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
-static void failed(struct handle *h, int error)
+static void handle_failed(struct handle *h, int error)
 {
     h->state = LOST;
     h->error = error;
     unpark(&h->parked);
 }
 
-static void begun(struct request *r, int error, struct reader *answer)
+static void on_begun(struct request *r, int error, struct reader *answer)
 {
     struct handle *h = r->handle;
     struct attr a = get_attr(answer);
     if (error || answer->bad) {
-        failed(h, error ? error : EIO);
+        handle_failed(h, error ? error : EIO);
     } else {
         r->node->stale |= node_changed(r->node, &a, r->unique);
         h->state = OPEN;
@@ -160,7 +160,7 @@ static void begun(struct request *r, int error, struct reader *answer)
 
 void handle_begin(struct handle *h)
 {
-    struct request *r = request_new(R_OPEN, h->node, begun);
+    struct request *r = request_new(R_OPEN, h->node, on_begun);
     r->handle = h;
     h->state = OPENING;
     h->comes = (h->flags & O_ACCMODE) == O_RDONLY && h->node->size <= SMALL;
@@ -217,7 +217,7 @@ struct opening {
     uint64_t asked;
 };
 
-static void refreshed(struct node *n, void *context, int error)
+static void on_refreshed(struct node *n, void *context, int error)
 {
     struct opening *o = context;
     struct request at_once = {.tree = o->tree, .asked = o->asked};
@@ -232,7 +232,7 @@ static void refreshed(struct node *n, void *context, int error)
     free(o);
 }
 
-static void adopt(struct request *r, const struct attr *a, struct reader *answer)
+static void adopt_file(struct request *r, const struct attr *a, struct reader *answer)
 {
     struct handle *h = r->handle;
     if (h->flags & O_TRUNC ||
@@ -246,7 +246,7 @@ static void adopt(struct request *r, const struct attr *a, struct reader *answer
     struct opening *o = need(sizeof *o);
     *o = (struct opening){.tree = r->tree, .handle = h, .asked = r->asked};
     node_settled(r->node);
-    refresh_to(r->node, a, r->unique, refreshed, o);
+    refresh_to(r->node, a, r->unique, on_refreshed, o);
 }
 
 /* Whether others, not we, have changed the file. Also if the job has it open for writing: an open shows what others
@@ -258,7 +258,7 @@ static bool others_wrote(const struct handle *h, const struct node *n, const str
     return n->stale || node_differs(n, a);
 }
 
-static void opened(struct request *r, int error, struct reader *answer)
+static void on_opened(struct request *r, int error, struct reader *answer)
 {
     struct handle *h = r->handle;
     struct node *n = r->node;
@@ -279,7 +279,7 @@ static void opened(struct request *r, int error, struct reader *answer)
         error = ESTALE;
     }
     if (other && !error && r->asked && may_adopt(h, &a)) {
-        adopt(r, &a, answer);
+        adopt_file(r, &a, answer);
         return;
     }
     if (error || other || !r->asked) {
@@ -314,7 +314,7 @@ static void accept_open(struct request *r, const struct attr *a, struct reader *
 
 static void open_send(struct handle *h, uint64_t asked)
 {
-    struct request *r = request_new(R_OPEN, h->node, opened);
+    struct request *r = request_new(R_OPEN, h->node, on_opened);
     r->handle = h;
     r->asked = asked;
     r->a = h->comes && h->writable; /* the job wants to write only; we need to read */
@@ -336,7 +336,7 @@ static void open_nameless(struct ask *q, uint32_t how)
 {
     struct handle *found = handles;
     while (found &&
-           (found->node != q->node || !usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
+           (found->node != q->node || !is_usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
             (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
         found = found->next;
     if (!found || ((const struct fuse_open_in *)q->body)->flags & O_TRUNC) {
@@ -387,7 +387,7 @@ void ask_open(struct ask *q)
 static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked,
                         bool only_write);
 
-static void created(struct request *r, int error, struct reader *answer)
+static void on_created(struct request *r, int error, struct reader *answer)
 {
     struct handle *h = r->handle;
     struct attr a = get_attr(answer);
@@ -432,7 +432,7 @@ static void created(struct request *r, int error, struct reader *answer)
 static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked,
                         bool only_write)
 {
-    struct request *r = request_new(R_OPEN, parent, created);
+    struct request *r = request_new(R_OPEN, parent, on_created);
     r->handle = h;
     r->asked = asked;
     r->name = strdup(name);
@@ -462,11 +462,11 @@ void ask_release(struct ask *q)
     handle_close(h);
 }
 
-static void reopened(struct request *r, int error, struct reader *answer)
+static void on_reopened(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     if (error)
-        failed(r->handle, error == ENOENT ? ESTALE : error);
+        handle_failed(r->handle, error == ENOENT ? ESTALE : error);
 }
 
 /* Requests to open that are still unanswered are sent again by the link. */
@@ -475,7 +475,7 @@ void handles_reopen(void)
     for (struct handle *h = handles; h; h = h->next) {
         if (h->state != OPEN || h->lender)
             continue;
-        struct request *r = request_new(R_REOPEN, h->node, reopened);
+        struct request *r = request_new(R_REOPEN, h->node, on_reopened);
         r->urgent = true;
         r->handle = h;
         put_open(r, h, h->node, NULL, h->flags, 0);

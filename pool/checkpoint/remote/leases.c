@@ -35,7 +35,7 @@ static struct lease **place_of(uint64_t id)
     return at;
 }
 
-static void end(struct lease **at)
+static void end_lease(struct lease **at)
 {
     struct lease *l = *at;
     *at = l->next;
@@ -45,7 +45,7 @@ static void end(struct lease **at)
     free(l);
 }
 
-static void answered(struct request *r, int error, struct reader *answer)
+static void on_answered(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     struct lease **at = place_of(r->a);
@@ -56,12 +56,12 @@ static void answered(struct request *r, int error, struct reader *answer)
     if (!error)
         return;
     (*at)->node->refused = monotonic_ns() + REFUSED_NS;
-    end(at);
+    end_lease(at);
 }
 
-static uint64_t send(uint64_t id, const struct node *directory)
+static uint64_t send_lease(uint64_t id, const struct node *directory)
 {
-    struct request *r = request_new(R_LEASE, NULL, answered);
+    struct request *r = request_new(R_LEASE, NULL, on_answered);
     r->a = id;
     put_number(r, id, 8);
     if (directory)
@@ -82,7 +82,7 @@ void lease_wish(struct node *directory)
     struct lease *l = need(sizeof *l), **at = place_of(++last_id);
     *l = (struct lease){.next = *at, .node = directory, .id = last_id};
     *at = directory->lease = l;
-    l->asked = send(l->id, directory);
+    l->asked = send_lease(l->id, directory);
 }
 
 void lease_wish_again(struct node *directory)
@@ -96,8 +96,8 @@ void lease_drop(struct node *directory)
     if (!directory->lease)
         return;
     uint64_t id = directory->lease->id;
-    end(place_of(id));
-    send(id, NULL);
+    end_lease(place_of(id));
+    send_lease(id, NULL);
 }
 
 bool lease_covers(const struct node *directory, uint64_t unique)
@@ -153,7 +153,7 @@ void leases_told(struct reader *a)
         if (size)
             told(*at, name, size);
         else
-            end(at);
+            end_lease(at);
     }
 }
 
@@ -161,5 +161,5 @@ void leases_lost(void)
 {
     for (size_t i = 0; i < TABLE; i++)
         while (leases[i])
-            end(&leases[i]);
+            end_lease(&leases[i]);
 }

@@ -55,7 +55,7 @@ static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t 
     request_send(lock_request(h, owner, type, how, start, end, asked, done));
 }
 
-static void note(const struct request *r)
+static void note_lock(const struct request *r)
 {
     struct reader sent = {r->frame + FRAME_HEAD + 18, r->frame + r->size, false};
     uint64_t start = get_number(&sent, 8), length = get_number(&sent, 8), end = length ? start + length - 1 : INT64_MAX;
@@ -94,7 +94,7 @@ void locks_forget(struct handle *h)
     }
 }
 
-static void retaken(struct request *r, int error, struct reader *answer)
+static void on_retaken(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     if (error)
@@ -106,7 +106,7 @@ void locks_retake(struct handle *h)
     for (struct held_lock *one = held; one; one = one->next) {
         if (one->handle != h)
             continue;
-        struct request *r = lock_request(h, one->owner, one->type, one->flock, one->start, one->end, 0, retaken);
+        struct request *r = lock_request(h, one->owner, one->type, one->flock, one->start, one->end, 0, on_retaken);
         r->urgent = true;
         request_send(r);
     }
@@ -117,7 +117,7 @@ struct grant { /* a lock that the submit side has granted; the job gets it when 
     uint64_t asked;
 };
 
-static void grant(struct node *n, void *context, int error)
+static void grant_lock(struct node *n, void *context, int error)
 {
     struct grant *g = context;
     (void)n, (void)error;
@@ -126,21 +126,21 @@ static void grant(struct node *n, void *context, int error)
 }
 
 /* As with NFS: the new holder of a lock sees all writes made under it. */
-static void done_with(struct request *r, int error, struct reader *answer)
+static void on_locked(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (!error)
-        note(r);
+        note_lock(r);
     if (error || answer->bad || !r->a || !r->asked || serving.notified || !node_differs(r->node, &a)) {
         reply(r->tree, r->asked, error, NULL, 0);
         return;
     }
     struct grant *g = need(sizeof *g);
     *g = (struct grant){.tree = r->tree, .asked = r->asked};
-    refresh_to(r->node, &a, r->unique, grant, g);
+    refresh_to(r->node, &a, r->unique, grant_lock, g);
 }
 
-static void tested(struct request *r, int error, struct reader *answer)
+static void on_tested(struct request *r, int error, struct reader *answer)
 {
     struct fuse_lk_out out = {.lk.type = F_UNLCK};
     uint32_t type = (uint32_t)get_number(answer, 1);
@@ -160,7 +160,7 @@ static struct box *box_find(const struct node *node, uint64_t owner)
     return b;
 }
 
-static bool can(const struct handle *h, uint32_t type)
+static bool may_lock(const struct handle *h, uint32_t type)
 {
     return !type || (h->flags & O_ACCMODE) != (type == READ ? O_WRONLY : O_RDONLY);
 }
@@ -171,8 +171,9 @@ static bool can(const struct handle *h, uint32_t type)
 static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
 {
     struct box *b = box_find(h->node, owner);
-    if (b && !b->own && !can(b->handle, type)) { /* this handle's mode allows the lock, the previous one's does not */
-        lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, done_with);
+    if (b && !b->own &&
+        !may_lock(b->handle, type)) { /* this handle's mode allows the lock, the previous one's does not */
+        lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, on_locked);
         b->handle = h;
     }
     if (b)
@@ -187,7 +188,7 @@ static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
         handle_begin(b->handle); /* the submit side handles the requests of one handle in order */
     } else {
         struct handle *best = handle_writable(h->node);
-        b->handle = best && can(best, READ) ? best : h;
+        b->handle = best && may_lock(best, READ) ? best : h;
     }
     return b->handle;
 }
@@ -206,11 +207,11 @@ static void lock_now(struct ask *q)
         return;
     }
     lock_send(flock ? h : box_of(h, in->owner, type), in->owner, type, how, in->lk.start, in->lk.end, q->head->unique,
-              test ? tested : done_with);
+              test ? on_tested : on_locked);
 }
 
 /* Others get the lock when the submit side has all writes made under it. */
-static void flushed(struct node *n, void *context, int error)
+static void on_flushed(struct node *n, void *context, int error)
 {
     struct parked *p = context;
     struct ask q = {.tree = p->tree,
@@ -237,7 +238,7 @@ void ask_lock(struct ask *q)
     }
     struct parked *copy = NULL;
     park(&copy, q);
-    refresh_drop(n, flushed, copy);
+    refresh_drop(n, on_flushed, copy);
 }
 
 /* When a process closes any descriptor of a file, it loses all its locks on it (fcntl(2)). */
@@ -251,7 +252,7 @@ void locks_close(struct node *node, uint64_t owner)
         if (b->own)
             handle_close(b->handle);
         else
-            lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, done_with);
+            lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, on_locked);
         free(b);
         return;
     }
@@ -267,6 +268,6 @@ void ask_interrupt(struct ask *q)
         uint64_t start = get_number(&old, 8), length = get_number(&old, 8);
         uint32_t flock = r->frame[FRAME_HEAD + 17] & FLOCK;
         r->interrupted = true;
-        lock_send(r->handle, r->b, UNLOCK, flock, start, length ? start + length - 1 : INT64_MAX, 0, done_with);
+        lock_send(r->handle, r->b, UNLOCK, flock, start, length ? start + length - 1 : INT64_MAX, 0, on_locked);
     }
 }

@@ -40,7 +40,7 @@ void chunks_drop(struct handle *h)
         chunk_drop(&h->chunks);
 }
 
-static void fetched(struct request *r, int error, struct reader *answer)
+static void on_fetched(struct request *r, int error, struct reader *answer)
 {
     struct chunk *c = r->chunk;
     uint32_t size;
@@ -91,7 +91,7 @@ static struct chunk *chunk_fetch(struct handle *h, uint64_t at)
         end = &(*end)->next;
     *end = c;
     ahead += c->size;
-    struct request *r = read_request(h, at, c->size, fetched);
+    struct request *r = read_request(h, at, c->size, on_fetched);
     r->chunk = c;
     request_send(r);
     return c;

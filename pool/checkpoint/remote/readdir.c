@@ -103,7 +103,7 @@ static void reply_opened(struct tree *tree, uint64_t unique, struct handle *h)
     reply(tree, unique, 0, &out, sizeof out);
 }
 
-static void listed(struct request *r, int error, struct reader *answer)
+static void on_listed(struct request *r, int error, struct reader *answer)
 {
     struct handle *h = r->handle;
     struct listing *l = h->listing;
@@ -137,7 +137,7 @@ static void listed(struct request *r, int error, struct reader *answer)
 
 static void list_send(struct handle *h, uint64_t cookie)
 {
-    struct request *r = request_new(R_LIST, h->node, listed);
+    struct request *r = request_new(R_LIST, h->node, on_listed);
     r->handle = h;
     put_path(r, h->node, NULL);
     put_number(r, cookie, 8);
@@ -146,7 +146,7 @@ static void list_send(struct handle *h, uint64_t cookie)
     h->error++;
 }
 
-static void begin(struct handle *h, uint64_t asked)
+static void begin_listing(struct handle *h, uint64_t asked)
 {
     h->listing = need(sizeof *h->listing);
     *h->listing = (struct listing){.asked = asked, .uses = 1};
@@ -161,7 +161,7 @@ void ask_opendir(struct ask *q)
     if (q->node == q->tree->root || listing_known(h))
         reply_opened(q->tree, q->head->unique, h);
     else
-        begin(h, q->head->unique);
+        begin_listing(h, q->head->unique);
 }
 
 void ask_releasedir(struct ask *q)
@@ -175,8 +175,8 @@ void ask_releasedir(struct ask *q)
         handle_close(h);
 }
 
-static size_t add(uint8_t *to, size_t room, bool plus, const struct fuse_entry_out *e, const struct attr *a,
-                  uint64_t next, const char *name)
+static size_t add_entry(uint8_t *to, size_t room, bool plus, const struct fuse_entry_out *e, const struct attr *a,
+                        uint64_t next, const char *name)
 {
     size_t head = plus ? sizeof(struct fuse_direntplus) : sizeof(struct fuse_dirent), length = strlen(name);
     size_t size = FUSE_DIRENT_ALIGN(head + length);
@@ -199,7 +199,7 @@ static size_t room_for(bool plus, const char *name)
     return FUSE_DIRENT_ALIGN((plus ? sizeof(struct fuse_direntplus) : sizeof(struct fuse_dirent)) + strlen(name));
 }
 
-static size_t fill(struct ask *q, struct handle *h, uint64_t from, uint8_t *to, size_t room)
+static size_t fill_entries(struct ask *q, struct handle *h, uint64_t from, uint8_t *to, size_t room)
 {
     static const struct fuse_entry_out nothing;
     bool plus = q->head->opcode == FUSE_READDIRPLUS;
@@ -221,7 +221,7 @@ static size_t fill(struct ask *q, struct handle *h, uint64_t from, uint8_t *to, 
                 lease_believe(n, l->first);
             fill_entry(&e, n);
         }
-        used += add(to + used, room - used, plus, &e, a, i + 1, name);
+        used += add_entry(to + used, room - used, plus, &e, a, i + 1, name);
     }
     return used;
 }
@@ -233,7 +233,7 @@ void ask_readdir(struct ask *q)
     if (h->listing && h->listing->whole && in->offset == 0 && h->listed) /* from the beginning again */
         listing_free(h);
     if (!h->listing && !listing_known(h))
-        begin(h, 0);
+        begin_listing(h, 0);
     struct listing *l = h->listing;
     if (l->asked || (!l->whole && in->offset >= l->count + 2) || (!l->whole && !l->count)) {
         park(&h->parked, q);
@@ -246,6 +246,6 @@ void ask_readdir(struct ask *q)
     h->listed = true;
     size_t room = in->size < MOST ? in->size : MOST;
     uint8_t *out = need(room);
-    reply(q->tree, q->head->unique, 0, out, fill(q, h, in->offset, out, room));
+    reply(q->tree, q->head->unique, 0, out, fill_entries(q, h, in->offset, out, room));
     free(out);
 }

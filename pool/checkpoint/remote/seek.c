@@ -7,7 +7,7 @@
 
 #include "remote/parts.h"
 
-static void sought(struct request *r, int error, struct reader *answer)
+static void on_sought(struct request *r, int error, struct reader *answer)
 {
     struct fuse_lseek_out out = {.offset = get_number(answer, 8)};
     if (!error && answer->bad)
@@ -25,7 +25,7 @@ static void seek_now(struct ask *q)
         reply(q->tree, q->head->unique, h->error, NULL, 0);
         return;
     }
-    struct request *r = request_new(R_SEEK, h->node, sought);
+    struct request *r = request_new(R_SEEK, h->node, on_sought);
     r->asked = q->head->unique;
     put_number(r, h->id, 8);
     put_number(r, in->offset, 8);
@@ -33,7 +33,7 @@ static void seek_now(struct ask *q)
     request_send(r);
 }
 
-static void flushed(struct node *n, void *context, int error)
+static void on_flushed(struct node *n, void *context, int error)
 {
     struct parked *p = context;
     struct ask q = {.tree = p->tree,
@@ -61,7 +61,7 @@ void ask_lseek(struct ask *q)
         node_park(n, q);
     } else if (n->writers) {
         park(&copy, q);
-        refresh_drop(n, flushed, copy);
+        refresh_drop(n, on_flushed, copy);
     } else {
         seek_now(q);
     }

@@ -24,7 +24,7 @@ static int control, settle;
 static bool ending, settling, marking;
 static uint64_t mark;
 
-static void tell(int fd, uint64_t value)
+static void tell_keeper(int fd, uint64_t value)
 {
     struct remote_message m = {.value = value};
     while (send(fd, &m, sizeof m, MSG_NOSIGNAL) < 0 && errno == EINTR) {
@@ -32,7 +32,7 @@ static void tell(int fd, uint64_t value)
 }
 
 /* False: the other end is gone. */
-static bool hear(int fd)
+static bool hear_keeper(int fd)
 {
     struct remote_message m;
     int passed;
@@ -58,7 +58,7 @@ static void marked(struct request *r, int error, struct reader *answer)
 {
     (void)r, (void)answer;
     settling = marking = false;
-    tell(settle, (uint64_t)error);
+    tell_keeper(settle, (uint64_t)error);
 }
 
 /* The supervisor sends the job's last writes before it closes its sockets. */
@@ -80,11 +80,11 @@ static void when_still(void)
         request_send(r);
     } else if (settling && !marking) {
         settling = false;
-        tell(settle, 0);
+        tell_keeper(settle, 0);
     }
     if (ending && !link_unanswered() && !still_asked_by_supervisor()) {
         ending = false;
-        tell(control, 0);
+        tell_keeper(control, 0);
     }
 }
 
@@ -97,13 +97,13 @@ static bool ask_kernel(void)
 }
 
 /* Until there was no request twice: the caller does something else. */
-static void stay(void)
+static void serve_busy_thread(void)
 {
     for (int turn = 0, nothing = 0; turn < TURNS && nothing < 2 && follow_waits(); turn++)
         nothing = ask_kernel() ? 0 : nothing + 1;
 }
 
-static _Noreturn void loop(void)
+static _Noreturn void serve_forever(void)
 {
     for (;;) {
         struct pollfd fds[4 + sizeof serving.trees / sizeof *serving.trees];
@@ -116,17 +116,17 @@ static _Noreturn void loop(void)
             fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
         if (poll(fds, count, -1) < 0)
             continue;
-        if (fds[0].revents && !hear(control))
+        if (fds[0].revents && !hear_keeper(control))
             _exit(0);
         if (fds[1].revents)
-            hear(settle);
+            hear_keeper(settle);
         if (fds[2].revents & ~POLLOUT && fds[2].fd == link_fd())
             link_readable();
         if (fds[3].revents)
             refresh_done();
         follow_wakes();
         if (ask_kernel())
-            stay();
+            serve_busy_thread();
         follow_sleeps();
         link_flush();
         if ((settling || ending) && !link_unanswered()) {
@@ -136,7 +136,7 @@ static _Noreturn void loop(void)
     }
 }
 
-static void begin(void)
+static void prepare_server(void)
 {
     struct sigaction ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignored, NULL);
@@ -175,6 +175,6 @@ _Noreturn void remote_serve(const struct job *job, const int devices[], bool not
             close(place);
     control = ends.control;
     settle = ends.settle;
-    begin();
-    loop();
+    prepare_server();
+    serve_forever();
 }

@@ -106,7 +106,7 @@ void put_path(struct request *r, const struct node *node, const char *name)
     put_bytes(r, path, strlen(path));
 }
 
-static void append(struct list *l, struct request *r)
+static void append_request(struct list *l, struct request *r)
 {
     r->previous = l->last;
     r->next = NULL;
@@ -139,7 +139,7 @@ void request_send(struct request *r)
     frame_number(r->frame + 8, r->unique, 8);
     r->chain = line.table[r->unique % TABLE];
     line.table[r->unique % TABLE] = r;
-    append(r->urgent ? &line.urgent : &line.requests, r);
+    append_request(r->urgent ? &line.urgent : &line.requests, r);
     if (!r->urgent)
         line.unanswered++;
     if (r->op == R_WRITE)
@@ -162,7 +162,7 @@ uint8_t *link_take(void)
     return taken;
 }
 
-static void lost(void)
+static void link_lost(void)
 {
     if (line.fd >= 0)
         close(line.fd);
@@ -179,7 +179,7 @@ static void lost(void)
     line.requests.unsent = line.requests.first;
 }
 
-static void welcomed(struct request *r, int error, struct reader *a)
+static void on_welcome(struct request *r, int error, struct reader *a)
 {
     (void)r;
     bool same = get_number(a, 4) == HELLO_VERSION;
@@ -191,7 +191,7 @@ static void welcomed(struct request *r, int error, struct reader *a)
         get_number(a, 1);
     uint32_t uid = (uint32_t)get_number(a, 4), gid = (uint32_t)get_number(a, 4);
     if (error || a->bad || !same) {
-        lost();
+        link_lost();
         return;
     }
     serving.submit_uid = uid;
@@ -201,12 +201,12 @@ static void welcomed(struct request *r, int error, struct reader *a)
 
 void link_open(int fd)
 {
-    lost();
+    link_lost();
     line.fd = fd;
     int room = 4 << 20; /* more than the default, if allowed */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    struct request *r = request_new(R_HELLO, NULL, welcomed);
+    struct request *r = request_new(R_HELLO, NULL, on_welcome);
     r->urgent = true;
     put_number(r, HELLO_VERSION, 4);
     put_bytes(r, serving.job, strlen(serving.job));
@@ -214,7 +214,7 @@ void link_open(int fd)
     request_send(r);
 }
 
-static void answered(const uint8_t *frame, size_t size)
+static void on_answer(const uint8_t *frame, size_t size)
 {
     struct reader a = {frame, frame + size, false};
     get_number(&a, 4);
@@ -264,7 +264,7 @@ static bool take_frames(void)
             }
             break;
         }
-        answered(line.in + at, size);
+        on_answer(line.in + at, size);
         if (line.fd < 0)
             return true;
         at += size;
@@ -277,7 +277,7 @@ static bool take_frames(void)
 static bool take_large(void)
 {
     if (line.large_got == line.large_size) {
-        answered(line.large, line.large_size);
+        on_answer(line.large, line.large_size);
         free(link_take());
     }
     return true;
@@ -295,7 +295,7 @@ void link_readable(void)
             return;
         *(large ? &line.large_got : &line.got) += n > 0 ? (size_t)n : 0;
         if (n <= 0 || !(large ? take_large() : take_frames()))
-            lost();
+            link_lost();
     }
 }
 
@@ -318,7 +318,7 @@ static bool send_some(struct list *l)
     ssize_t n = sendmsg(line.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            lost();
+            link_lost();
         return false;
     }
     for (size_t left = (size_t)n; left && l->unsent;) {

@@ -38,7 +38,7 @@ static void not_kept(struct node *n, int error)
         refresh_attributes(n);
 }
 
-static void written(struct request *r, int error, struct reader *answer)
+static void on_written(struct request *r, int error, struct reader *answer)
 {
     uint32_t size = (uint32_t)get_number(answer, 4);
     struct attr a = get_attr(answer);
@@ -78,7 +78,7 @@ void ask_write(struct ask *q)
     }
     n->writer = h;
     uint64_t end = (at == APPEND ? n->size : at) + size;
-    struct request *r = request_new(R_WRITE, n, written);
+    struct request *r = request_new(R_WRITE, n, on_written);
     free(r->room);
     r->room = take_buffer(q);
     r->frame = r->room + place - WRITE_HEAD; /* the data is sent in place */
@@ -113,7 +113,7 @@ void ask_flush(struct ask *q)
     reply(q->tree, q->head->unique, h->writable ? errors_of(h->node) : 0, NULL, 0);
 }
 
-static void synced(struct request *r, int error, struct reader *answer)
+static void on_synced(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
     reply(r->tree, r->asked, error, NULL, 0);
@@ -132,14 +132,14 @@ void ask_fsync(struct ask *q)
         reply(q->tree, q->head->unique, error, NULL, 0);
         return;
     }
-    struct request *r = request_new(R_SYNC, h->node, synced);
+    struct request *r = request_new(R_SYNC, h->node, on_synced);
     r->asked = q->head->unique;
     put_number(r, h->id, 8);
     put_number(r, in->fsync_flags & FUSE_FSYNC_FDATASYNC, 1);
     request_send(r);
 }
 
-static void allocated(struct request *r, int error, struct reader *answer)
+static void on_allocated(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     struct node *n = r->node;
@@ -169,7 +169,7 @@ void ask_fallocate(struct ask *q)
         reply(q->tree, q->head->unique, error, NULL, 0);
         return;
     }
-    struct request *r = request_new(R_FALLOCATE, n, allocated);
+    struct request *r = request_new(R_FALLOCATE, n, on_allocated);
     r->asked = q->head->unique;
     r->a = in->mode & FALLOC_FL_KEEP_SIZE ? 0 : in->offset + in->length;
     put_number(r, h->id, 8);

@@ -7,13 +7,13 @@
 
 #include "remote/parts.h"
 
-static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
+static bool starts_with(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 
 /* Whether the request is answered here. Many programs ask about each file for attributes that no user may set. */
-static bool refused(struct ask *q, const char *name, bool set)
+static bool is_refused_here(struct ask *q, const char *name, bool set)
 {
-    bool users = begins(name, XATTR_USER_PREFIX),
-         roots = begins(name, XATTR_TRUSTED_PREFIX) || begins(name, XATTR_SECURITY_PREFIX);
+    bool users = starts_with(name, XATTR_USER_PREFIX),
+         roots = starts_with(name, XATTR_TRUSTED_PREFIX) || starts_with(name, XATTR_SECURITY_PREFIX);
     bool nameless = q->node != q->tree->root && !q->node->names; /* the submit side finds files by name */
     if (users && !nameless)
         return false;
@@ -22,7 +22,7 @@ static bool refused(struct ask *q, const char *name, bool set)
     return true;
 }
 
-static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
+static struct request *begin_request(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = request_new(op, q->node, done);
     r->asked = q->head->unique;
@@ -31,7 +31,7 @@ static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct req
 }
 
 /* The caller has room for r->a bytes; without room it asks for the size. */
-static void got(struct request *r, int error, struct reader *answer)
+static void on_value(struct request *r, int error, struct reader *answer)
 {
     uint32_t size;
     const uint8_t *value = get_string(answer, &size);
@@ -52,9 +52,9 @@ void ask_getxattr(struct ask *q)
 {
     const struct fuse_getxattr_in *in = q->body;
     const char *name = (const char *)(in + 1);
-    if (refused(q, name, false))
+    if (is_refused_here(q, name, false))
         return;
-    struct request *r = begin(q, R_XATTR, got);
+    struct request *r = begin_request(q, R_XATTR, on_value);
     r->a = in->size;
     put_bytes(r, name, strlen(name));
     request_send(r);
@@ -68,13 +68,13 @@ void ask_listxattr(struct ask *q)
         reply(q->tree, q->head->unique, 0, &none, in->size ? 0 : sizeof none);
         return;
     }
-    struct request *r = begin(q, R_XATTR, got);
+    struct request *r = begin_request(q, R_XATTR, on_value);
     r->a = in->size;
     put_bytes(r, "", 0);
     request_send(r);
 }
 
-static void changed(struct request *r, int error, struct reader *answer)
+static void on_changed(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (!error && answer->bad)
@@ -88,9 +88,9 @@ void ask_setxattr(struct ask *q)
 {
     const struct fuse_setxattr_in *in = q->body; /* its first eight bytes: FUSE_SETXATTR_EXT is not requested */
     const char *name = (const char *)q->body + FUSE_COMPAT_SETXATTR_IN_SIZE;
-    if (refused(q, name, true))
+    if (is_refused_here(q, name, true))
         return;
-    struct request *r = begin(q, R_SETXATTR, changed);
+    struct request *r = begin_request(q, R_SETXATTR, on_changed);
     put_bytes(r, name, strlen(name));
     put_bytes(r, name + strlen(name) + 1, in->size);
     put_number(r, in->flags, 4);
@@ -100,9 +100,9 @@ void ask_setxattr(struct ask *q)
 void ask_removexattr(struct ask *q)
 {
     const char *name = q->body;
-    if (refused(q, name, true))
+    if (is_refused_here(q, name, true))
         return;
-    struct request *r = begin(q, R_REMOVEXATTR, changed);
+    struct request *r = begin_request(q, R_REMOVEXATTR, on_changed);
     put_bytes(r, name, strlen(name));
     request_send(r);
 }

@@ -131,7 +131,7 @@ static void on_high(struct notification *q, int number)
         answer_pass(q);
 }
 
-static void map(struct notification *q)
+static void map_file(struct notification *q)
 {
     struct stand_in *s = stand_at(q->tid, (int)argument(q, 4));
     int error = s ? stand_whole(s) : 0;
@@ -262,7 +262,7 @@ void handle_descriptor(struct notification *q, int number)
             return;
         return before_close(q, (int)argument(q, 1), true);
     case SYS_mmap:
-        return map(q);
+        return map_file(q);
     case SYS_getdents64:
         if (!list_directory(q, number, false))
             answer_pass(q);

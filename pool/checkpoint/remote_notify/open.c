@@ -105,7 +105,7 @@ bool hand_out(struct notification *q, int fd, bool high, bool on_exec_closed)
     return got >= 0;
 }
 
-static void give(struct notification *q, struct stand_in *s, uint64_t flags)
+static void give_descriptor(struct notification *q, struct stand_in *s, uint64_t flags)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
@@ -185,7 +185,7 @@ void open_file(struct notification *q, int directory, const char *path, uint64_t
     if (error)
         answer_error(q, error);
     else if (s)
-        give(q, s, flags);
+        give_descriptor(q, s, flags);
     else
         open_directory(q, &f, flags);
 }

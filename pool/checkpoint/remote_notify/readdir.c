@@ -29,7 +29,7 @@ struct entry_old { /* of getdents, which has the type after the name */
     char name[];
 };
 
-static void end(struct listing *l)
+static void end_listing(struct listing *l)
 {
     struct fuse_release_in in = {.fh = l->handle};
     if (l->handle)
@@ -53,7 +53,7 @@ static struct listing *listing_of(const struct notification *q, int number, cons
         }
     struct fuse_open_in in = {.flags = O_RDONLY | O_DIRECTORY};
     struct fuse_open_out out;
-    end(l);
+    end_listing(l);
     ssize_t n = ask(f->tree, FUSE_OPENDIR, f->node, &in, sizeof in, &out, sizeof out);
     *error = n < 0 ? (int)-n : 0;
     if (n < 0)

@@ -32,7 +32,7 @@ static size_t node_count;
 static uint64_t last_unique;
 
 /* Exits without the server, since nothing can be answered: the job ends with it. */
-static void say(uint32_t tree, struct iovec *parts, int count, struct fuse_in_header *head)
+static void send_request(uint32_t tree, struct iovec *parts, int count, struct fuse_in_header *head)
 {
     struct msghdr m = {.msg_iov = parts, .msg_iovlen = (size_t)count};
     parts[0] = (struct iovec){head, sizeof *head};
@@ -48,7 +48,7 @@ ssize_t ask_parts(uint32_t tree, uint32_t op, uint64_t node, struct iovec *parts
     struct fuse_in_header head = {.opcode = op, .unique = ++last_unique * 2, .nodeid = node};
     struct fuse_out_header answer;
     struct iovec into[2] = {{&answer, sizeof answer}, {out, room}};
-    say(tree, parts, count, &head);
+    send_request(tree, parts, count, &head);
     ssize_t n = readv(notifier->server[tree], into, room ? 2 : 1);
     while (n < 0 && errno == EINTR)
         n = readv(notifier->server[tree], into, room ? 2 : 1);
@@ -113,7 +113,7 @@ void names_forget(void)
             struct fuse_in_header head = {.opcode = FUSE_FORGET, .unique = ++last_unique * 2, .nodeid = k->node};
             struct fuse_forget_in in = {.nlookup = k->lookups};
             struct iovec parts[2] = {{0}, {&in, sizeof in}};
-            say(k->tree, parts, 2, &head);
+            send_request(k->tree, parts, 2, &head);
             *at = k->next;
             free(k);
             node_count--;

@@ -59,7 +59,7 @@ static bool by_descriptor(const char *path)
 }
 
 /* Makes the name absolute, as given. False: the kernel reports its error. */
-static bool begin(struct walk *w, const struct notification *q, int directory, const char *path)
+static bool make_absolute(struct walk *w, const struct notification *q, int directory, const char *path)
 {
     char place[64], base[NAME_MOST] = "";
     static const char gone[] = " (deleted)";
@@ -238,7 +238,7 @@ static bool walk_once(const struct notification *q, int directory, const char *p
     w.how = how;
     w.links = 0;
     w.depth = -1;
-    if (!*path || !begin(&w, q, directory, path) || f->error)
+    if (!*path || !make_absolute(&w, q, directory, path) || f->error)
         return f->remote;
     w.at = w.rest;
     const char *absolute = w.rest + (w.rest[1] == '/');

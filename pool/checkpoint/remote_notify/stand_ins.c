@@ -47,7 +47,7 @@ struct stand_in *stand_find(uint32_t tree, uint64_t node)
     return s;
 }
 
-static void mark(struct stand_in *s)
+static void mark_unchanged(struct stand_in *s)
 {
     const struct timespec at[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = MARK}};
     futimens(s->fd, at);
@@ -98,7 +98,7 @@ struct stand_in *stand_of(uint32_t tree, uint64_t node, uint64_t size)
     notifier->stands = s;
     has_size(s, size);
     s->whole = size == 0;
-    mark(s);
+    mark_unchanged(s);
     return s;
 }
 
@@ -150,7 +150,7 @@ int stand_fetch(struct stand_in *s, uint64_t from, uint64_t to)
         at += size ? size : BLOCK;
     }
     if (s->filled && !stand_writable(s)) {
-        mark(s);
+        mark_unchanged(s);
         s->filled = false;
     }
     return error;
@@ -281,7 +281,7 @@ int stand_send(struct stand_in *s)
     s->changed = st.st_mtim;
     if (!touched)
         clock_gettime(CLOCK_REALTIME, &s->changed);
-    mark(s); /* before reading: later writes change the time again */
+    mark_unchanged(s); /* before reading: later writes change the time again */
     fstat(s->fd, &st);
     int error = send_all(s, (uint64_t)st.st_size, &sent);
     if (error) {
@@ -337,7 +337,7 @@ void stand_emptied(struct stand_in *s, uint64_t size)
         s->error = errno;
     has_size(s, size);
     s->whole |= !size;
-    mark(s);
+    mark_unchanged(s);
 }
 
 /* The attributes as the job should see them, with writes that were not sent yet. */

@@ -41,7 +41,7 @@ static bool greet(int members)
 }
 
 /* False: no process is left that has this filter. */
-static bool hear(int listener, short events)
+static bool hear_call(int listener, short events)
 {
     struct notification q;
     if (!(events & POLLIN))
@@ -54,14 +54,14 @@ static bool hear(int listener, short events)
     return true;
 }
 
-static _Noreturn void finish(void)
+static _Noreturn void finish_job(void)
 {
     stands_send();
     stands_sweep(true);
     _exit(0);
 }
 
-static _Noreturn void loop(int members)
+static _Noreturn void serve_forever(int members)
 {
     while (members >= 0 || listeners) {
         struct pollfd fds[1 + MEMBERS_MOST] = {{.fd = members, .events = POLLIN}};
@@ -74,7 +74,7 @@ static _Noreturn void loop(int members)
             stands_sweep(false);
         }
         for (uint32_t i = count; ready > 0 && i-- > 0;)
-            if (fds[1 + i].revents && !hear(notifier->listeners[i], fds[1 + i].revents)) {
+            if (fds[1 + i].revents && !hear_call(notifier->listeners[i], fds[1 + i].revents)) {
                 close(notifier->listeners[i]);
                 notifier->listeners[i] = notifier->listeners[--listeners];
             }
@@ -83,7 +83,7 @@ static _Noreturn void loop(int members)
             members = -1;
         }
     }
-    finish();
+    finish_job();
 }
 
 _Noreturn void notify_serve(struct notifier *n, int members)
@@ -98,5 +98,5 @@ _Noreturn void notify_serve(struct notifier *n, int members)
     if (fstat(n->tops[0], &st) < 0)
         _exit(1);
     n->device = st.st_dev;
-    loop(members);
+    serve_forever(members);
 }

@@ -11,7 +11,7 @@
 static uint64_t argument(const struct notification *q, int which) { return q->notif->data.args[which]; }
 
 /* Without room the caller asks for the size. */
-static void give(struct notification *q, ssize_t n, uint64_t address, uint64_t room, const char *value)
+static void give_value(struct notification *q, ssize_t n, uint64_t address, uint64_t room, const char *value)
 {
     if (n < 0)
         answer_error(q, (int)-n);
@@ -23,23 +23,23 @@ static void give(struct notification *q, ssize_t n, uint64_t address, uint64_t r
         answer_value(q, n);
 }
 
-static void get(struct notification *q, uint32_t tree, uint64_t node, const char *name)
+static void get_extra(struct notification *q, uint32_t tree, uint64_t node, const char *name)
 {
     static char value[XATTR_SIZE_MAX];
     struct fuse_getxattr_in in = {.size = sizeof value};
     ssize_t n = ask_name(tree, FUSE_GETXATTR, node, &in, sizeof in, name, value, sizeof value);
-    give(q, n, argument(q, 2), argument(q, 3), value);
+    give_value(q, n, argument(q, 2), argument(q, 3), value);
 }
 
-static void list(struct notification *q, uint32_t tree, uint64_t node)
+static void list_extras(struct notification *q, uint32_t tree, uint64_t node)
 {
     static char names[XATTR_LIST_MAX];
     struct fuse_getxattr_in in = {.size = sizeof names};
     ssize_t n = ask(tree, FUSE_LISTXATTR, node, &in, sizeof in, names, sizeof names);
-    give(q, n, argument(q, 1), argument(q, 2), names);
+    give_value(q, n, argument(q, 1), argument(q, 2), names);
 }
 
-static void set(struct notification *q, uint32_t tree, uint64_t node, const char *name)
+static void set_extra(struct notification *q, uint32_t tree, uint64_t node, const char *name)
 {
     static char value[XATTR_SIZE_MAX];
     uint32_t in[2] = {(uint32_t)argument(q, 3),
@@ -80,12 +80,12 @@ void answer_extra(struct notification *q, uint32_t tree, uint64_t node)
     long call = q->notif->data.nr;
     char name[XATTR_NAME_MAX + 2];
     if (call == SYS_listxattr || call == SYS_llistxattr || call == SYS_flistxattr)
-        return list(q, tree, node);
+        return list_extras(q, tree, node);
     if (!text_of(q, argument(q, 1), name, sizeof name) || !*name || strlen(name) > XATTR_NAME_MAX)
         return answer_error(q, ERANGE);
     if (call == SYS_getxattr || call == SYS_lgetxattr || call == SYS_fgetxattr)
-        return get(q, tree, node, name);
+        return get_extra(q, tree, node, name);
     if (call == SYS_setxattr || call == SYS_lsetxattr || call == SYS_fsetxattr)
-        return set(q, tree, node, name);
+        return set_extra(q, tree, node, name);
     answer_error(q, (int)-ask_name(tree, FUSE_REMOVEXATTR, node, NULL, 0, name, NULL, 0));
 }

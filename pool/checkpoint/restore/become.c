@@ -38,13 +38,13 @@ struct range {
     char name[16];
 };
 
-static int failed(struct failure *f, const char *call, const char *text, long result)
+static int set_call_failure(struct failure *f, const char *call, const char *text, long result)
 {
     errno = (int)-result;
     return set_failure(f, call, text);
 }
 
-static bool bad(long result) { return result < 0 && result > -4096; }
+static bool is_error(long result) { return result < 0 && result > -4096; }
 
 static size_t own_areas(pid_t pid, struct range **all)
 {
@@ -95,11 +95,11 @@ static int make_room(struct restoring *r, uint32_t row, struct restored_process 
     uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH, LOWEST);
     long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (bad(done) || tracee_write(h->tid, at, call_code, CALL_SIZE) < 0)
-        return failed(f, "mmap", "room in a new process", done);
+    if (is_error(done) || tracee_write(h->tid, at, call_code, CALL_SIZE) < 0)
+        return set_call_failure(f, "mmap", "room in a new process", done);
     done = CALL(h, SYS_mprotect, at, PAGE, PROT_READ | PROT_EXEC);
-    if (bad(done))
-        return failed(f, "mprotect", "room in a new process", done);
+    if (is_error(done))
+        return set_call_failure(f, "mprotect", "room in a new process", done);
     h->call_at = at;
     b->room = at + PAGE;
     b->stash = at + PAGE + ROOM;
@@ -115,27 +115,27 @@ static void forget_rseq(struct tracee *h)
         CALL(h, SYS_rseq, place.at, place.size, 1 /* RSEQ_FLAG_UNREGISTER */, place.signature);
 }
 
-static bool special(const struct range *a)
+static bool is_special(const struct range *a)
 {
     return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0;
 }
 
-static int clear(struct restored_process *b, struct range *own, size_t count, struct failure *f)
+static int clear_memory(struct restored_process *b, struct range *own, size_t count, struct failure *f)
 {
     struct tracee *h = &b->threads[0];
     uint64_t stash = b->stash;
     long done = 0;
-    for (size_t i = 0; i < count && !bad(done); i++)
-        if (special(&own[i])) {
+    for (size_t i = 0; i < count && !is_error(done); i++)
+        if (is_special(&own[i])) {
             uint64_t size = own[i].end - own[i].start;
             done = CALL(h, SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, stash);
             own[i].start = stash;
             own[i].end = stash += size;
         }
-    for (size_t i = 0; i < count && !bad(done); i++)
-        if (!special(&own[i]))
+    for (size_t i = 0; i < count && !is_error(done); i++)
+        if (!is_special(&own[i]))
             done = CALL(h, SYS_munmap, own[i].start, own[i].end - own[i].start);
-    return bad(done) ? failed(f, "munmap", "the keeper's memory", done) : 0;
+    return is_error(done) ? set_call_failure(f, "munmap", "the keeper's memory", done) : 0;
 }
 
 static bool has_contents(const struct restoring *r, const struct area *a)
@@ -153,7 +153,7 @@ static uint32_t area_flags(const struct area *a, int fd)
 }
 
 /* Attaches the segment at any address, and moves the mapped part of it to its place. */
-static int attach(const struct restoring *r, const struct area *a, struct tracee *h, struct failure *f)
+static int attach_sysv(const struct restoring *r, const struct area *a, struct tracee *h, struct failure *f)
 {
     const struct file *memory = (struct file *)r->image->files.rows + a->file;
     uint64_t size = a->end - a->start, whole = (memory->size + PAGE - 1) & ~(PAGE - 1);
@@ -162,15 +162,15 @@ static int attach(const struct restoring *r, const struct area *a, struct tracee
                   : CALL(h, SYS_shmat, memory->number, 0,
                          (a->prot & PROT_WRITE ? 0 : SHM_RDONLY) | (a->prot & PROT_EXEC ? SHM_EXEC : 0)),
          done = at;
-    if (!bad(done))
+    if (!is_error(done))
         done = CALL(h, SYS_mremap, at + (long)a->offset, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, a->start);
-    if (!bad(done) && a->offset)
+    if (!is_error(done) && a->offset)
         done = CALL(h, SYS_munmap, at, a->offset);
-    if (!bad(done) && a->offset + size < whole)
+    if (!is_error(done) && a->offset + size < whole)
         done = CALL(h, SYS_munmap, at + (long)(a->offset + size), whole - a->offset - size);
-    if (!bad(done) && !(a->prot & PROT_READ))
+    if (!is_error(done) && !(a->prot & PROT_READ))
         done = CALL(h, SYS_mprotect, a->start, size, a->prot);
-    return bad(done) ? failed(f, "shmat", "System V shared memory", done) : 0;
+    return is_error(done) ? set_call_failure(f, "shmat", "System V shared memory", done) : 0;
 }
 
 static int map_areas(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
@@ -179,7 +179,7 @@ static int map_areas(struct restoring *r, uint32_t row, struct restored_process 
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         if (a->kind == AREA_SYSV) {
-            if (attach(r, a, &b->threads[0], f))
+            if (attach_sysv(r, a, &b->threads[0], f))
                 return -1;
             continue;
         }
@@ -187,16 +187,17 @@ static int map_areas(struct restoring *r, uint32_t row, struct restored_process 
         int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, a) ? 0 : PROT_READ | PROT_WRITE);
         long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
                          area_flags(a, fd) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
-        if (bad(done))
-            return failed(f, "mmap",
-                          fd < 0 ? "memory of the job"
-                                 : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path),
-                          done);
+        if (is_error(done))
+            return set_call_failure(f, "mmap",
+                                    fd < 0
+                                        ? "memory of the job"
+                                        : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path),
+                                    done);
     }
     return 0;
 }
 
-static void advise(struct tracee *h, const struct area *a)
+static void advise_area(struct tracee *h, const struct area *a)
 {
     static const struct {
         uint32_t bit;
@@ -212,26 +213,26 @@ static void advise(struct tracee *h, const struct area *a)
         CALL(h, SYS_mlock2, a->start, a->end - a->start, a->advice & ADVICE_ON_FAULT ? MLOCK_ONFAULT : 0);
 }
 
-static int protect(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
+static int protect_areas(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, a)) {
             long done = CALL(&b->threads[0], SYS_mprotect, a->start, a->end - a->start, a->prot);
-            if (bad(done))
-                return failed(f, "mprotect", "memory of the job", done);
+            if (is_error(done))
+                return set_call_failure(f, "mprotect", "memory of the job", done);
         }
         if (a->advice & ADVICE_DROP)
             CALL(&b->threads[0], SYS_madvise, a->start, a->end - a->start, MADV_DONTNEED);
         else if (a->advice)
-            advise(&b->threads[0], a);
+            advise_area(&b->threads[0], a);
     }
     EACH(r->image, guards, guard, g) {
         long done =
             g->owner == row ? CALL(&b->threads[0], SYS_madvise, g->start, g->end - g->start, MADV_GUARD_INSTALL) : 0;
-        if (bad(done))
-            return failed(f, "madvise", "guard pages of the job", done);
+        if (is_error(done))
+            return set_call_failure(f, "madvise", "guard pages of the job", done);
     }
     return 0;
 }
@@ -241,11 +242,11 @@ static int move_special(struct restored_process *b, const struct range *own, siz
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t size = own[i].end - own[i].start;
-        long done = special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size,
-                                            MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by)
-                                     : 0;
-        if (bad(done))
-            return failed(f, "mremap", "vdso", done);
+        long done = is_special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size,
+                                               MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by)
+                                        : 0;
+        if (is_error(done))
+            return set_call_failure(f, "mremap", "vdso", done);
     }
     return 0;
 }
@@ -264,11 +265,12 @@ static int redirect_vdso(struct restoring *r, uint32_t row, struct restored_proc
         return size > sizeof changed ? set_failure(f, "restore", "vdso") : -1;
     long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (!bad(done) && tracee_write(h->tid, old->start, changed, size) < 0)
+    if (!is_error(done) && tracee_write(h->tid, old->start, changed, size) < 0)
         done = -EFAULT;
-    if (!bad(done))
+    if (!is_error(done))
         done = CALL(h, SYS_mprotect, old->start, size, old->prot);
-    return bad(done) ? failed(f, "mmap", "vdso", done) : move_special(b, own, count, place - b->stash, f);
+    return is_error(done) ? set_call_failure(f, "mmap", "vdso", done)
+                          : move_special(b, own, count, place - b->stash, f);
 }
 
 /* Restores the vdso (the kernel's page of code) at its address: libraries have pointers into it. */
@@ -318,7 +320,7 @@ static int set_layout(struct restoring *r, uint32_t row, struct restored_process
         (p->auxv.size && tracee_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
         return set_failure(f, "write", "room in a new process");
     long done = CALL(h, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, b->room, sizeof map, 0);
-    return bad(done) ? failed(f, "prctl", "the layout of memory", done) : 0;
+    return is_error(done) ? set_call_failure(f, "prctl", "the layout of memory", done) : 0;
 }
 
 static int make_threads(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
@@ -343,7 +345,7 @@ static int make_threads(struct restoring *r, uint32_t row, struct restored_proce
             return set_failure(f, "write", "room in a new process");
         pid_t tid = tracee_clone3(&more[0], &more[b->count], b->room, sizeof place.args);
         if (tid < 0)
-            return failed(f, "clone", "a thread under its number", tid);
+            return set_call_failure(f, "clone", "a thread under its number", tid);
         b->count++;
     }
     return 0;
@@ -364,22 +366,22 @@ static int drop_rights(struct restoring *r, struct tracee *h, uint64_t room, str
             return set_failure(f, "setgroups", "");
         done = CALL(h, SYS_setgroups, s->groups, room);
     }
-    if (!bad(done) && s->gid != getgid())
+    if (!is_error(done) && s->gid != getgid())
         done = CALL(h, SYS_setresgid, s->gid, s->gid, s->gid);
-    if (!bad(done) && s->uid != getuid())
+    if (!is_error(done) && s->uid != getuid())
         done = CALL(h, SYS_setresuid, s->uid, s->uid, s->uid);
-    if (!bad(done))
+    if (!is_error(done))
         done = CALL(h, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (keep && tracee_write(h->tid, room, &caps, sizeof caps) == 0 && CALL(h, SYS_capget, room, room + 8) == 0 &&
         tracee_read(h->tid, room, &caps, sizeof caps) == 0)
         keep &= caps.sets[0].permitted;
     memset(caps.sets, 0, sizeof caps.sets);
     caps.sets[0].permitted = caps.sets[0].effective = keep;
-    if (!bad(done) && tracee_write(h->tid, room, &caps, sizeof caps) < 0)
+    if (!is_error(done) && tracee_write(h->tid, room, &caps, sizeof caps) < 0)
         done = -EFAULT;
-    if (!bad(done))
+    if (!is_error(done))
         done = CALL(h, SYS_capset, room, room + 8);
-    return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
+    return is_error(done) ? set_call_failure(f, "setuid", "the job's rights", done) : 0;
 }
 
 static int install_filter(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
@@ -396,7 +398,7 @@ static int install_filter(struct restoring *r, struct tracee *h, uint64_t room, 
         tracee_write(h->tid, room + 64, code, count * 8) < 0)
         return set_failure(f, "seccomp", "");
     long done = CALL(h, SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, room);
-    return bad(done) ? failed(f, "seccomp", "", done) : 0;
+    return is_error(done) ? set_call_failure(f, "seccomp", "", done) : 0;
 }
 
 static int restore_thread(const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
@@ -417,11 +419,11 @@ static int restore_thread(const struct thread *t, struct tracee *h, uint64_t roo
     if (tracee_write(h->tid, room, &stack, sizeof stack) < 0)
         return set_failure(f, "write", "room in a new process");
     done = CALL(h, SYS_sigaltstack, room, 0);
-    if (bad(done))
-        return failed(f, "sigaltstack", "", done);
+    if (is_error(done))
+        return set_call_failure(f, "sigaltstack", "", done);
     if (t->rseq_at)
         done = CALL(h, SYS_rseq, t->rseq_at, t->rseq_size, 0, t->rseq_signature);
-    return bad(done) ? failed(f, "rseq", "", done) : 0;
+    return is_error(done) ? set_call_failure(f, "rseq", "", done) : 0;
 }
 
 /* The thread sets it itself, with its own rights. If those do not allow it, the thread runs with the default policy. */
@@ -525,8 +527,8 @@ static int restore_registers(struct restoring *r, uint32_t row, struct restored_
         timeouts_restore(t, &b->threads[i], b->room, &all[i]);
     }
     long done = !all ? -ENOMEM : CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
-    if (bad(done))
-        return failed(f, "munmap", "room in a new process", done);
+    if (is_error(done))
+        return set_call_failure(f, "munmap", "room in a new process", done);
     proc_files_seek(r, row, &b->threads[0]);
     int left = 0;
     for (size_t i = 0; i < b->count && !left; i++) {
@@ -551,15 +553,15 @@ int become_process(struct restoring *r, uint32_t row, struct restored_process *b
         forget_rseq(h);
         CALL(h, SYS_set_robust_list, 0, 24);
     }
-    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill_memory(r, row, h, f) ||
-        protect(r, row, b, f) || place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
+    if (done || clear_memory(b, own, count, f) || map_areas(r, row, b, f) || fill_memory(r, row, h, f) ||
+        protect_areas(r, row, b, f) || place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
         done = -1;
     free(own);
     if (done)
         return -1;
     long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
-    if (bad(closed))
-        return failed(f, "close", "descriptors of the keeper", closed);
+    if (is_error(closed))
+        return set_call_failure(f, "close", "descriptors of the keeper", closed);
     return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || restore_attributes(r, row, b, f) ||
                    proc_files_open(r, row, h, b->room, f) || restore_registers(r, row, b, f)
                ? -1

@@ -73,7 +73,7 @@ struct batch { /* pieces written with one call */
 };
 
 /* The image's vdso bytes are only compared, not written. */
-static bool wanted(const struct filling *w, const struct extent *e)
+static bool is_wanted(const struct filling *w, const struct extent *e)
 {
     if (e->file != NOBODY || e->owner != w->row)
         return false;
@@ -91,7 +91,7 @@ static int write_batch(const struct filling *w, struct batch *b, struct failure 
 }
 
 /* Overwrites pages that are present already; no image made here contains a page twice. */
-static int give(const struct filling *w, const struct piece *p, struct failure *f)
+static int give_pages(const struct filling *w, const struct piece *p, struct failure *f)
 {
     for (uint64_t done = 0;
          (done += userfault_copy(w->faults, p->at + done, p->contents + done, p->size - done)) < p->size; done += PAGE)
@@ -100,12 +100,12 @@ static int give(const struct filling *w, const struct piece *p, struct failure *
     return 0;
 }
 
-static int put(const struct filling *w, const struct piece *p, bool given, struct batch *b, struct failure *f)
+static int put_piece(const struct filling *w, const struct piece *p, bool given, struct batch *b, struct failure *f)
 {
     if (!p->size)
         return 0;
     if (given)
-        return give(w, p, f);
+        return give_pages(w, p, f);
     b->here[b->count] = (struct iovec){(void *)(uintptr_t)p->contents, p->size};
     b->there[b->count++] = (struct iovec){(void *)(uintptr_t)p->at, p->size};
     b->size += p->size;
@@ -124,7 +124,7 @@ static int fill_from(const struct filling *w, uint32_t first, const char *conten
     struct piece p = {.size = 0};
     uint32_t in = NOBODY; /* the area of `p` if it uses userfaultfd: one call serves one area */
     for (; e < end && e->chunk == chunk; e++) {
-        if (!wanted(w, e))
+        if (!is_wanted(w, e))
             continue;
         for (uint64_t at = e->at, until, stop = e->at + e->size; at < stop; at = until) {
             uint32_t area = area_at(image, e->owner, at);
@@ -135,13 +135,13 @@ static int fill_from(const struct filling *w, uint32_t first, const char *conten
                 p.size += until - at;
                 continue;
             }
-            if (put(w, &p, in != NOBODY, &b, f))
+            if (put_piece(w, &p, in != NOBODY, &b, f))
                 return -1;
             p = (struct piece){from, at, until - at};
             in = given;
         }
     }
-    return put(w, &p, in != NOBODY, &b, f) || write_batch(w, &b, f) ? -1 : 0;
+    return put_piece(w, &p, in != NOBODY, &b, f) || write_batch(w, &b, f) ? -1 : 0;
 }
 
 static int fill_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
@@ -198,7 +198,7 @@ int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct fail
         return set_failure(f, "malloc", "tables");
     }
     EACH(r->image, extents, extent, e) {
-        if (!wanted(&w, e))
+        if (!is_wanted(&w, e))
             continue;
         bytes += e->size;
         if (e->chunk != last)

@@ -23,7 +23,7 @@
 #define LARGE_FILE 0100000 /* O_LARGEFILE, which C libraries define as 0 */
 
 /* Truncates the file to its length at the checkpoint: the job will write the rest again. */
-static int plain(struct restoring *r, const struct file *row, struct failure *f)
+static int restore_plain(struct restoring *r, const struct file *row, struct failure *f)
 {
     const uint32_t once = O_CREAT | O_EXCL | O_TRUNC;
     char path[4200];
@@ -119,7 +119,7 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
     return ends[writes];
 }
 
-static int memory(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+static int restore_memory(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
         /* A file that is only mapped has no flags; it is opened for any mapping. */
@@ -159,7 +159,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
     return fd;
 }
 
-static int mapped(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+static int restore_mapped(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     char path[4200];
     struct stat st;
@@ -169,17 +169,17 @@ static int mapped(struct restoring *r, uint32_t at, const struct file *row, stru
     if (fd < 0)
         fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return row->number ? memory(r, at, row, f) : set_failure(f, "reopen", path);
+        return row->number ? restore_memory(r, at, row, f) : set_failure(f, "reopen", path);
     if (fstat(fd, &st) == 0 && ((uint64_t)st.st_size == row->size || (shared && (uint64_t)st.st_size > row->size)) &&
         (shared || file_sum(fd) == row->sum))
         return fd;
     close(fd);
     if (row->number)
-        return memory(r, at, row, f);
+        return restore_memory(r, at, row, f);
     return file_changed(f, path, "the job maps it, and it is another file than at the checkpoint; restore the old one");
 }
 
-static int event(const struct file *row)
+static int restore_event(const struct file *row)
 {
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | (row->size ? EFD_SEMAPHORE : 0));
     if (fd >= 0 && row->number && write(fd, &row->number, sizeof row->number) < 0)
@@ -189,18 +189,18 @@ static int event(const struct file *row)
     return fd;
 }
 
-static int one(struct restoring *r, uint32_t at, struct failure *f)
+static int restore_row(struct restoring *r, uint32_t at, struct failure *f)
 {
     const struct file *row = (struct file *)r->image->files.rows + at;
     switch ((enum kind)row->kind) {
     case FILE_PLAIN:
-        return is_fifo(row) ? fifo_restore(r, at, row, f) : plain(r, row, f);
+        return is_fifo(row) ? fifo_restore(r, at, row, f) : restore_plain(r, row, f);
     case FILE_MAPPED:
-        return mapped(r, at, row, f);
+        return restore_mapped(r, at, row, f);
     case FILE_PIPE:
         return pipe_end(r, at, row, f);
     case FILE_MEMORY:
-        return memory(r, at, row, f);
+        return restore_memory(r, at, row, f);
     case FILE_PAIR:
         return socket_pair(r, at, row, f);
     case FILE_NAMED:
@@ -208,7 +208,7 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
     case FILE_TERMINAL:
         return pty_restore(r, at, row, f);
     case FILE_EVENT:
-        return event(row);
+        return restore_event(row);
     case FILE_REMOVED:
         return removed_restore(r, at, row, f);
     case FILE_PIDFD:
@@ -237,7 +237,7 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
             (row->peer != NOBODY) != peers)
             continue;
         f->call[0] = 0;
-        int fd = lift(one(r, i, f), r->base);
+        int fd = lift(restore_row(r, i, f), r->base);
         if (r->spare[i] >= 0)
             r->spare[i] = lift(r->spare[i], r->base);
         if (fd < 0)

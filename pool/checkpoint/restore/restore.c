@@ -24,7 +24,7 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-static int unfit(struct failure *f, const char *what, const char *why)
+static int set_unfit(struct failure *f, const char *what, const char *why)
 {
     char text[TEXT];
     snprintf(text, sizeof text, "%.200s\n%.400s", what, why);
@@ -43,10 +43,10 @@ static int check_machine(const struct restoring *r, struct failure *f)
                  missing);
     else
         return 0;
-    return unfit(f, "machine", text); /* the checkpoint is not at fault: another machine may restore it */
+    return set_unfit(f, "machine", text); /* the checkpoint is not at fault: another machine may restore it */
 }
 
-static int load(struct restoring *r, int directory, struct failure *f)
+static int load_image(struct restoring *r, int directory, struct failure *f)
 {
     const char *wrong = NULL;
     for (unsigned i = 0; i < SOURCES; i++) {
@@ -59,11 +59,11 @@ static int load(struct restoring *r, int directory, struct failure *f)
             return set_failure(f, "read", "pages of the checkpoint");
     }
     if (image_read(r->image, directory, "meta", r->in.sizes, &wrong) < 0)
-        return unfit(f, "checkpoint", wrong);
+        return set_unfit(f, "checkpoint", wrong);
     return check_machine(r, f) || areas_filled(r, f) ? -1 : 0;
 }
 
-static bool taken(const struct image *image, pid_t pid)
+static bool is_taken(const struct image *image, pid_t pid)
 {
     EACH(image, processes, process, p)
         if (p->pid == pid || p->session == pid || p->group == pid)
@@ -76,7 +76,7 @@ static bool taken(const struct image *image, pid_t pid)
 
 static pid_t unused(const struct image *image, pid_t from)
 {
-    while (taken(image, from))
+    while (is_taken(image, from))
         from++;
     return from;
 }
@@ -103,7 +103,7 @@ static void set_clocks(struct restoring *r)
         close(fd);
 }
 
-static int prepare(struct restoring *r, struct failure *f)
+static int prepare_tables(struct restoring *r, struct failure *f)
 {
     struct rlimit limit;
     size_t files = r->image->files.count + 1ul, processes = r->image->processes.count + 1ul;
@@ -135,7 +135,7 @@ static int prepare(struct restoring *r, struct failure *f)
     return 0;
 }
 
-static int hold(struct restored_process *b, pid_t pid, struct failure *f)
+static int stop_process(struct restored_process *b, pid_t pid, struct failure *f)
 {
     b->threads = calloc(1, sizeof *b->threads);
     if (!b->threads)
@@ -164,7 +164,7 @@ static int restore_processes(struct restoring *r, struct failure *f)
     pin_cpu();
     for (uint32_t i = 0; i < count; i++)
         if (!(rows[i].flags & PROCESS_ZOMBIE) &&
-            (hold(&restored[i], rows[i].pid, f) || become_process(r, i, &restored[i], f)))
+            (stop_process(&restored[i], rows[i].pid, f) || become_process(r, i, &restored[i], f)))
             return -1;
     if (file_settings_seal(r, f) || inotify_restore(r, f))
         return -1;
@@ -181,12 +181,12 @@ static int restore_processes(struct restoring *r, struct failure *f)
     return 0;
 }
 
-static int restore(struct restoring *r, struct failure *f)
+static int restore_job(struct restoring *r, struct failure *f)
 {
     /* The fork server is not dumpable, to protect itself from jobs of its user. No job runs here yet, and this process
      * must trace the processes that it forks. */
     prctl(PR_SET_DUMPABLE, 1);
-    if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || rights_as_job(r->job, true, f))
+    if (prepare_tables(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || rights_as_job(r->job, true, f))
         return -1;
     int opened = tmp_restore(r, f) || files_reopen(r, f) ? -1 : 0;
     struct failure back;
@@ -198,7 +198,7 @@ static int restore(struct restoring *r, struct failure *f)
     return timerfds_start(r, f) || fork_all_processes(r, f) || restore_processes(r, f) ? -1 : 0;
 }
 
-static void tell(int fd, const struct failure *f)
+static void tell_keeper(int fd, const struct failure *f)
 {
     for (const char *at = (const char *)f, *end = at + sizeof *f; at < end;) {
         ssize_t n = write(fd, at, (size_t)(end - at));
@@ -215,10 +215,10 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     static struct image image;
     struct restoring r = {.image = &image, .in.image = &image, .job = job};
     int ends[2];
-    if (load(&r, directory, f))
+    if (load_image(&r, directory, f))
         return -1;
     if (members_load(job, &image))
-        return unfit(f, "checkpoint", "it belongs to a job with other processes");
+        return set_unfit(f, "checkpoint", "it belongs to a job with other processes");
     if (pipe2(ends, O_CLOEXEC) < 0)
         return set_failure(f, "pipe", "");
     pid_t wanted = unused(&image, 300);
@@ -227,9 +227,9 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     pid_t pid = fork_as(wanted, group, 0);
     if (pid == 0) {
         r.end = ends[1];
-        int done = restore(&r, f);
+        int done = restore_job(&r, f);
         if (done)
-            tell(r.end, f);
+            tell_keeper(r.end, f);
         _exit(done ? 1 : 0);
     }
     if (pid < 0)

@@ -25,7 +25,7 @@
 static int above = -1, base = -1; /* file descriptors of the node's cgroup, and of our directory in it */
 static char base_name[64];
 
-static int put(int directory, const char *file, const char *text)
+static int write_file(int directory, const char *file, const char *text)
 {
     int fd = openat(directory, file, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -35,7 +35,7 @@ static int put(int directory, const char *file, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-static bool get(int directory, const char *file, char *text, size_t size)
+static bool read_file(int directory, const char *file, char *text, size_t size)
 {
     int fd = openat(directory, file, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
@@ -50,7 +50,7 @@ static int own_cgroup(void)
     char text[8192], path[8300];
     const char *root =
         access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
-    if (!get(AT_FDCWD, "/proc/self/cgroup", text, sizeof text))
+    if (!read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text))
         return -1;
     char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
     if (!line) {
@@ -63,7 +63,7 @@ static int own_cgroup(void)
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static void clear(void) /* removes empty cgroups that earlier fork servers left */
+static void clear_cgroups(void) /* removes empty cgroups that earlier fork servers left */
 {
     int copy = dup(base);
     DIR *all = copy < 0 ? NULL : fdopendir(copy);
@@ -118,8 +118,8 @@ static bool born_inside(void)
 static bool pass_on(const char *controller)
 {
     /* fails if it is already enabled in the node's cgroup, or cannot be */
-    put(above, "cgroup.subtree_control", controller);
-    return put(base, "cgroup.subtree_control", controller) == 0;
+    write_file(above, "cgroup.subtree_control", controller);
+    return write_file(base, "cgroup.subtree_control", controller) == 0;
 }
 
 uint32_t cgroup_open(void)
@@ -132,7 +132,7 @@ uint32_t cgroup_open(void)
     if ((mkdirat(above, base_name, 0755) < 0 && errno != EEXIST) ||
         (base = openat(above, base_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         return 0;
-    clear();
+    clear_cgroups();
     if (!born_inside()) {
         int err = errno;
         cgroup_close();
@@ -146,7 +146,7 @@ uint32_t cgroup_open(void)
 void cgroup_close(void)
 {
     if (base >= 0) {
-        clear();
+        clear_cgroups();
         unlinkat(above, base_name, AT_REMOVEDIR);
         close(base);
     }
@@ -190,7 +190,7 @@ static int put_limit(int group, const char *file, uint64_t value)
     char text[32] = "max";
     if (value != UNLIMITED)
         snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    return put(group, file, text);
+    return write_file(group, file, text);
 }
 
 /* Sets the limits of a job; without a limit it resets that of the job before. The CPU limit is a share among those that
@@ -206,7 +206,7 @@ bool cgroup_limit(int group, const struct start *s)
         put_limit(group, "cpu.weight", cpus * 100); /* the file does not exist without the controller */
     if (!(settings.able & ABLE_MEMORY))
         return false;
-    put(group, "memory.oom.group", "1");
+    write_file(group, "memory.oom.group", "1");
     put_limit(group, "memory.swap.max", s->memory == UNLIMITED ? UNLIMITED : 0);
     return put_limit(group, "memory.max", s->memory) == 0;
 }
@@ -215,12 +215,15 @@ bool cgroup_limit(int group, const struct start *s)
 uint64_t cgroup_memory_kills(int group)
 {
     char text[512];
-    if (group < 0 || !(settings.able & ABLE_MEMORY) || !get(group, "memory.events", text, sizeof text))
+    if (group < 0 || !(settings.able & ABLE_MEMORY) || !read_file(group, "memory.events", text, sizeof text))
         return 0;
     char *at = strstr(text, "oom_kill ");
     return at ? strtoull(at + 9, NULL, 10) : 0;
 }
 
-bool cgroup_kill(int group) { return group >= 0 && put(group, "cgroup.kill", "1") == 0; }
+bool cgroup_kill(int group) { return group >= 0 && write_file(group, "cgroup.kill", "1") == 0; }
 
-bool cgroup_freeze(int group, bool still) { return group >= 0 && put(group, "cgroup.freeze", still ? "1" : "0") == 0; }
+bool cgroup_freeze(int group, bool still)
+{
+    return group >= 0 && write_file(group, "cgroup.freeze", still ? "1" : "0") == 0;
+}

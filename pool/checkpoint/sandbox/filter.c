@@ -46,30 +46,34 @@ struct program {
 };
 static struct program plain, nested; /* nested: for jobs that may create namespaces */
 
-static void put(struct program *p, unsigned short code, unsigned char if_true, unsigned char if_false, uint32_t value)
+static void put_instruction(struct program *p, unsigned short code, unsigned char if_true, unsigned char if_false,
+                            uint32_t value)
 {
     if (p->length < LONGEST)
         p->code[p->length++] = (struct sock_filter){code, if_true, if_false, value};
 }
 
-static void answer(struct program *p, uint32_t value) { put(p, BPF_RET | BPF_K, 0, 0, value); }
-static void refuse(struct program *p, int err) { answer(p, SECCOMP_RET_ERRNO | (uint32_t)err); }
-static void load(struct program *p, size_t offset) { put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset); }
+static void put_answer(struct program *p, uint32_t value) { put_instruction(p, BPF_RET | BPF_K, 0, 0, value); }
+static void put_refusal(struct program *p, int err) { put_answer(p, SECCOMP_RET_ERRNO | (uint32_t)err); }
+static void put_load(struct program *p, size_t offset)
+{
+    put_instruction(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
+}
 
 /* Loads the low half of the first argument, on machines of either byte order. */
 static void load_argument(struct program *p)
 {
     const uint16_t one = 1;
-    load(p, offsetof(struct seccomp_data, args) + (*(const uint8_t *)&one ? 0 : 4));
+    put_load(p, offsetof(struct seccomp_data, args) + (*(const uint8_t *)&one ? 0 : 4));
 }
 
 /* Refuses if the argument has a bit (with `turned`: lacks it), or equals a value. */
 static void by_argument(struct program *p, unsigned short test, uint32_t value, bool turned, int err)
 {
     load_argument(p);
-    put(p, BPF_JMP | test | BPF_K, turned, !turned, value);
-    refuse(p, err);
-    answer(p, SECCOMP_RET_ALLOW);
+    put_instruction(p, BPF_JMP | test | BPF_K, turned, !turned, value);
+    put_refusal(p, err);
+    put_answer(p, SECCOMP_RET_ALLOW);
 }
 
 static void judge(struct program *p, enum verdict verdict)
@@ -77,7 +81,7 @@ static void judge(struct program *p, enum verdict verdict)
     switch (verdict) {
     case ABSENT:
     case ABSENT_UNLESS_NESTED:
-        refuse(p, ENOSYS);
+        put_refusal(p, ENOSYS);
         break;
     case FAULTS_OF_USERS:
         by_argument(p, BPF_JSET, UFFD_USER_MODE_ONLY, true, EPERM);
@@ -89,7 +93,7 @@ static void judge(struct program *p, enum verdict verdict)
         by_argument(p, BPF_JEQ, AF_VSOCK, false, EAFNOSUPPORT);
         break;
     default:
-        refuse(p, EPERM);
+        put_refusal(p, EPERM);
     }
 }
 
@@ -100,23 +104,23 @@ struct range { /* of numbers with the same verdict */
 
 /* A binary search. The number of instructions for each number counts: the kernel runs the program once for every system
  * call number, to make its bitmap, whenever a job installs the filter. */
-static void search(struct program *p, const struct range *ranges, size_t count)
+static void put_search(struct program *p, const struct range *ranges, size_t count)
 {
     if (count == 1) {
         if (ranges->from == ranges->to) {
-            put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, (uint32_t)ranges->from);
+            put_instruction(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, (uint32_t)ranges->from);
         } else {
-            put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, (uint32_t)ranges->from);
-            put(p, BPF_JMP | BPF_JGT | BPF_K, 0, 1, (uint32_t)ranges->to);
+            put_instruction(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, (uint32_t)ranges->from);
+            put_instruction(p, BPF_JMP | BPF_JGT | BPF_K, 0, 1, (uint32_t)ranges->to);
         }
-        answer(p, SECCOMP_RET_ALLOW);
+        put_answer(p, SECCOMP_RET_ALLOW);
         judge(p, ranges->verdict);
         return;
     }
     size_t half = count / 2, at = p->length;
-    put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, (uint32_t)ranges[half].from);
-    put(p, BPF_JMP | BPF_JA, 0, 0, 0); /* used if the conditional jump does not reach far enough */
-    search(p, ranges, half);
+    put_instruction(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, (uint32_t)ranges[half].from);
+    put_instruction(p, BPF_JMP | BPF_JA, 0, 0, 0); /* used if the conditional jump does not reach far enough */
+    put_search(p, ranges, half);
     size_t far = p->length - at - 1;
     if (p->length == LONGEST)
         return;
@@ -124,7 +128,7 @@ static void search(struct program *p, const struct range *ranges, size_t count)
         p->code[at].jt = (unsigned char)far;
     else
         p->code[at + 1].k = (uint32_t)(far - 1);
-    search(p, ranges + half, count - half);
+    put_search(p, ranges + half, count - half);
 }
 
 static int by_number(const void *one, const void *other)
@@ -156,37 +160,37 @@ static void add_table(struct program *p, const struct call *all, size_t count, b
         else
             ranges[r++] = (struct range){chosen[i].number, chosen[i].number, verdict};
     }
-    load(p, offsetof(struct seccomp_data, nr));
-    search(p, ranges, r);
+    put_load(p, offsetof(struct seccomp_data, nr));
+    put_search(p, ranges, r);
 }
 
-static void build(struct program *p, bool is_nested)
+static void build_program(struct program *p, bool is_nested)
 {
-    load(p, offsetof(struct seccomp_data, arch));
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
+    put_load(p, offsetof(struct seccomp_data, arch));
+    put_instruction(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
     size_t jump = p->length;
-    put(p, BPF_JMP | BPF_JA, 0, 0, 0);
+    put_instruction(p, BPF_JMP | BPF_JA, 0, 0, 0);
 #ifdef __x86_64__
-    load(p, offsetof(struct seccomp_data, nr)); /* the x32 calls, which no program uses */
-    put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
-    refuse(p, ENOSYS);
+    put_load(p, offsetof(struct seccomp_data, nr)); /* the x32 calls, which no program uses */
+    put_instruction(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
+    put_refusal(p, ENOSYS);
 #endif
     add_table(p, calls_native, calls_native_count, is_nested);
     p->code[jump].k = (uint32_t)(p->length - jump - 1);
 #ifdef __x86_64__
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AUDIT_ARCH_I386);
-    refuse(p, ENOSYS);
+    put_instruction(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AUDIT_ARCH_I386);
+    put_refusal(p, ENOSYS);
     add_table(p, calls_32, calls_32_count, is_nested);
 #else
-    refuse(p, ENOSYS);
+    put_refusal(p, ENOSYS);
 #endif
 }
 
 void filter_build(void)
 {
     plain.length = nested.length = 0;
-    build(&plain, false);
-    build(&nested, true);
+    build_program(&plain, false);
+    build_program(&nested, true);
 }
 
 static int install(struct program *p)

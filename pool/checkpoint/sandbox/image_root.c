@@ -113,7 +113,7 @@ static int bind(const char *from, const char *to, struct failure *f)
 
 /* Mounts an entry of the image, which its user may change at any time. It follows no symbolic link at either end: a
  * name replaced by a link since the check would lead out of the image, to files that are hidden from the job. */
-static int show(int from_links, const char *from, const char *to, struct failure *f)
+static int show_path(int from_links, const char *from, const char *to, struct failure *f)
 {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, flags);
@@ -139,14 +139,14 @@ static int show_entry(const char *name, struct failure *f)
         return symlink(link, name) < 0 ? set_failure(f, "symlink", name) : 0;
     }
     if (S_ISDIR(st.st_mode))
-        return mkdir(name, 0755) < 0 ? set_failure(f, "mkdir", name) : show(AT_SYMLINK_NOFOLLOW, from, name, f);
+        return mkdir(name, 0755) < 0 ? set_failure(f, "mkdir", name) : show_path(AT_SYMLINK_NOFOLLOW, from, name, f);
     if (!S_ISREG(st.st_mode))
         return 0;
     int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     if (fd < 0)
         return set_failure(f, "create", name);
     close(fd);
-    return show(AT_SYMLINK_NOFOLLOW, from, name, f);
+    return show_path(AT_SYMLINK_NOFOLLOW, from, name, f);
 }
 
 static int show_all(struct failure *f)
@@ -170,13 +170,13 @@ static int show_resolving(struct failure *f)
         snprintf(from, sizeof from, "/%s", resolving[i]);
         if (lstat("etc", &st) < 0 || !S_ISDIR(st.st_mode) || lstat(resolving[i], &st) < 0 || !S_ISREG(st.st_mode))
             continue;
-        if (access(from, R_OK) == 0 && show(0, from, resolving[i], f))
+        if (access(from, R_OK) == 0 && show_path(0, from, resolving[i], f))
             return -1;
     }
     return 0;
 }
 
-static int build(int image, struct failure *f)
+static int build_root(int image, struct failure *f)
 {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (mkdir(own[i], 0755) < 0)
@@ -195,7 +195,7 @@ int image_enter(int image, struct failure *f)
     int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (old < 0 || mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0 || chdir("/tmp") < 0)
         return set_failure(f, "mount", "the image's root");
-    int done = build(image, f);
+    int done = build_root(image, f);
     close(image);
     if (done)
         return -1;

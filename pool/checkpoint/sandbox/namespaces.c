@@ -78,17 +78,17 @@ int ns_in_new_pid(int (*then)(void))
     return errno ? -1 : 0;
 }
 
-static bool full(const struct job *job) { return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT; }
+static bool is_full(const struct job *job) { return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT; }
 
 bool has_own_tmp(const struct job *job)
 {
     return settings.able & ABLE_MOUNT &&
-           (full(job) || (job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP)) == FLAG_PRIVATE_TMP);
+           (is_full(job) || (job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP)) == FLAG_PRIVATE_TMP);
 }
 
 const char *scratch_path(const struct job *job)
 {
-    return full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
+    return is_full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
 }
 
 unsigned long ns_flags(const struct job *job)
@@ -98,7 +98,7 @@ unsigned long ns_flags(const struct job *job)
         flags |= CLONE_NEWPID;
     if (settings.able & ABLE_IPC)
         flags |= CLONE_NEWIPC;
-    if (settings.able & ABLE_MOUNT && !full(job)) /* full: copied from the fork server's tree instead */
+    if (settings.able & ABLE_MOUNT && !is_full(job)) /* full: copied from the fork server's tree instead */
         flags |= CLONE_NEWNS;
     if (job->start->flags & FLAG_NO_NETWORK)
         flags |= CLONE_NEWNET;
@@ -113,7 +113,7 @@ int ns_prepare(const struct job *job, struct failure *f)
         return set_failure(f, "network", "");
     }
     char *slash = strrchr(job->scratch, '/');
-    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch ||
+    if (!is_full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch ||
         path_is_under(job->scratch, "/tmp"))
         return 0;
     size_t length = (size_t)(slash - job->scratch);
@@ -126,7 +126,7 @@ int ns_prepare(const struct job *job, struct failure *f)
     return 0;
 }
 
-static int put(int tree, const char *path, struct failure *f)
+static int mount_tree(int tree, const char *path, struct failure *f)
 {
     if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
         return set_failure(f, "move_mount", path);
@@ -134,13 +134,13 @@ static int put(int tree, const char *path, struct failure *f)
     return 0;
 }
 
-static int take(const char *path, struct failure *f)
+static int open_tree_of(const char *path, struct failure *f)
 {
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
     return tree < 0 ? set_failure(f, "open_tree", path) : tree;
 }
 
-static int cover(const char *path, const char *options, struct failure *f)
+static int cover_with_tmpfs(const char *path, const char *options, struct failure *f)
 {
     if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
         return set_failure(f, "mount tmpfs", path);
@@ -154,10 +154,10 @@ static int private_tmp(const struct job *job, struct failure *f)
         snprintf(options, sizeof options, "mode=1777,size=%lluk", (unsigned long long)(job->start->memory >> 10) + 1);
     else
         snprintf(options, sizeof options, "mode=1777,size=50%%");
-    return cover("/tmp", options, f);
+    return cover_with_tmpfs("/tmp", options, f);
 }
 
-/* Mounts the scratch directory at its own name, unless another was asked for. In the tree of `full` its parent
+/* Mounts the scratch directory at its own name, unless another was asked for. In the tree of `is_full` its parent
  * directory holds nothing else, so that the names of other jobs do not show. */
 static int place_scratch(int tree, const char *path, struct failure *f)
 {
@@ -168,17 +168,17 @@ static int place_scratch(int tree, const char *path, struct failure *f)
             copy_text(parent, sizeof parent, path);
             char *slash = strrchr(parent, '/');
             *(slash == parent ? slash + 1 : slash) = 0;
-            if (cover(parent, "mode=0755,size=64k,nr_inodes=16", f))
+            if (cover_with_tmpfs(parent, "mode=0755,size=64k,nr_inodes=16", f))
                 return -1;
         }
         if (make_path(AT_FDCWD, path, true, f))
             return -1;
     }
-    return put(tree, path, f);
+    return mount_tree(tree, path, f);
 }
 
 /* A directory that does not exist is skipped. */
-static int hide(const char *path, struct failure *f)
+static int hide_path(const char *path, struct failure *f)
 {
     if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=64") < 0 && errno != ENOENT)
         return set_failure(f, "mount tmpfs", path);
@@ -198,9 +198,9 @@ static void close_covers(const struct job *job)
 static int hide_all(const struct job *job, struct failure *f)
 {
     for (uint32_t i = 0; i < job->start->hides; i++)
-        if (hide(job->hide[i], f))
+        if (hide_path(job->hide[i], f))
             return -1;
-    return hide(settings.directory, f);
+    return hide_path(settings.directory, f);
 }
 
 /* Directories shown below /tmp are mounted again over the job's own /tmp. */
@@ -210,7 +210,7 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     size_t shows = settings.shows < 16 ? settings.shows : 16;
     for (size_t i = 0; i < shows; i++) {
         trees[i] = path_is_under(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0
-                       ? take(settings.show[i], f)
+                       ? open_tree_of(settings.show[i], f)
                        : -2;
         if (trees[i] == -1)
             return -1;
@@ -218,7 +218,8 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     if (private_tmp(job, f))
         return -1;
     for (size_t i = 0; i < shows; i++)
-        if (trees[i] >= 0 && (make_path(AT_FDCWD, settings.show[i], true, f) || put(trees[i], settings.show[i], f)))
+        if (trees[i] >= 0 &&
+            (make_path(AT_FDCWD, settings.show[i], true, f) || mount_tree(trees[i], settings.show[i], f)))
             return -1;
     return 0;
 }
@@ -231,7 +232,7 @@ static int take_devices(const struct job *job, int trees[], struct failure *f)
         trees[i] = -2;
         if (!is_accelerator(job->devices[i]) || lstat(job->devices[i], &st) < 0 || !S_ISCHR(st.st_mode))
             continue;
-        if ((trees[i] = take(job->devices[i], f)) < 0)
+        if ((trees[i] = open_tree_of(job->devices[i], f)) < 0)
             return -1;
     }
     return 0;
@@ -240,7 +241,7 @@ static int take_devices(const struct job *job, int trees[], struct failure *f)
 static int put_devices(const struct job *job, int trees[], struct failure *f)
 {
     for (uint32_t i = 0; i < job->start->devices; i++)
-        if (trees[i] >= 0 && access(job->devices[i], F_OK) == 0 && put(trees[i], job->devices[i], f))
+        if (trees[i] >= 0 && access(job->devices[i], F_OK) == 0 && mount_tree(trees[i], job->devices[i], f))
             return -1;
     return 0;
 }
@@ -258,7 +259,7 @@ static int close_kernel(const struct job *job, struct failure *f)
 {
     static const char *const settings_of[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
-    if (job->start->uid || !full(job) || !(settings.able & ABLE_SETUID))
+    if (job->start->uid || !is_full(job) || !(settings.able & ABLE_SETUID))
         return 0;
     for (size_t i = 0; i < sizeof settings_of / sizeof *settings_of; i++) {
         const char *path = settings_of[i];
@@ -267,7 +268,7 @@ static int close_kernel(const struct job *job, struct failure *f)
         int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
         if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &a, sizeof a) < 0)
             return set_failure(f, "mount_setattr", path);
-        if (put(tree, path, f))
+        if (mount_tree(tree, path, f))
             return -1;
     }
     return 0;
@@ -282,7 +283,7 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     }
     if (take_devices(job, devices, f))
         return -1;
-    if (*job->scratch && (tree = take(job->scratch, f)) < 0)
+    if (*job->scratch && (tree = open_tree_of(job->scratch, f)) < 0)
         return -1;
     if (extra->take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
         return -1;
@@ -305,11 +306,11 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     return 0;
 }
 
-/* Directories in which the machine's programs leave files for each other. In the tree of `full` the last two are links
- * to /tmp. */
+/* Directories in which the machine's programs leave files for each other. In the tree of `is_full` the last two are
+ * links to /tmp. */
 static const char *const for_all[] = {"/tmp", "/var/tmp", "/dev/shm"};
 
-static bool covered(const char *path, const struct job *job)
+static bool is_covered(const char *path, const struct job *job)
 {
     char real[4096];
     if (path_is_under(path, settings.directory))
@@ -346,11 +347,12 @@ static int enter_shared(const struct job *job, struct failure *f)
 {
     int tree = -1;
     char scratch[4096];
-    if (*job->scratch && realpath(job->scratch, scratch) && covered(scratch, job) && (tree = take(scratch, f)) < 0)
+    if (*job->scratch && realpath(job->scratch, scratch) && is_covered(scratch, job) &&
+        (tree = open_tree_of(scratch, f)) < 0)
         return -1;
     if (hide_all(job, f) || (has_own_tmp(job) && own_tmp_everywhere(job, f)))
         return -1;
-    if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
+    if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || mount_tree(tree, scratch, f)))
         return -1;
     close_covers(job);
     return own_terminals(f); /* their numbers are the job's, on every machine */
@@ -371,15 +373,15 @@ int ns_enter(const struct job *job, const struct extra_mounts *extra, struct fai
 {
     if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
         return -1;
-    if (*job->root && !full(job)) {
+    if (*job->root && !is_full(job)) {
         errno = EOPNOTSUPP;
         return set_failure(f, "mount", "an image without a file tree of the job's own");
     }
-    if (job->start->remotes + job->start->binds && !full(job)) {
+    if (job->start->remotes + job->start->binds && !is_full(job)) {
         errno = EOPNOTSUPP;
         return set_failure(f, "mount", "remote trees without a file tree of the job's own");
     }
-    if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, extra, f) : enter_shared(job, f)))
+    if (settings.able & ABLE_MOUNT && (is_full(job) ? enter_full(job, extra, f) : enter_shared(job, f)))
         return -1;
     if (settings.able & ABLE_PROC && ns_mount_proc() < 0)
         return set_failure(f, "mount", "/proc");
@@ -387,8 +389,8 @@ int ns_enter(const struct job *job, const struct extra_mounts *extra, struct fai
 }
 
 /* The capabilities that root's own jobs keep if they share the host's files: power over files, as programs expect of
- * root, and none over the machine. Jobs of other users, and all jobs of `full`, keep none. */
-static uint64_t kept(const struct job *job)
+ * root, and none over the machine. Jobs of other users, and all jobs of `is_full`, keep none. */
+static uint64_t kept_capabilities(const struct job *job)
 {
     if (job->start->uid || job->start->flags & FLAG_FULL || !(settings.able & ABLE_SETUID))
         return 0;
@@ -396,7 +398,7 @@ static uint64_t kept(const struct job *job)
            1 << CAP_SETGID | 1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
 }
 
-uint64_t rights_kept(const struct job *job) { return kept(job); }
+uint64_t rights_kept(const struct job *job) { return kept_capabilities(job); }
 
 /* Gives the keeper the job's rights over files, and restores its own. Only the effective capabilities change; the
  * permitted ones remain. */
@@ -413,7 +415,7 @@ int rights_as_job(const struct job *job, bool as, struct failure *f)
         return set_failure(f, "setuid", "the job's user");
     if (syscall(SYS_capget, &head, sets) < 0)
         return set_failure(f, "capget", "");
-    sets[0].effective = as ? sets[0].permitted & (uint32_t)kept(job) : sets[0].permitted;
+    sets[0].effective = as ? sets[0].permitted & (uint32_t)kept_capabilities(job) : sets[0].permitted;
     sets[1].effective = as ? 0 : sets[1].permitted;
     return syscall(SYS_capset, &head, sets) < 0 ? set_failure(f, "capset", "") : 0;
 }
@@ -438,7 +440,7 @@ static int change_ids(const struct job *job, struct failure *f)
 int rights_drop(const struct job *job, struct failure *f)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    uint64_t keep = kept(job);
+    uint64_t keep = kept_capabilities(job);
     struct __user_cap_data_struct sets[2] = {{.effective = (uint32_t)keep, .permitted = (uint32_t)keep}};
     if (change_ids(job, f))
         return -1;

@@ -78,7 +78,7 @@ static int lock_down(const char *path, uint64_t attributes)
     return (int)syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &a, sizeof a);
 }
 
-static int touch(const char *path)
+static int make_file(const char *path)
 {
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     return fd < 0 ? -1 : close(fd);
@@ -86,7 +86,7 @@ static int touch(const char *path)
 
 /* Shows one path of the host, if it exists, always with the mounts below it: in a user namespace the kernel refuses to
  * uncover files under a mount that it did not make. */
-static int show(const char *path, uint64_t attributes, struct failure *f)
+static int show_path(const char *path, uint64_t attributes, struct failure *f)
 {
     struct stat st, there;
     char target[4096], link[4096];
@@ -101,7 +101,7 @@ static int show(const char *path, uint64_t attributes, struct failure *f)
         link[n < 0 ? 0 : n] = 0;
         return symlink(link, target) < 0 && errno != EEXIST ? set_failure(f, "symlink", path) : 0;
     }
-    if (S_ISDIR(st.st_mode) ? mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS : touch(target) < 0)
+    if (S_ISDIR(st.st_mode) ? mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS : make_file(target) < 0)
         return set_failure(f, "create", path);
     if (mount(path, target, NULL, MS_BIND | MS_REC, NULL) < 0)
         return set_failure(f, "bind", path);
@@ -130,7 +130,7 @@ static int places_for(const char *directory, const char *prefix, struct failure 
         if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 || e->d_type != DT_CHR)
             continue;
         snprintf(target, sizeof target, ".%s/%.250s", directory, e->d_name);
-        if (make_path(AT_FDCWD, target + 1, false, f) || touch(target) < 0)
+        if (make_path(AT_FDCWD, target + 1, false, f) || make_file(target) < 0)
             done = set_failure(f, "create", target);
     }
     if (all)
@@ -138,7 +138,7 @@ static int places_for(const char *directory, const char *prefix, struct failure 
     return done;
 }
 
-static int fill(struct failure *f)
+static int fill_tree(struct failure *f)
 {
     const uint64_t quiet = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     static const char *const made[] = {"dev", "dev/pts", "proc", "tmp", "run", "var", "home", "root", "job"};
@@ -149,13 +149,13 @@ static int fill(struct failure *f)
         if (symlink(links[i][0], links[i][1]) < 0)
             return set_failure(f, "symlink", links[i][1]);
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        if (show(shown[i], quiet, f))
+        if (show_path(shown[i], quiet, f))
             return -1;
     for (size_t i = 0; i < settings.shows; i++)
-        if (show(settings.show[i], quiet, f))
+        if (show_path(settings.show[i], quiet, f))
             return -1;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (show(devices[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f))
+        if (show_path(devices[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f))
             return -1;
     for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
         if (places_for(accelerators[i][0], accelerators[i][1], f))
@@ -167,7 +167,7 @@ static int fill(struct failure *f)
     return 0;
 }
 
-static int build(struct failure *f)
+static int build_tree(struct failure *f)
 {
     int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     const char *here = settings.directory; /* by name, since DIRECTORY belongs to the namespace that was left */
@@ -176,7 +176,7 @@ static int build(struct failure *f)
         return set_failure(f, "mount", "tmpfs");
     if (chdir(here) < 0)
         return set_failure(f, "chdir", "tmpfs");
-    if (fill(f))
+    if (fill_tree(f))
         return -1;
     int writable = (int)syscall(SYS_open_tree, AT_FDCWD, ".", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (writable < 0 || dup3(writable, ROOT_RW, O_CLOEXEC) < 0 || close(writable) < 0)
@@ -203,7 +203,7 @@ int root_build(struct failure *f)
         return set_failure(f, "unshare", "mount namespace");
     }
     int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC),
-        done = own < 0 ? set_failure(f, "open", "namespace") : build(f);
+        done = own < 0 ? set_failure(f, "open", "namespace") : build_tree(f);
     if (own >= 0 && dup3(own, ROOT, O_CLOEXEC) >= 0)
         close(own);
     if (setns(host, CLONE_NEWNS) < 0)

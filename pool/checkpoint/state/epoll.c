@@ -60,7 +60,7 @@ void epoll_join(struct dump *d)
     }
 }
 
-static bool add(const struct restoring *r, const struct watch *w)
+static bool add_entry(const struct restoring *r, const struct watch *w)
 {
     struct epoll_event event = {.events = w->events, .data.u64 = w->data};
     return epoll_ctl(r->opened[w->file], EPOLL_CTL_ADD, w->number, &event) == 0 || errno == EEXIST;
@@ -92,7 +92,7 @@ int epoll_restore(const struct restoring *r, uint32_t row, bool placed)
             continue;
         if (lost && dup3(r->opened[w->target], w->number, O_CLOEXEC) < 0)
             return -1;
-        if (!add(r, w))
+        if (!add_entry(r, w))
             return -1;
         if (lost)
             close(w->number);

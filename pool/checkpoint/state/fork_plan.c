@@ -46,7 +46,7 @@ static bool leads(const struct process *p) { return p->session == p->pid; }
 
 /* The session in which a process has to be born. A session leader is born in the session of its children that have
  * another session than its own: they were forked before it became a leader. */
-static pid_t need(struct plan *p, uint32_t row)
+static pid_t session_needed(struct plan *p, uint32_t row)
 {
     const struct process *its = process_at(p, row);
     if (p->needs[row] != UNKNOWN)
@@ -54,7 +54,7 @@ static pid_t need(struct plan *p, uint32_t row)
     /* also set for a process that is reached again in the cycle of a damaged tree */
     p->needs[row] = its->session < 2 || leads(its) ? FREE : its->session;
     for (uint32_t i = 0; leads(its) && i < p->image->processes.count && p->needs[row] == FREE; i++) {
-        pid_t child = p->parents[i] == row && i != row ? need(p, i) : FREE;
+        pid_t child = p->parents[i] == row && i != row ? session_needed(p, i) : FREE;
         uint32_t leader = child == FREE ? NOBODY : row_with(p->image, child);
         if (child != FREE && child != its->pid && (leader == NOBODY || !is_below(p, leader, row)))
             p->needs[row] = child;
@@ -62,7 +62,7 @@ static pid_t need(struct plan *p, uint32_t row)
     return p->needs[row];
 }
 
-static void choose(struct plan *p, uint32_t row)
+static void choose_birth(struct plan *p, uint32_t row)
 {
     uint32_t parent = p->parents[row];
     const struct process *above = parent == NOBODY ? NULL : process_at(p, parent);
@@ -113,9 +113,9 @@ struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
         p.parents[i] = process_at(&p, i)->parent < 2 ? NOBODY : row_with(image, process_at(&p, i)->parent);
     }
     for (uint32_t i = 0; made && i < count; i++)
-        need(&p, i);
+        session_needed(&p, i);
     for (uint32_t i = 0; made && i < count; i++)
-        choose(&p, i);
+        choose_birth(&p, i);
     for (uint32_t i = 0; made && i < count; i++)
         if (p.all[i].kind == BORN_ORPHAN && p.parents[i] != NOBODY)
             p.all[p.parents[i]].adopts = true;

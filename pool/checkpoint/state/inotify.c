@@ -197,7 +197,7 @@ static bool has_read(struct dump *d, const struct sample *sample)
     return !waiting;
 }
 
-static void list(struct search *z, uint32_t file)
+static void list_watches(struct search *z, uint32_t file)
 {
     struct dump *d = z->d;
     const struct sample *sample = (struct sample *)d->samples.rows + file;
@@ -229,7 +229,7 @@ void inotify_join(struct dump *d)
     struct search z = {.d = d, .sought = {.size = sizeof(struct sought)}};
     for (uint32_t i = 0; i < d->image.files.count; i++)
         if (((struct file *)d->image.files.rows)[i].kind == FILE_INOTIFY)
-            list(&z, i);
+            list_watches(&z, i);
     if (!z.sought.count)
         return;
     z.left = z.sought.count;
@@ -276,7 +276,8 @@ static int count_to(int fd, int filler, int32_t *last, int32_t number)
     return 0;
 }
 
-static int put(struct restoring *r, const struct inotify_watch *w, int filler, int32_t *last, struct failure *f)
+static int restore_watch(struct restoring *r, const struct inotify_watch *w, int filler, int32_t *last,
+                         struct failure *f)
 {
     char path[4200];
     int fd = r->opened[w->file];
@@ -314,7 +315,7 @@ int inotify_restore(struct restoring *r, struct failure *f)
         if (w->file != file)
             last = 0;
         file = w->file;
-        done = done || put(r, w, filler, &last, f) ? -1 : 0;
+        done = done || restore_watch(r, w, filler, &last, f) ? -1 : 0;
     }
     if (filler >= 0)
         close(filler);

@@ -100,7 +100,7 @@ int mapping_settle(struct dump *d)
     return 0;
 }
 
-static int say(struct dump *d, uint32_t what)
+static int say_to_supervisor(struct dump *d, uint32_t what)
 {
     uint32_t answer = 0;
     ssize_t n = 0;
@@ -112,9 +112,9 @@ static int say(struct dump *d, uint32_t what)
     return n == sizeof answer && answer == what ? 0 : silent(d);
 }
 
-int mapping_give_back(struct dump *d) { return say(d, SAY_GIVE_BACK); }
+int mapping_give_back(struct dump *d) { return say_to_supervisor(d, SAY_GIVE_BACK); }
 
-int mapping_held(struct dump *d) { return say(d, SAY_HELD); }
+int mapping_held(struct dump *d) { return say_to_supervisor(d, SAY_HELD); }
 
 static const struct mapped_end *ends_told(void) { return (const struct mapped_end *)(with.state + 1); }
 

@@ -12,7 +12,7 @@
 
 bool is_fifo(const struct file *f) { return f->kind == FILE_PLAIN && S_ISFIFO(f->mode) && !(f->flags & O_PATH); }
 
-static int fill(const struct restoring *r, const struct file *row, int fd, const char *path, struct failure *f)
+static int fill_pipe(const struct restoring *r, const struct file *row, int fd, const char *path, struct failure *f)
 {
     if (row->size)
         fcntl(fd, F_SETPIPE_SZ, (int)row->size);
@@ -40,7 +40,7 @@ int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struc
     r->spare[at] = both;
     if (fstat(both, &st) < 0 || !S_ISFIFO(st.st_mode))
         return file_changed(f, path, "it is another kind of file than at the checkpoint; make a named pipe");
-    if (fill(r, row, both, path, f))
+    if (fill_pipe(r, row, both, path, f))
         return -1;
     int fd = open_again(both, access | O_NONBLOCK);
     return fd < 0 ? set_failure(f, "reopen", path) : fd;

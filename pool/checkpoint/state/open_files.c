@@ -100,7 +100,7 @@ static const char *const harmless[] = {"/dev/null", "/dev/zero", "/dev/full", "/
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
 /* Finds an internet socket in /proc/PID/net by its inode. */
-static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
+static bool is_internet(pid_t pid, unsigned long inode, char *text, size_t size)
 {
     static const struct {
         const char *file, *what;
@@ -142,7 +142,7 @@ static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
 static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long inode)
 {
     char text[128] = "a socket", path[64], line[512];
-    if (!internet(pid, inode, text, sizeof text)) {
+    if (!is_internet(pid, inode, text, sizeof text)) {
         snprintf(path, sizeof path, "/proc/%d/net/unix", pid);
         FILE *f = fopen(path, "re");
         while (f && fgets(line, sizeof line, f)) {
@@ -190,21 +190,21 @@ static void put_at(struct dump *d, uint32_t place, uint32_t row)
 }
 
 /* A value in fdinfo. */
-static uint64_t info(const char *text, const char *field, int base)
+static uint64_t fdinfo_value(const char *text, const char *field, int base)
 {
     const char *at = strstr(text, field);
     return at ? strtoull(at + strlen(field), NULL, base) : 0;
 }
 
-static void particulars(const struct dump *d, struct file *f, pid_t pid, int number, const char *text)
+static void save_particulars(const struct dump *d, struct file *f, pid_t pid, int number, const char *text)
 {
     switch (f->kind) {
     case FILE_EVENT:
-        f->number = info(text, "eventfd-count:", 16);
-        f->size = info(text, "eventfd-semaphore:", 10);
+        f->number = fdinfo_value(text, "eventfd-count:", 16);
+        f->size = fdinfo_value(text, "eventfd-semaphore:", 10);
         break;
     case FILE_SIGNAL:
-        f->number = info(text, "sigmask:", 16);
+        f->number = fdinfo_value(text, "sigmask:", 16);
         break;
     case FILE_TIMER:
         timerfd_save(f, pid, number, text);
@@ -367,7 +367,7 @@ static int read_flags(struct dump *d, pid_t pid, int number, struct met *met)
     snprintf(name, sizeof name, "fdinfo/%d", number);
     if (!(met->text = proc_whole(pid, name)))
         return set_failure(&d->failure, "read", name);
-    met->flags = (uint32_t)info(met->text, "flags:", 8);
+    met->flags = (uint32_t)fdinfo_value(met->text, "flags:", 8);
     return 0;
 }
 
@@ -401,7 +401,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
                      .device = st.st_dev,
                      .inode = st.st_ino,
                      .size = (uint64_t)st.st_size,
-                     .position = (int64_t)info(text, "pos:", 10)};
+                     .position = (int64_t)fdinfo_value(text, "pos:", 10)};
     if (!known_kind(d, &f, pid, number, name, &st))
         return 0;
     if (!f.path.size)
@@ -412,7 +412,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         f.times[0] = (uint64_t)st.st_atim.tv_sec * 1000000000 + (uint64_t)st.st_atim.tv_nsec;
         f.times[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
     }
-    particulars(d, &f, pid, number, text);
+    save_particulars(d, &f, pid, number, text);
     met->row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
@@ -465,7 +465,7 @@ int descriptor_borrow(const struct sample *sample)
     return fd;
 }
 
-static int through(const struct sample *sample, int flags)
+static int open_through(const struct sample *sample, int flags)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", sample->pid, sample->fd);
@@ -490,7 +490,7 @@ static int pipe_contents(struct dump *d, uint32_t row)
     struct file *f = (struct file *)d->image.files.rows + row;
     if (is_fifo(f) && !is_read(d, row))
         return 0; /* the reader is not in the job, or has not opened it yet */
-    int from = through((struct sample *)d->samples.rows + row, O_RDONLY);
+    int from = open_through((struct sample *)d->samples.rows + row, O_RDONLY);
     if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
         if (from >= 0)
             close(from);
@@ -518,7 +518,7 @@ static int pipe_contents(struct dump *d, uint32_t row)
 static int memory_contents(struct dump *d, uint32_t row)
 {
     static char buffer[1 << 20];
-    int fd = through((struct sample *)d->samples.rows + row, O_RDONLY), done = 0;
+    int fd = open_through((struct sample *)d->samples.rows + row, O_RDONLY), done = 0;
     if (fd < 0)
         return set_failure(&d->failure, "open", "a memory file or deleted file of the job");
     for (off_t at = 0; !done && (at = lseek(fd, at, SEEK_DATA)) >= 0;) {

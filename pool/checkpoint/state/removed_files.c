@@ -82,7 +82,7 @@ static bool make_way(char *path, size_t *kept)
     return true;
 }
 
-static int make(const struct file *row, const char *path, const char *target)
+static int make_and_open(const struct file *row, const char *path, const char *target)
 {
     if (S_ISLNK(row->mode) ? symlink(target, path) : mkdir(path, 0700))
         return -1;
@@ -118,7 +118,7 @@ static int make_at(const struct file *row, const char *wanted, const char *targe
         if (mkdir(path, 0700) < 0)
             break;
     }
-    int fd = make(row, wanted, target), err = errno;
+    int fd = make_and_open(row, wanted, target), err = errno;
     while (made > kept) {
         copy_text(path, made + 1, wanted);
         rmdir(path);

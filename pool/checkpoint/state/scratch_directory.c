@@ -157,7 +157,7 @@ static int list_entry(struct freeze *z, int parent, const char *name, const stru
     return 0;
 }
 
-static int walk(struct freeze *z, int directory, size_t length)
+static int walk_directory(struct freeze *z, int directory, size_t length)
 {
     DIR *dir = fdopendir(directory);
     int done = 0;
@@ -182,8 +182,8 @@ static int walk(struct freeze *z, int directory, size_t length)
             done = list_entry(z, dirfd(dir), e->d_name, &st);
         if (!done && S_ISDIR(st.st_mode)) {
             int inner = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            done =
-                inner < 0 ? set_failure(&z->d->failure, "open", z->path) : walk(z, inner, length + more + (length > 0));
+            done = inner < 0 ? set_failure(&z->d->failure, "open", z->path)
+                             : walk_directory(z, inner, length + more + (length > 0));
         }
         z->path[length] = 0;
     }
@@ -197,7 +197,7 @@ static int freeze_to(struct freeze *z)
     if (list < 0 || !(z->list = fdopen(list, "w")))
         return set_failure(&z->d->failure, "create", "scratch");
     int top = open(scratch_path(z->d->job), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int done = top < 0 ? set_failure(&z->d->failure, "open", "the scratch directory") : walk(z, top, 0);
+    int done = top < 0 ? set_failure(&z->d->failure, "open", "the scratch directory") : walk_directory(z, top, 0);
     bool wrong = ferror(z->list);
     wrong |= fclose(z->list) != 0;
     return done || !wrong ? done : set_failure(&z->d->failure, "write", "scratch");

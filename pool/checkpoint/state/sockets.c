@@ -46,7 +46,7 @@ struct facts {
     bool has_peer;
 };
 
-static bool ask(uint32_t inode, struct facts *facts)
+static bool ask_kernel(uint32_t inode, struct facts *facts)
 {
     struct {
         struct nlmsghdr head;
@@ -130,7 +130,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
             return true;
         }
     }
-    if (!ask(inode, &facts) || !facts.bound)
+    if (!ask_kernel(inode, &facts) || !facts.bound)
         return true;
     for (size_t i = 0; i <= d->count; i++) {
         char other[4096];
@@ -216,7 +216,7 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     struct facts facts;
     struct sample sample = {pid, number};
     *told = false;
-    if (!ask((uint32_t)inode, &facts))
+    if (!ask_kernel((uint32_t)inode, &facts))
         return false;
     int fd = descriptor_borrow(&sample);
     if (fd < 0)
@@ -317,7 +317,7 @@ static bool carries_descriptors(struct msghdr *m)
     return found;
 }
 
-static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
+static int peek_contents(struct dump *d, uint32_t row, int fd, const struct traits *t)
 {
     static char buffer[MOST / PARTS * 2];
     static union {
@@ -382,7 +382,7 @@ int socket_contents(struct dump *d, uint32_t row)
     int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 ||
                        setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
                    ? set_failure(&d->failure, "setsockopt", "a socket of the job")
-                   : look(d, row, fd, &t);
+                   : peek_contents(d, row, fd, &t);
     setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof before);
     close(fd);
     return done;

@@ -189,7 +189,7 @@ int sysv_save(struct dump *d)
     return done;
 }
 
-static int make(const struct file *f, bool exact)
+static int make_object(const struct file *f, bool exact)
 {
     const int how = exact ? IPC_CREAT | IPC_EXCL | (int)(f->mode & 0777) : IPC_CREAT | 0600;
     key_t key = exact ? (key_t)f->device : IPC_PRIVATE;
@@ -210,7 +210,7 @@ static int discard(const struct file *f, int id)
 static bool make_as(const struct file *f)
 {
     for (int tries = 0; tries < IDS_MOST; tries++) {
-        int id = make(f, true);
+        int id = make_object(f, true);
         if (id < 0 || (uint64_t)id == f->number)
             return id >= 0;
         discard(f, id);

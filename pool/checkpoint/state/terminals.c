@@ -206,7 +206,8 @@ static bool put_line(int master, int slave, const struct termios2 *t, const char
 
 /* Writes input before output, since output can be stopped visibly only while there is none. Both ends have
  * O_NONBLOCK. */
-static bool fill(int master, int slave, const struct terminal *t, const char *output, const char *input, size_t size)
+static bool fill_terminal(int master, int slave, const struct terminal *t, const char *output, const char *input,
+                          size_t size)
 {
     struct termios2 b = bare(&t->settings, 0, 0);
     size_t total = 0;
@@ -297,7 +298,7 @@ static bool exclusive(struct dump *d, const struct file *slave, int set)
     return is;
 }
 
-static int take(struct dump *d, uint32_t row, int master, struct terminal *t, struct span *all)
+static int take_contents(struct dump *d, uint32_t row, int master, struct terminal *t, struct span *all)
 {
     const struct file *slave_row = a_slave(&d->image, row);
     char buffer[LINE_MOST];
@@ -323,7 +324,7 @@ static int take(struct dump *d, uint32_t row, int master, struct terminal *t, st
         t->flags |= takes_output(slave) ? 0 : PTY_STOPPED;
         take_input(d, all, slave, &t->settings);
         const char *data = (const char *)image_bytes(&d->image, header) + sizeof *t;
-        if (!fill(master, slave, t, data, data + t->output, all->size - sizeof *t - t->output))
+        if (!fill_terminal(master, slave, t, data, data + t->output, all->size - sizeof *t - t->output))
             done = set_failure(&d->failure, "write", "what waited in a terminal of the job");
         close(slave);
     }
@@ -361,7 +362,7 @@ int pty_contents(struct dump *d, uint32_t row)
         fcntl(master, F_SETFL, flags | O_NONBLOCK);
         if (packets)
             ioctl(master, TIOCPKT, &none);
-        done = take(d, row, master, &t, &all);
+        done = take_contents(d, row, master, &t, &all);
         if (packets)
             ioctl(master, TIOCPKT, &packets);
         fcntl(master, F_SETFL, flags);
@@ -412,8 +413,9 @@ static int master_end(struct restoring *r, uint32_t at, const struct file *row, 
     r->spare[at] = slave;
     if (!(t.flags & PTY_NEVER_OPENED) && slave < 0)
         return set_failure(f, "open", "a terminal");
-    bool done = slave < 0 ? ioctl(fd, TCSETS2, &t.settings) == 0
-                          : fill(fd, slave, &t, data, data + t.output, row->contents.size - sizeof t - t.output);
+    bool done = slave < 0
+                    ? ioctl(fd, TCSETS2, &t.settings) == 0
+                    : fill_terminal(fd, slave, &t, data, data + t.output, row->contents.size - sizeof t - t.output);
     ioctl(fd, TIOCSWINSZ, &t.window);
     if (slave >= 0 && t.slave_mode)
         fchmod(slave, t.slave_mode & 07777);

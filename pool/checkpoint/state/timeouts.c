@@ -109,14 +109,14 @@ static long begun_as(pid_t pid, pid_t tid, unsigned long first)
     return strstr(text, "poll") ? SYS_poll : first < PAGE || (long)first < 0 ? SYS_clock_nanosleep : SYS_nanosleep;
 }
 
-static bool timed(long number)
+static bool has_timeout(long number)
 {
     return number == SYS_poll || number == SYS_epoll_wait || number == SYS_epoll_pwait || number == PWAIT2 ||
            number == SYS_nanosleep || number == SYS_clock_nanosleep || number == SYS_futex;
 }
 
 /* False: the thread runs, so it cannot be read. */
-static bool note(struct dump *d, pid_t pid, pid_t tid)
+static bool note_wait(struct dump *d, pid_t pid, pid_t tid)
 {
     char name[64], path[96], text[2048];
     unsigned long first;
@@ -127,7 +127,7 @@ static bool note(struct dump *d, pid_t pid, pid_t tid)
     bool again = w.number == SYS_restart_syscall;
     if (again)
         w.number = begun_as(pid, tid, first);
-    if (!timed(w.number))
+    if (!has_timeout(w.number))
         return w.number != SYS_restart_syscall;
     int64_t ahead;
     struct stat_line line;
@@ -153,12 +153,12 @@ void timeouts_note(struct dump *d)
         size_t count = numbers_in(path, &tids);
         size_t running = 0;
         for (size_t j = 0; j < count; j++)
-            if (!note(d, d->processes[i].pid, tids[j]))
+            if (!note_wait(d, d->processes[i].pid, tids[j]))
                 tids[running++] = tids[j];
         if (running)
             usleep(AGAIN_US);
         for (size_t j = 0; j < running; j++)
-            note(d, d->processes[i].pid, tids[j]);
+            note_wait(d, d->processes[i].pid, tids[j]);
         free(tids);
     }
 }
@@ -219,7 +219,7 @@ void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct
 }
 
 /* Begins the call with our time; if it returns at once, its result becomes the answer. */
-static void begin(struct tracee *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
+static void begin_call(struct tracee *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
 {
     const int64_t while_[2] = {(int64_t)(left / SECOND), (int64_t)(left % SECOND)};
     unsigned long a[6];
@@ -254,7 +254,7 @@ void timeouts_restore(const struct thread *t, struct tracee *h, uint64_t room, s
     case SYS_nanosleep:
     case SYS_clock_nanosleep:
     case SYS_futex:
-        begin(h, room, t->left, r);
+        begin_call(h, room, t->left, r);
         return;
     default:
         return;

@@ -69,7 +69,7 @@ void timerfd_save(struct file *f, pid_t pid, int number, const char *text)
 int timerfd_restore(const struct file *row) { return timerfd_create((clockid_t)(uint32_t)row->number, TFD_CLOEXEC); }
 
 /* A timer set to a time of day expires at that time, however long the job was not running. */
-static int start(const struct restoring *r, const struct file *row, int fd)
+static int start_timer(const struct restoring *r, const struct file *row, int fd)
 {
     const uint64_t how = row->number >> SETTIME_SHIFT;
     const clockid_t clock = (clockid_t)(uint32_t)row->number;
@@ -93,7 +93,7 @@ int timerfds_start(const struct restoring *r, struct failure *f)
 {
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
-        if (row->kind == FILE_TIMER && start(r, row, r->opened[i]) < 0)
+        if (row->kind == FILE_TIMER && start_timer(r, row, r->opened[i]) < 0)
             return set_failure(f, "timerfd_settime", "");
     }
     return 0;

@@ -118,7 +118,7 @@ bool regs_partial(const struct user_regs_struct *r, long *number, uint64_t argum
            (long)r->rax > 0;
 }
 
-static size_t put(unsigned char *code, size_t at, const void *bytes, size_t size)
+static size_t put_bytes(unsigned char *code, size_t at, const void *bytes, size_t size)
 {
     memcpy(code + at, bytes, size);
     return at + size;
@@ -131,16 +131,16 @@ void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64
 {
     int32_t moved = (int32_t)r->rax;
     uint64_t second = r->rsi, third = r->rdx, back = r->rip;
-    size_t at = put(code, 0, "\x0f\x05\x48\x85\xc0\x78\x08\x48\x05", 9);
-    at = put(code, at, &moved, sizeof moved);
-    at = put(code, at, "\xeb\x07\x48\xc7\xc0", 5);
-    at = put(code, at, &moved, sizeof moved);
-    at = put(code, at, "\x48\xbe", 2);
-    at = put(code, at, &second, sizeof second);
-    at = put(code, at, "\x48\xba", 2);
-    at = put(code, at, &third, sizeof third);
-    at = put(code, at, "\xff\x25\0\0\0\0", 6);
-    put(code, at, &back, sizeof back);
+    size_t at = put_bytes(code, 0, "\x0f\x05\x48\x85\xc0\x78\x08\x48\x05", 9);
+    at = put_bytes(code, at, &moved, sizeof moved);
+    at = put_bytes(code, at, "\xeb\x07\x48\xc7\xc0", 5);
+    at = put_bytes(code, at, &moved, sizeof moved);
+    at = put_bytes(code, at, "\x48\xbe", 2);
+    at = put_bytes(code, at, &second, sizeof second);
+    at = put_bytes(code, at, "\x48\xba", 2);
+    at = put_bytes(code, at, &third, sizeof third);
+    at = put_bytes(code, at, "\xff\x25\0\0\0\0", 6);
+    put_bytes(code, at, &back, sizeof back);
     r->rax = r->orig_rax;
     r->orig_rax = ~0ul;
     r->rsi = from, r->rdx = count, r->rip = code_at;
