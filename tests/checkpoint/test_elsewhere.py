@@ -95,7 +95,7 @@ async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: 
     await soon(keeper.ended)
     await keeper.forget()
     built(scratch, 1000)
-    with pytest.raises(StartFailed, match=r"libword.so: it is mapped by the job and is another file"):
+    with pytest.raises(StartFailed, match=r"libword.so: the job maps it, and it is another file"):
         await soon(keepers.start(wanted, image=tmp_path / "plain"))
     program.unlink()
     keeper = await soon(keepers.start(wanted, image=tmp_path / "carried"))

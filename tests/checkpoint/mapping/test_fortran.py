@@ -48,7 +48,7 @@ async def test_records_longer_than_the_runtimes_buffer_say_what_helps(
     end = await to_end(keepers, job(scratch, (writer, sh(scratch, "geom", "wc < fort.11")), pipe))
     assert end.cause == "misuse"
     assert end.error.startswith("process phnx: fort.10 (pipe to geom): lseek by 0 from SEEK_SET and then write: ")
-    assert end.error.endswith("GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps")
+    assert end.error.endswith("set GFORTRAN_UNFORMATTED_BUFFER_SIZE to twice the longest record")
     size = {"GFORTRAN_UNFORMATTED_BUFFER_SIZE": "9000000"}
     end = await run(keepers, scratch, programs, "w", "r", 5, 1_000_000, **size)
     assert (end.error, [one.code for one in end.members]) == ("", [0, 0])
