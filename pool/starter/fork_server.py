@@ -87,8 +87,8 @@ class ForkServer:
         except TimeoutError:
             raise KeeperError(
                 f"cannot start keepers: {self._native} does not answer",
-                hint="another node's fork server may still run (look for 'keeper fork-server' among the processes), or the "
-                "program is of another version (in a checkout build it with: python -m pool.checkpoint.build)",
+                hint="another node's fork server may still run (look for 'keeper fork-server' among the processes), or "
+                "the program is of another version (in a checkout build it with: python -m pool.checkpoint.build)",
                 retry=True,
             ) from None
 
