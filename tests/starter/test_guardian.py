@@ -116,7 +116,7 @@ async def test_a_node_that_comes_back_ends_what_stands_still_past_its_lease(
             (found,) = after._live.values()
             end = await soon(found.ended)
             assert end.cause == "lease"
-            assert "stood still" in end.error
+            assert "was stopped" in end.error
             await until(lambda: not alive(dead.job))
 
 
@@ -170,7 +170,7 @@ async def test_a_keeper_that_stands_still_is_left_alone_while_its_node_renews_th
     os.kill(let_go.pid, signal.SIGSTOP)
     end = await soon(let_go.ended)
     assert (end.cause, renewed.ended.done()) == ("lease", False)
-    assert "stood still" in end.error
+    assert "was stopped" in end.error
     os.kill(renewed.pid, signal.SIGCONT)
     assert (await renewed.usage()).processes >= 1
 
