@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pool.client import Pool
+from pool.errors import PoolError
 from tests.benchmarks.nodes import LISTEN, Node, directory_for_nodes, whole_node
 from tests.benchmarks.processes import processor_seconds
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
@@ -17,6 +18,8 @@ from tests.conftest import REPOSITORY
 
 #: The goal for another user's question meanwhile, milliseconds, and seconds between two of them.
 PING, PAUSE = Goal("at most", 100), 0.005
+#: Until a schedd has read its queue, seconds.
+LONGEST_RESTART = 300.0
 
 
 class Pings:
@@ -109,8 +112,21 @@ async def large_queue(effort: Effort) -> list[Row]:
                     assert (await pool.act(action, everything=True)).done == jobs
         async with whole_node(2, *LISTEN, directory=directory) as node, await Pool.connect(node.address) as pool:
             async with measured(f"restart with {of}, until they are there", node, None):
-                await pool.gather("schedd.query", {"limit": 1}, patient=True)
+                await _answered(pool)
             async with measured(f"remove of {of}", node, seconds):
                 acted = await pool.act("remove", everything=True)
                 assert acted.done == jobs, (acted.done, acted.refused[:3])
     return rows
+
+
+async def _answered(pool: Pool) -> None:
+    """Wait until the schedd has read its queue and answers."""
+    async with asyncio.timeout(LONGEST_RESTART):
+        while True:
+            try:
+                await pool.gather("schedd.query", {"limit": 1})
+                return
+            except PoolError as error:
+                if not error.retry:
+                    raise
+                await asyncio.sleep(0.1)
