@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pool.cli import formats, tables
 from pool.client.results import Result
+from pool.jobs.gangs import NODE_MARKS
 from pool.jobs.pipes.model import end_in_words
 
 MOST = 100  # rows shown unaskedly
@@ -27,6 +28,8 @@ def row(result: Result, here: str) -> list[str]:
         shown = formats.NOTHING
     else:
         shown = os.path.relpath(output, here) if output.startswith(here.rstrip("/") + "/") else output
+        for mark in NODE_MARKS.values():
+            shown = shown.replace(mark, "$(Node)")
     return [
         result.job,
         result.state,

@@ -62,6 +62,11 @@ def test_the_table_names_outputs_from_here_and_ends_with_the_sums() -> None:
     ]
 
 
+def test_the_outputs_of_nodes_are_named_as_in_the_description() -> None:
+    line = results.row(ended(0, JobUniverse=11, Out="out.#pArAlLeLnOdE#"), "/home/a/work")
+    assert line[-1] == "out.$(Node)"
+
+
 def test_held_and_removed_jobs_say_why() -> None:
     held = ended(0, JobStatus=5, HoldReason="no such file: data.txt", ExitCode=None)
     removed = ended(1, JobStatus=3, RemoveReason="by alice", ExitCode=None)
