@@ -16,6 +16,7 @@ from pool.policy.queue import IDLE
 from pool.roles.images.remote import place_for
 from pool.roles.schedd.checkpoints import checkpoint_server
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
+from pool.roles.schedd.core.ledger import Ledger
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -43,9 +44,12 @@ class Story:
         self._mount.rename(self._mount.with_name("elsewhere"))
         self._mount.touch()
 
-    async def comes_back(self) -> None:
+    def answers_again(self) -> None:
         self._mount.unlink()
         self._mount.with_name("elsewhere").rename(self._mount)
+
+    async def comes_back(self) -> None:
+        self.answers_again()
         await self.pool.until(lambda: self.place.away is None, within=100)
 
     def there(self) -> list[int]:
@@ -108,6 +112,34 @@ def test_the_schedd_may_die_meanwhile(tmp_path: Path) -> None:
         await it.comes_back()
         await done(it.pool)
         assert ran(it.pool) == pytest.approx(2 * HOUR, abs=10)
+
+    play(tmp_path, story)
+
+
+def test_a_server_that_answers_while_the_queue_is_read_keeps_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedd with a large queue reads it for longer than its server takes to answer: no job is known by then."""
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await vacate(it.pool)
+        await it.pool.until(lambda: it.there() == [1], within=HOUR)
+        await it.pool.kill("head")
+        it.goes_away()
+        load, known = Ledger.load, list[list[int]]()
+
+        async def slow(ledger: Ledger) -> list[Any]:
+            it.answers_again()
+            await asyncio.sleep(60.0)
+            known.append(it.there())
+            return await load(ledger)
+
+        monkeypatch.setattr(Ledger, "load", slow)
+        await it.pool.restart("head")
+        assert known == [[1]]
+        await done(it.pool)
+        assert ran(it.pool) < 2.5 * HOUR, "it did not begin from its beginning"
 
     play(tmp_path, story)
 
