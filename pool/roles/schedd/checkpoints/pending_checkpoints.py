@@ -1,9 +1,9 @@
-"""Checkpoints of jobs whose checkpoint server is away: they wait at home, and go there when it is back.
+"""Checkpoints of jobs whose checkpoint server is away: they wait on the submit side, and go there when it is back.
 
-    the server does not answer -> what comes is kept in the spool -> it is back -> each goes there -> its job goes on
+    the server does not answer -> checkpoints are kept in the spool -> it is back -> each goes there -> its job goes on
 
-Of each job the newest is kept, within the same quota as what lies there. A job whose newest checkpoint waits goes on
-when that is in its place: it would begin with an older one. Every method blocks on the disk.
+The newest one of each job is kept, within the same quota as the checkpoints there. A job whose newest checkpoint waits
+goes on when that is in its place: it would begin with an older one. Every method blocks on the disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOGETHER = 16
 
 
 class PendingCheckpoints:
-    """What waits for the checkpoint server of one schedd.
+    """The checkpoints that wait for the checkpoint server of one schedd.
 
     Args:
         directory: made when it is needed.
@@ -55,7 +55,7 @@ class PendingCheckpoints:
                 self._bring(self.store.manifest(job, generation), to)
 
     def drop(self, job: str) -> None:
-        """Nobody needs it any more."""
+        """Delete a checkpoint that nobody needs."""
         if job in self:
             self.store.drop(job)
 

@@ -1,4 +1,4 @@
-"""For whom a call to the schedd acts, what may be shown to its caller, and how it chooses jobs."""
+"""The user that a call to the schedd acts for, the user that looks, and the ways to choose jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHOICE: Takes = {
 
 
 def viewer_of(call: Call) -> str | None:
-    """Who looks, as `pool.jobs.privacy.may_see` takes it."""
+    """The user that looks, as `pool.jobs.privacy.may_see` takes it."""
     if Right.ADMINISTER in call.identity.rights:
         return None
     return call.identity.name if call.identity.kind == "user" else ""

@@ -19,7 +19,7 @@ from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 if TYPE_CHECKING:
     from pool.roles.schedd.core.gang import RunningGang
 
-#: What a machine that cannot be reached looks like.
+#: The errors of a call to a machine that cannot be reached.
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Added to our side of a lease, for clocks that do not tick alike: seconds, and a part of the lease.
 MARGIN, DRIFT = 2.0, 0.01
@@ -54,12 +54,12 @@ class HeldClaim:
         until: monotonic time at which the startd's lease has ended for sure.
         charge: what it was granted for; it serves jobs of no other.
         fits: whether it may serve a group of jobs, by the group's number.
-        job, run, start: what was sent to it last and has not ended.
+        job, run, start: the last start that was sent to it and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
-        writing: its start is not durable yet; whoever writes it sends it, and nobody else.
+        writing: its start is not durable yet; the task that writes it sends it, and no other.
         link: the connection whose end is watched for it.
-        lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
-        watched: somebody looks at it by its time (`lease_watch`).
+        lost: its startd is being reached for; over: it has ended, and the schedd has it no more.
+        watched: `lease_watch` looks at it when its time comes.
         left_by: the job that was made to leave it just now: another machine has it first.
         spent: no other job follows the present one.
         keep: seconds that its last job would have it kept for its owner's next (keep_claim_idle).

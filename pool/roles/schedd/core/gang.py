@@ -138,5 +138,5 @@ class RunningGang:
         return frozenset(part for part, _ in self.reports)
 
     def own(self, part: int) -> Wire:
-        """What a part's order says of the job beside what its cluster shares."""
+        """The attributes in a part's order beside those that its cluster shares."""
         return {**self.job.own(), **self.parts[part].own}

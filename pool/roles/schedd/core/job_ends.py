@@ -1,7 +1,7 @@
-"""What the end of a run makes of a job: the steps that follow from a startd's report, or from a user's wish.
+"""The steps that follow for a job from the end of a run: from a startd's report, or from a user's wish.
 
-Functions over a job and a report; nothing is written or sent here. Which claims go and which jobs come next is
-`pool.roles.schedd.placement.placement`'s.
+Functions over a job and a report; nothing is written or sent here. `pool.roles.schedd.placement.placement` decides
+which claims go and which jobs come next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pool.policy.start_failures import EVERYWHERE, Again, after_failure, from_wi
 from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
 
-#: What becomes of a job that says nothing about it.
+#: The decision for a job that has no expression about its end.
 COMPLETED = Decision(ExitVerdict.COMPLETE)
 #: How a program ends by itself.
 BY_ITSELF = ("exit", "signal", "misuse")
@@ -42,7 +42,7 @@ FAILURES = "_start_failures"
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What a start that failed is weighed by.
+    """Facts by which a failed start is judged.
 
     Attributes:
         following: the checkpoint that the next start goes on from when these tries have failed.
@@ -287,7 +287,7 @@ def failed_input(job: QueuedJob, slot: str, why: str, passes: bool, changes: dic
 
 
 def noted(job: QueuedJob, machine: str, changes: dict[str, Any], now: float) -> Again:
-    """What follows on a failed start, noted in the changes."""
+    """The next step after a failed start, noted in the changes."""
     again = after_failure(from_wire(job.note(FAILURES)), machine, now)
     changes[FAILURES] = to_wire(again.failures)
     return again

@@ -350,7 +350,7 @@ def _stays(job: QueuedJob, now: float) -> bool:
     return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
 
 
-#: What `_used` reads.
+#: The attributes that `_used` reads.
 _USED = (
     *("LocalUserCpu", "LocalSysCpu", "RemoteUserCpu", "RemoteSysCpu"),
     *("CommittedTime", "WorkLost", "CheckpointSeconds", "CheckpointBytes"),
@@ -358,7 +358,7 @@ _USED = (
 
 
 def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
-    """What an ended process has used, as `EndProc` takes it."""
+    """The use of an ended process, as `EndProc` takes it."""
     values = (wire.get(name) for name in _USED)
     local, kernel, remote, far, work, lost, saving, saved = (
         float(value) if isinstance(value, (int, float)) else 0.0 for value in values

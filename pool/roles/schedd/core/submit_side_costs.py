@@ -1,4 +1,4 @@
-"""Processor time that jobs cost at home, counted for each job until its run's end is written (A11, EV 2.8).
+"""Processor time that jobs cost on the submit side, counted for each job until its run's end is written (A11, EV 2.8).
 
 Leverage is remote processor time for each second of this. It has three parts.
 
@@ -34,7 +34,7 @@ QUIET = 2.0
 
 
 class SubmitSideCosts:
-    """What one schedd's jobs cost.
+    """The costs of one schedd's jobs.
 
     Args:
         claims: by their ids.
@@ -139,7 +139,7 @@ class SubmitSideCosts:
         return self._outside.cpu() - self._metered.inside - self._aside.inside
 
     def _close(self) -> None:
-        """What follows on the last step belongs to it."""
+        """Count the time after the last step for its job."""
         self._closing = None
         loop, read = asyncio.get_running_loop(), self._reading()
         self._share_out(read - self._read)

@@ -1,4 +1,4 @@
-"""What a client may say of the jobs it queues, and what is made of it before the queue has them.
+"""Checks the attributes that a client gives to the jobs it queues, before the queue has them.
 
 Functions over ads in wire form; nothing is written here.
 """
@@ -17,7 +17,7 @@ from pool.policy.queue import AT_HOME, HELD, Wire
 
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
-#: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
+#: Attributes that only the schedd sets (lower case). JobStatus may be asked for once, as held.
 OWN_NAMES = frozenset(
     {
         *("owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"),
@@ -27,13 +27,13 @@ OWN_NAMES = frozenset(
 #: Universes, by HTCondor's numbers, whose jobs are started.
 VANILLA = 5
 STARTED = frozenset({VANILLA, JAVA, *NODE_MARKS}) | AT_HOME
-#: What an ad says of a job that is to be held from the beginning; it is true only until the job is released.
+#: Attributes of a job that is to be held from the beginning; they are true only until the job is released.
 HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}
 
 
 def clean(ad: Any) -> Wire | None:
-    """What a client may say of a job: nothing that is the schedd's to say.
+    """The attributes of an ad that a client may set; those that only the schedd sets are left out.
 
     Raises:
         PoolError: it is no ad at all.
@@ -56,7 +56,7 @@ def clean(ad: Any) -> Wire | None:
 
 
 def _check_parts(ad: Wire) -> None:
-    """What a job's parts have in place of the job's is the client's to say, too."""
+    """The attributes of a job's parts, which replace the job's own, are checked in the same way."""
     try:
         parts = parts_of(ClassAd.from_wire({PARTS: ad[PARTS]}))
     except PoolError as error:

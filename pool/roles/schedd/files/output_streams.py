@@ -1,7 +1,7 @@
-"""`stream_output` and `stream_error`: standard output of jobs whose files are copied, written home as it comes.
+"""`stream_output` and `stream_error`: standard output of jobs whose files are copied, written as it comes.
 
-The schedd asks the job's machine for what is new, by what `poolnode tail` uses, and adds it to the file at home with
-its owner's rights. At the end the outputs come home as ever, and the whole file takes the place of this one.
+The schedd asks the job's machine for new bytes, as `poolnode tail` does, and appends them to the file on the submit
+side with its owner's rights. At the end the outputs are sent back as always, and the whole file replaces this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILES = (("out", "StreamOut"), ("err", "StreamErr"))
 
 
 class _Follower:
-    """One output of one run on its way home."""
+    """One output of one run on its way to the submit side."""
 
     def __init__(self, job: QueuedJob, claim: HeldClaim, start: Activation, which: str, path: str) -> None:
         self.job = job
@@ -34,7 +34,7 @@ class _Follower:
         self.path = path
         self.offset = 0
         self.over = False
-        #: Held while the file at home is changed.
+        #: Held while the file is changed.
         self.writing = asyncio.Lock()
 
     @property
@@ -43,7 +43,7 @@ class _Follower:
         return not self.over and claim.job is self.job and claim.start is self.start and self.job.status in ACTIVE
 
     async def end(self) -> None:
-        """Change nothing at home any more from when this returns on."""
+        """Change the file no more once this has returned."""
         self.over = True
         async with self.writing:
             return
@@ -138,7 +138,7 @@ class OutputStreams:
                 await (await files.create(one.path)).commit()
 
     async def _add(self, one: _Follower, files: UserFiles) -> None:
-        """Add what is new to the file at home."""
+        """Append the new bytes to the file."""
         link = await self._context.links.to(one.claim.startd)
         wanted = {"claim": one.claim.id, "file": one.which, "offset": one.offset, "lines": None}
         remote = await link.stream("startd.tail", wanted)

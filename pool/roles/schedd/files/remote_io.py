@@ -1,9 +1,9 @@
-"""The submit side of running jobs' remote system calls (B1, B2, B5): which home answers a job, and for how long.
+"""The submit side of running jobs' remote system calls (B1, B2, B5): which file server answers a job, and for how long.
 
-A start's file system comes with a stream of its own (`serve`), again after each lost connection. Before the first the
-home puts the owner's files back to the checkpoint that the start goes on from, or to the beginning; a checkpoint that
-is kept lets go of what is older (`kept`); the end of a start leaves the journal for the next (`left`), the job's own
-takes it away. Decides nothing about the job itself.
+A start's file system opens a stream of its own (`serve`), again after each lost connection. Before the first stream,
+the owner's file server restores the owner's files to the checkpoint that the start continues from, or to the beginning.
+When a checkpoint is safe, older undo records go (`kept`). The end of a start leaves the journal for the next start
+(`left`); the end of the job deletes it. Decides nothing about the job itself.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from pool.wire.parameter_checks import PLACES, check_item
 TREES = "RemoteIOTrees"
 #: Added to the way a job reaches its files, where that is true of it.
 OWN_LOCKS = "\n\tlocks on them bind its own processes only: neither other jobs nor programs at home are kept out"
-#: The name in a checkpoint's manifest of its mark at home.
+#: The name in a checkpoint's manifest of its mark on the submit side.
 MARK = "mark"
-#: Bytes between a home and its node that are on their way at most.
+#: Bytes that are on their way between a file server and its node at most.
 ROOM = 1 << 20
-#: Seconds that the end of a job waits at most for its home.
+#: Seconds that the end of a job waits at most for its file server.
 SETTLED = 5.0
 
 
@@ -98,7 +98,7 @@ class BandwidthGate:
 
 
 class RemoteFiles:
-    """The homes of a schedd's jobs.
+    """The file servers of a schedd's jobs: one for each owner.
 
     Args:
         place: where checkpoints are stored, with their marks.
@@ -144,7 +144,7 @@ class RemoteFiles:
         self.gate.bound(settings.number("REMOTE_IO_BANDWIDTH") * 1e6)
 
     async def close(self) -> None:
-        """End the homes; what they had in hand their journals know."""
+        """End the file servers; their journals have everything that was under way."""
         await self.homes.close()
 
     def check_wish(self, ad: Mapping[str, Any]) -> None:
@@ -195,7 +195,7 @@ class RemoteFiles:
                 facts = await self._open(claim, job, start, theirs, first=first)
             if "unreachable" in facts:
                 raise PoolError(
-                    f"cannot put the files of {start.name} back as they were at its checkpoint: {facts['unreachable']}",
+                    f"cannot restore the files of {start.name} as they were at its checkpoint: {facts['unreachable']}",
                     hint="release the job to have it start with the files as they are now",
                 )
             shown = {key: facts[key] for key in ("trees", "uid", "gid", "home", "probes")}
@@ -239,7 +239,7 @@ class RemoteFiles:
             os.close(journal)
 
     def _back_to(self, start: Activation) -> int:
-        """The mark that a start's files are put back to: 0 the beginning, -1 the oldest that is known."""
+        """The mark that a start's files are restored to: 0 the beginning, -1 the oldest that is known."""
         if start.checkpoint is not None and self._place.store is not None:
             return mark_of(self._place.store.manifest(start.name, start.checkpoint))
         return -1 if start.checkpoint_code is not None else 0
@@ -257,10 +257,10 @@ class RemoteFiles:
         await self._ledger.commit(JobChange(job, None, facts, EventKind.NOTICE, {"text": text}))
 
     def _told(self, event: dict[str, Any]) -> None:
-        """A home says that a job's changes can be undone no longer, or that what it wrote is not kept."""
+        """A file server reports that a job's changes can be undone no longer, or that written data is not kept."""
         for claim in self._claims.values():
             if claim.job is not None and claim.start is not None and claim.start.name == event.get("job"):
-                text = f"if it has to be put back before its next checkpoint, its files cannot be: {event.get('why')}"
+                text = f"until its next checkpoint its files cannot be restored: {event.get('why')}"
                 if event.get("event") == "not kept":
                     text = str(event.get("why"))
                 self._spawn(
@@ -389,13 +389,13 @@ class RemoteFiles:
 
 
 def mark_of(manifest: Manifest) -> int:
-    """The mark of a checkpoint at home; 0 where it has none."""
+    """The mark of a checkpoint on the submit side; 0 where it has none."""
     mark = dict(manifest.facts).get(MARK, 0)
     return mark if isinstance(mark, int) else 0
 
 
 def copied(job: QueuedJob, claim: HeldClaim, start: Activation) -> JobChange | None:
-    """What a job's log says of a start that copies files which it would rather be shown; None for any other."""
+    """The notice for a start that copies files although the job asks to be shown them; None for any other start."""
     if start.mode is not FileMode.TRANSFER or job.get("RemoteIO") != "auto":
         return None
     how = f"copied, as {claim.ad.value('RemoteIOWhy', '') or 'its machine cannot show them'}"

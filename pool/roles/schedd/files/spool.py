@@ -2,7 +2,7 @@
 
     spooled/CLUSTER                  in the state directory; its owner's, closed to others
         files/home/ann/in.dat        /home/ann/in.dat of the machine that it was submitted from
-        outputs/PROC.PART            what a job brought home: a JSON list a line, as on the wire, then its place
+        outputs/PROC.PART            a job's outputs: a JSON list a line, as on the wire, then its place
 
 The jobs are held until all inputs have come. From then on they run like others: `pool.shadow.spooled` finds their files
 below that directory, under the names that their description has for them. A completed job stays in the queue until its
@@ -39,7 +39,7 @@ from pool.wire import Stream
 #: The name under which the store keeps what is known of a cluster's files; its number follows.
 SPOOLED = "spooled "
 DIRECTORY, FILES, OUTPUTS = "spooled", "files", "outputs"
-#: What a job's ad says of being held meanwhile, by HTCondor's words and number.
+#: The reason for the hold in a job's ad meanwhile, by HTCondor's words and number.
 SPOOLING: Wire = {"HoldReason": "Spooling input data files", "HoldReasonCode": int(Hold.SPOOLING_INPUT)}
 #: In the ad of each job whose files were sent along: when its submit began.
 SENT_ALONG = "StageInStart"
@@ -135,7 +135,7 @@ class Spool:
         return SpooledFiles(files, str(self._root(cluster) / FILES), lambda size: self._charge(record, size))
 
     async def announce(self, start: Activation, announced: list[list[Any]]) -> None:
-        """Keep what a job brings home, for when it is fetched."""
+        """Keep the list of a job's outputs until they are fetched."""
         number, proc = start.job
         if (record := self._records.get(number)) is None:
             return
@@ -364,11 +364,11 @@ class Spool:
     # -- outputs -----------------------------------------------------------------------------------------
 
     def record_of(self, number: int) -> Record | None:
-        """What is kept of a cluster."""
+        """The record of a cluster's files; None where it has none here."""
         return self._records.get(number)
 
     async def outputs_of(self, job: QueuedJob) -> list[list[Any]]:
-        """What a job brought home; nothing where it has not."""
+        """The outputs that a job sent back; none where it has not ended."""
         files, found = self._given.files(job.cluster.owner), []
         for part in range(MOST_FILES):
             path = str(self._root(job.cluster.id) / OUTPUTS / f"{job.proc}.{part}")

@@ -37,7 +37,7 @@ class SpooledOutputs:
         self._spool = spool
 
     async def give(self, ids: Sequence[Sequence[int]], owner: str | None, keep: bool, stream: Stream) -> None:
-        """Send what jobs brought home.
+        """Send the outputs of jobs.
 
         Args:
             ids: [cluster] and [cluster, proc].
@@ -91,7 +91,7 @@ class SpooledOutputs:
         return list(chosen.values()), refused
 
     async def _gone(self, cluster: int, proc: int, owner: str | None) -> tuple[str, str]:
-        """What is said of a job that is not in the queue, and the way out."""
+        """The message about a job that is not in the queue, and the way out."""
         name = f"{cluster}.{proc}"
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
             ad = unpack(rows[0].ad)

@@ -25,7 +25,7 @@ LOGGED = "logged"
 #: So much of a log's end is searched, bytes: what is missing happened just before the end.
 SEARCHED = 4 << 20
 
-#: What of a job's ad says where its log is.
+#: Attributes of a job's ad that say where its log is.
 LOG_NAMES = ("UserLog", "Iwd", SENT_ALONG)
 Target = tuple[str, str]
 Locate = Callable[[int, str], str]

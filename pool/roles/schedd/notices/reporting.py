@@ -1,4 +1,4 @@
-"""What the user is told without asking: the job's log file, and a notice at the end (A10, VS 6.3.3).
+"""Tells users about their jobs without being asked: the job's log file, and a notice at the end (A10, VS 6.3.3).
 
 Follows the events as they become durable. Log lines are appended with the rights of the job's owner; a log file
 that cannot be written is said once in the node's log and never stops a job; a log that is no file (a named pipe that
@@ -32,7 +32,7 @@ from pool.store import WHOLE_CLUSTER, SetMeta
 
 #: Seconds between two notes in the store of how far the users' logs are; it goes along with another write.
 NOTE_EVERY = 5.0
-#: What a log that is no file answers: nobody reads from a pipe, or not quickly enough.
+#: Errors of a log that is no file: nobody reads from a pipe, or not quickly enough.
 NO_FILE = (errno.ENXIO, errno.EAGAIN, errno.EISDIR)
 #: As `JobActions.act`.
 Act = Callable[[dict[str, Any], str | None, str], Awaitable[Any]]

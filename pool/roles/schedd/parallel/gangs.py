@@ -2,8 +2,8 @@
 
     claims (gathering.py) -> all there -> one durable start -> each part sent -> parts meet -> ends -> one end
 
-The start is one step of the job, written before any part is sent. Parts that have what they need to begin *meet*: each
-waits here until all have come, and learns what the others brought, their addresses. A part's end is written with the
+The start is one step of the job, written before any part is sent. Parts that are ready to begin *meet*: each
+waits here until all have come, and learns the addresses of the others. A part's end is written with the
 job before it is acknowledged; the job's own comes with the last. When one part loses its machine, or fails, the others
 are stopped: the gang runs as a whole or not at all (start contract, rule 2: the job is idle again only when no part of
 it can be running).
@@ -114,7 +114,7 @@ class Gangs:
         await asyncio.gather(*(self._send(claim, starts[part]) for part, claim in sorted(claims.items())))
 
     def _checkpoint_for(self, gang: RunningGang, claims: Mapping[int, HeldClaim]) -> int | None:
-        """What a gang goes on from on these claims; None for its beginning.
+        """The checkpoint that a gang continues from on these claims; None for its beginning.
 
         Raises:
             CannotStart: a part cannot reach its files there.
@@ -151,7 +151,7 @@ class Gangs:
         return node_of(start, len(gang.parts), part, gang.secret, gang.hosts)
 
     def start_of(self, claim: HeldClaim) -> Activation:
-        """What a claim's part was started with, after a restart of the schedd.
+        """The start of a claim's part, worked out again after a restart of the schedd.
 
         Raises:
             PoolError: it cannot be said any more.
@@ -277,11 +277,11 @@ class Gangs:
         try:
             await self._context.calls.ask(claim, "startd.deactivate", asked, 30.0)
         except (*TROUBLE, RemoteError):
-            return  # what is left of it is found out; whoever was starting it hears that it is not to be had
+            return  # `reconnect` finds out about it; its starter learns that it cannot be started
 
     @staticmethod
     def trouble(claim: HeldClaim, why: list[str]) -> list[str]:
-        """What of a job cannot be saved, as one of its machines has found: that of all parts."""
+        """The reasons why a job cannot be saved, from all its parts; one of its machines has found new ones."""
         gang = claim.gang
         if gang is None:
             return why
@@ -307,8 +307,8 @@ class Gangs:
     # -- after a restart ---------------------------------------------------------------------------------
 
     def adopt(self, job: QueuedJob) -> None:
-        """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
-        does: what the others brought is forgotten."""
+        """Take up the claims under which a gang was running when the schedd stopped. A part that had not met by then
+        never does: the cards of the others are lost."""
         note, context = job.note("_run"), self._context
         gang = RunningGang.of(job, int(note["run"]), str(note["gang"]))
         gang.checkpoint = note.get("checkpoint")
@@ -335,7 +335,7 @@ class Gangs:
             self._enter(gang, int(entry["part"]), claim)
         for claim in list(gang.claims.values()):
             context.claims.lose(claim)
-        if gang.root is None:  # who runs has met, and who has not ends
+        if gang.root is None:  # parts that run have met; the others end
             gang.met = asyncio.get_running_loop().create_future()
             gang.met.set_result(None)
             self.sets.begins(gang)

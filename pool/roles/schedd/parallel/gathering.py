@@ -1,4 +1,4 @@
-"""Claims gathered for jobs that run on several machines at once: from what such a job lacks to a claim for each part.
+"""Gathers claims for jobs that run on several machines at once, until each part has one.
 
 Claims are held without a job until the gang is whole; `pool.policy.gangs` decides how long, and which jobs it may have
 leave. `pool.roles.schedd.parallel.gangs` starts the gang then.
@@ -80,7 +80,7 @@ class Gatherings:
         self._waits: dict[QueuedJob, set[asyncio.Task[Any]]] = {}
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
-        """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
+        """The requests for the parts that the owner's first gang lacks. While one gang has claims, no other asks."""
         queue, now = self._context.queue, asyncio.get_running_loop().time()
         self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
         holder = next(iter((*self._held, *self._waits)), None)
@@ -172,7 +172,7 @@ class Gatherings:
         return any(one is not job for one in (*self._held, *self._waits))
 
     def _waited(self, job: QueuedJob) -> None:
-        """Whoever was to leave for this task has, or does not."""
+        """The job that was to leave a slot for this task has left, or does not leave."""
         waits = self._waits.get(job)
         if waits is not None:
             waits -= {task for task in waits if task is asyncio.current_task()}
@@ -289,7 +289,7 @@ class Gatherings:
         return sum(len(some) for job, some in each if job.cluster.owner == owner)
 
     def why(self, job: QueuedJob) -> GangFinding | None:
-        """What an idle job lacks; None for one that needs a single slot."""
+        """The parts that an idle job lacks; None for a job that needs a single slot."""
         parts = parts_of(job.ad())
         if not parts:
             return None

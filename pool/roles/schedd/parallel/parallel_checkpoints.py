@@ -29,7 +29,7 @@ from pool.wire import RemoteError
 
 #: Seconds for each step, and for all images to come home.
 STEP_SECONDS, HOME_SECONDS = 50.0, 3600.0
-#: What is said to all parts before the next is to any, each with the seconds in which they answer.
+#: The steps: each is sent to all parts before the next is sent to any, with the seconds in which they answer.
 Steps = Sequence[tuple[Mapping[str, str], float]]
 ON: Steps = [({"step": step}, STEP_SECONDS) for step in ("hold", "freeze", "go")]
 #: A set that did not come about is tried again after so many seconds, where that is sooner than the next.

@@ -1,7 +1,8 @@
-"""What happens to the parts of a running gang, written together: a thousand nodes begin, and end, in one moment.
+"""Writes the beginnings and the ends of a gang's parts together: a thousand nodes begin, and end, in one moment.
 
-What is known when a write begins goes into it; what comes while it is under way waits for the next. So there are never
-more than two writes for a gang, however many parts it has, and each caller's part is durable when its call returns.
+A write has everything that is known when it begins; the next one has everything that comes meanwhile. So there
+are never more than two writes for a gang, however many parts it has, and each caller's part is durable when its call
+returns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOMENT = 0.1
 
 
 class PartEvents:
-    """Writes what has happened to the parts of gangs."""
+    """Writes the beginnings and the ends of gangs' parts."""
 
     def __init__(self, context: ScheddContext) -> None:
         self._context = context
@@ -36,7 +37,7 @@ class PartEvents:
         await self.write(gang)
 
     async def write(self, gang: RunningGang) -> None:
-        """What is known of the gang's parts now is durable when this returns."""
+        """The present beginnings and ends of the gang's parts are durable when this returns."""
         if gang.pending is None:
             gang.pending = self._context.spawn(self._write(gang), "parts", alone=True)
         await asyncio.shield(gang.pending)

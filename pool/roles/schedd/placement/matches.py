@@ -59,7 +59,7 @@ class Matches:
         self._waits: dict[str, list[tuple[Charge, asyncio.Task[Any]]]] = {}
 
     def requests(self, owner: str, limit: int) -> list[dict[str, Any]]:
-        """What an owner's idle jobs ask for: one entry for each autocluster, in PRIO order."""
+        """The requests of an owner's idle jobs: one entry for each autocluster, in PRIO order."""
         self.heard = asyncio.get_running_loop().time()
         found: list[dict[str, Any]] = []
         left = limit - self.on_the_way(owner)

@@ -1,4 +1,4 @@
-"""Reconnect a lost startd again: what becomes of its claims, and of the jobs on them, until the lease must have ended.
+"""Reconnects a lost startd, and settles its claims and the jobs on them when the lease must have ended.
 
 A connection that breaks says nothing of the job, which runs on. We try to take the claim up again and the startd says
 what it knows; only when its lease has ended for sure is the job idle again (start contract, rule 2). A schedd that was
@@ -77,7 +77,7 @@ class Reconnect:
         context.claims.when_lost(self.lose)
 
     def adopt(self, job: QueuedJob) -> None:
-        """After a restart: take up the claim under which a job was running when we stopped."""
+        """After a restart: take up the claim under which a job was running when the schedd stopped."""
         claims, note = self._context.claims, job.note("_run")
         if "parts" in note:
             self._gangs.adopt(job)

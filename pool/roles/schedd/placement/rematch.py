@@ -91,7 +91,7 @@ class Rematch:
         return sum(int(job.get("NumMoves", 0)) < most for job in self._movers.get(owner, ()))
 
     def requests(self, owner: str) -> list[dict[str, Any]]:
-        """What an owner's running jobs ask for, those that have waited longest for a better machine first."""
+        """The requests of an owner's running jobs, those that have waited longest for a better machine first."""
         terms = self._settings.rematch
         if terms is None:
             return []

@@ -1,4 +1,4 @@
-"""Which attributes of a queued job its owner may change (`poolnode qedit`), and what is made of the new values."""
+"""Checks changes to attributes of a queued job (`poolnode qedit`), and reads the new values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pool.roles.schedd.core.validation import OWN_NAMES
 
 #: Changes that one call may ask for, and characters of a value.
 MOST_CHANGES, LONGEST = 100, 1 << 20
-#: What the schedd itself keeps of a job, or what a job is: lower case. The rest is the owner's to say.
+#: Attributes that the schedd itself keeps, or that say what a job is, in lower case. The owner may set the rest.
 IMMUTABLE = OWN_NAMES | frozenset(
     {
         *("jobstatus", "enteredcurrentstatus", "jobuniverse", "mytype", "targettype", "completiondate"),

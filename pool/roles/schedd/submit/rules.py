@@ -1,4 +1,4 @@
-"""The administrator's rules for jobs: which are let into the queue, and what is done to those that are in it.
+"""The administrator's rules for jobs: which are let into the queue, and which in it are held, released or removed.
 
 SUBMIT_REQUIREMENTS names expressions that a job's ad must make true; SYSTEM_PERIODIC_HOLD and its kin are looked at
 with the jobs' own periodic expressions, and come after those.
@@ -33,7 +33,7 @@ _PERIODIC = (
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a job's ad must make true to be let in; `reason` says to its owner why it was not."""
+    """An expression that a job's ad must make true to be let in; `reason` tells its owner why it was not."""
 
     name: str
     expression: Expr
@@ -134,7 +134,7 @@ class Rules:
             raise PoolError(f"cannot queue: {requirement.name}: {why}", hint=hint)
 
     def judge(self, ad: ClassAd, *, held: bool, running: bool, now: float) -> Decision:
-        """What is to be done to a job that is in the queue."""
+        """The decision about a job that is in the queue."""
         for name, verdict, expression in self.periodic:
             fits = {ExitVerdict.RELEASE: held, ExitVerdict.HOLD: not held, ExitVerdict.VACATE: running}.get(
                 verdict, True
@@ -160,7 +160,7 @@ def _transforms(settings: Settings) -> Iterator[Transform]:
 
 
 def _difference(whole: Wire, shared: Wire) -> Wire:
-    """What a job's ad has beyond the shared one; what that has and the job has not is undefined in it."""
+    """The attributes of a job's ad beyond the shared one; those that only the shared one has are undefined in it."""
     own = {name: value for name, value in whole.items() if name not in shared or shared[name] != value}
     return own | {name: ["undefined"] for name in shared if name not in whole}
 

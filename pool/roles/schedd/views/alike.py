@@ -1,4 +1,4 @@
-"""Jobs that a listing shows alike go out together: once what it shows of them, and the numbers of the processes.
+"""Jobs that a listing shows alike go out together: one ad, and the numbers of the processes.
 
 Most jobs of a large cluster differ in their numbers alone. So a listing of a million jobs sends, and its reader lays
 out, a few ads and a million small numbers.
@@ -14,7 +14,7 @@ from pool.policy.queue import QueuedJob, Wire
 
 #: Jobs, and groups of them, that go out in one item.
 MOST_JOBS, MOST_GROUPS = 2000, 500
-#: What `QueuedJob.told` may say.
+#: Attributes that `QueuedJob.told` may give.
 TOLD = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
 
 
@@ -51,7 +51,7 @@ class GroupedListing:
         procs.append(job.proc)
 
     def _differs(self, job: QueuedJob) -> Any:
-        """What of the attributes shown a job may have otherwise than its cluster's others."""
+        """The values of the shown attributes that can differ from the other jobs of the cluster."""
         if not job.delta and not job.state and not self._told:
             return None
         own = {**(job.delta or {}), **(job.state or {})}
@@ -74,7 +74,7 @@ class GroupedListing:
 
 
 def project(job: QueuedJob, wanted: Sequence[str]) -> Wire:
-    """What of a job is shown."""
+    """The attributes of a job that are shown."""
     own = job.own() | job.told()
     shared = job.cluster.wire
     found: Wire = {}

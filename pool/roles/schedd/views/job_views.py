@@ -44,7 +44,7 @@ class JobViews(Service):
 
     @method(Right.READ)
     async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
-        """What each user's ended jobs have used (EV 2.8)."""
+        """The use of each user's ended jobs (EV 2.8)."""
         return await self._listings.summary()
 
     @streaming(Right.READ, takes={"cluster": int | None, "ids": optional(JOB_IDS), "after": int | None})
@@ -76,5 +76,5 @@ class JobViews(Service):
 
     @staticmethod
     def _own(call: Call) -> str | None:
-        """Whose jobs the caller may look into: its own; None for everybody's."""
+        """The user whose jobs the caller may look into: its own name; None for all users."""
         return None if Right.ADMINISTER in call.identity.rights else owner_of(call, {})
