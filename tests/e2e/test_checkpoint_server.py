@@ -99,7 +99,7 @@ async def test_an_object_store_keeps_them(tmp_path: Path) -> None:
             cluster = await submit(pool, home)
             await reaches(cluster, b"\n30\n")
             assert (await cluster.checkpoint()).done == 1
-            assert any(name.endswith(".manifest") for name in blobs())
+            await until(lambda: any(name.endswith(".manifest") for name in blobs()), "the checkpoint to arrive")
             await cluster.vacate(fast=True)
             await until(lambda: logged(home).count("Job executing") == 2, "the job to go on")
             await enough(nodes, cluster, home)

@@ -220,7 +220,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "encrypt_input_files encrypt_output_files",
         "nothing more than for other jobs: all that goes between nodes is encrypted",
-        "roles/startd/owner/watch.py",
+        "roles/startd/owner/facts.py",
         "HasPerFileEncryption",
     ),
     _done(
