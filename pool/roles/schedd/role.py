@@ -222,9 +222,11 @@ class Schedd(Role):
         ended = EndedJobs(
             self.costs,
             self.spawn,
+            gone=lambda: self.ledger.gone,
             finished=lambda ad: self.reporting.finished(ad),
             forget_images=self.images.forget,
         )
+        self.ledger.listen(ended.heard)
         self.local = LocalJobs(
             context,
             self.given,

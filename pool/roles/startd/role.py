@@ -411,6 +411,12 @@ class Startd(Role):
         """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""
         await self.peers.give_ahead(params, stream)
 
+    @method(Right.SUBMIT, takes={"job": str, "ticket": str})
+    async def withdraw_image(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A job of the caller has ended for good: drop its checkpoint that is offered to its next machine."""
+        self.peers.withdraw((call.identity.node, params["job"]), params["ticket"])
+        return {}
+
     @method(Right.SUBMIT, takes={"claim": str, "job": str, "nearer": dict})
     async def prepare(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A job that leaves another machine comes next: {claim, job, nearer: {address, ticket}}"""

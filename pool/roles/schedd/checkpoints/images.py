@@ -10,6 +10,7 @@ for jobs to begin with that say `start_from_checkpoint`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
@@ -68,6 +69,8 @@ class Images:
         self._outside = context.outside
         self._log = context.log
         self._home = context.name
+        self._links = context.links
+        self._spawn = context.spawn
         #: Jobs that have a checkpoint before they are in the queue.
         self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
@@ -217,11 +220,19 @@ class Images:
 
     async def forget(self, job: QueuedJob) -> None:
         """The job has ended for good."""
-        self._nearer.pop(name_of(job), None)
+        if (offered := self._nearer.pop(name_of(job), None)) is not None:
+            _, address, ticket = offered
+            self._spawn(self._withdraw(name_of(job), address, ticket), "withdraw a checkpoint", alone=True)
         if self._place.waiting is not None:
             await asyncio.to_thread(self._place.waiting.drop, name_of(job))
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, name_of(job))
+
+    async def _withdraw(self, job: str, address: str, ticket: str) -> None:
+        """Tell the machine that made a checkpoint that no other machine will ask for it: it is dropped there now, and
+        not when its time is over."""
+        with contextlib.suppress(PoolError, OSError, TimeoutError):
+            await self._links.call(address, "startd.withdraw_image", {"job": job, "ticket": ticket})
 
     async def keep(self, job: QueuedJob, claim: HeldClaim | None = None) -> str:
         """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from pool.policy.queue import HELD, QueuedJob, Wire
+from pool.jobs.events import EventKind, JobEvent
+from pool.policy.queue import HELD, JobId, QueuedJob, Wire
 from pool.roles.base import Spawn
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 
@@ -14,6 +15,7 @@ class EndedJobs:
     """The ended runs of one schedd.
 
     Args:
+        gone: the jobs that leave the queue with the events that listeners hear.
         finished: called with the job's last ad if its user may want a notice.
         forget_images: drops the checkpoints of a job that has left the queue.
     """
@@ -23,11 +25,13 @@ class EndedJobs:
         costs: SubmitSideCosts,
         spawn: Spawn,
         *,
+        gone: Callable[[], Mapping[JobId, QueuedJob]],
         finished: Callable[[Wire], None],
         forget_images: Callable[[QueuedJob], Coroutine[Any, Any, None]],
     ) -> None:
         self._costs = costs
         self._spawn = spawn
+        self._gone = gone
         self._finished = finished
         self._forget_images = forget_images
 
@@ -36,6 +40,16 @@ class EndedJobs:
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
         if job.status.final:
-            self._costs.forget(job)
-        if job.status.final and job.get("NumCkpts"):
+            self._forget(job)
+
+    def heard(self, events: Sequence[JobEvent]) -> None:
+        """Jobs were removed: one that did not run has no run whose end is settled."""
+        for event in events:
+            if event.kind is EventKind.ABORTED and (job := self._gone().get((event.cluster, event.proc))) is not None:
+                self._forget(job)
+
+    def _forget(self, job: QueuedJob) -> None:
+        """A job has left the queue: drop what is kept for its next start."""
+        self._costs.forget(job)
+        if job.get("NumCkpts"):
             self._spawn(self._forget_images(job), "forget", alone=True)

@@ -132,6 +132,14 @@ class ImagePeers:
             offer.timer.cancel()
             self._spawn(asyncio.to_thread(offer.draft.close), "forget an image", alone=True)
 
+    def withdraw(self, job: JobKey, ticket: str) -> None:
+        """The job has ended for good: nobody will ask for its image, also where it is still on its way."""
+        offer = self._offers.get(job)
+        if same(self._tickets.get(job, ""), ticket):
+            del self._tickets[job]
+        elif offer is not None and same(offer.ticket, ticket):
+            self.forget(job)
+
     def make_room(self) -> None:
         """A checkpoint is about to be made: what is only offered does not stand in its way."""
         for job, offer in list(self._offers.items()):

@@ -95,6 +95,27 @@ def test_a_job_that_does_not_come_back_gives_the_machine_back(what: str) -> None
     play(story)
 
 
+@pytest.mark.parametrize("moment", ["while its checkpoint is made", "while it waits for a machine"])
+def test_the_checkpoint_of_a_job_that_is_removed_stays_on_no_machine(moment: str) -> None:
+    """It is offered to the job's next machine for ten minutes, and there is no next machine."""
+    waits = moment == "while it waits for a machine"
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.drain()
+        images = it.pool.role("m1", "startd").images("head")
+        if waits:
+            await it.pool.until(lambda: not it.claims("m1"), within=400)
+            assert images.used
+        await it.pool.act("head", "alice", action="remove", ids=[[1]])
+        await it.pool.until(lambda: not it.claims("m1") and not it.pool.queued("head"), within=400)
+        await asyncio.sleep(5.0)
+        stored = it.pool.role("head", "schedd").images.store
+        assert (images.jobs(), images.used, stored.jobs(), stored.used) == ([], 0, [], 0)
+
+    play(story, two=False)
+
+
 @pytest.mark.parametrize("name", ["m1", "m2", "head"])
 def test_whoever_dies_meanwhile_it_goes_on_and_never_twice(name: str) -> None:
     async def story(it: Story) -> None:
