@@ -60,7 +60,10 @@ INNER_FLOORS = {
     "pool/roles/schedd": (
         Floor(("core",), "the ledger, the claims, submits, the end of a run"),
         Floor(("checkpoints",), "checkpoints on the submit side, and the server that keeps them"),
-        Floor(("files", "parallel"), "other files of jobs on the submit side; jobs on several machines"),
+        Floor(
+            ("dedicated", "files", "parallel"),
+            "the dedicated scheduler; other files of jobs on the submit side; jobs on several machines",
+        ),
         Floor(
             ("notices", "placement", "submit", "views"),
             "users' logs and mail; from an idle job to a running one and back; actions of people, and jobs on the "

@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "status": ("pool.cli.status", "status", "List the pool's machines"),
         "why": ("pool.cli.why", "why", "Say why a job waits, or why a machine runs nothing"),
         "inspect": ("pool.cli.inspect", "inspect", "Say what a running job does now, and what it waits for"),
+        "plan": ("pool.cli.dedicated", "plan", "Show dedicated machines over time: what runs, is planned, reserved"),
         "history": ("pool.cli.queue", "history", "List jobs that have left the queue"),
         "summary": ("pool.cli.queue", "summary", "What each user got out of the pool"),
         "checkpoints": ("pool.cli.checkpoints", "checkpoints", "List kept checkpoints of removed jobs, or delete them"),
@@ -51,6 +52,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Manage a pool": {
         "token": ("pool.cli.admin", "token", "Make a token with which a machine or a user joins the pool"),
         "userprio": ("pool.cli.userprio", "userprio", "Show users' priorities and quotas, or change them"),
+        "reserve": ("pool.cli.dedicated", "reserve", "Reserve dedicated machines, list reservations, cancel one"),
         "drain": ("pool.cli.startds", "drain", "Take a machine out of use"),
         "undrain": ("pool.cli.startds", "undrain", "Take a machine into use again"),
         "config": ("pool.cli.admin", "config", "Show settings, their values, and where each was set"),

@@ -306,6 +306,32 @@ _SCHEDD = (
     _duration("CLAIM_LEASE", "600", "time that a claim lives while the two sides cannot reach each other"),
     _duration("CLAIM_PATIENCE", "1800", "time that a schedd waits for a slot whose job has yet to leave"),
     _duration("GANG_PATIENCE", "60", "how long a job on several machines holds some of them while it lacks others"),
+    _choice(
+        "DEDICATED_ORDER",
+        "users",
+        ("users", "fifo"),
+        "queue of dedicated jobs: users by what each has used (WR 6.1), or fifo, one queue for all (WR 3.3)",
+    ),
+    _flag(
+        "DEDICATED_FIFO",
+        "true",
+        "whether a job that waits for machines holds back the later ones; false starves jobs that need many",
+    ),
+    _choice(
+        "DEDICATED_BACKFILL",
+        "easy",
+        ("none", "easy", "conservative"),
+        "which later dedicated jobs may start before one that waits: those that delay not that one (easy), or none "
+        "before them (conservative)",
+    ),
+    _flag("DEDICATED_LEND", "true", "whether machines that a dedicated job waits with run others meanwhile (WR 4.1)"),
+    _flag("DEDICATED_TIME_SHARING", "false", "whether dedicated jobs that can be saved take turns on the machines"),
+    _duration(
+        "UNUSED_CLAIM_TIMEOUT", "300", "how long the dedicated scheduler keeps a machine that no dedicated job needs"
+    ),
+    _count("RESERVATION_MACHINES", "16", "", "machines that a user may have reserved at once"),
+    _number("RESERVATION_MACHINE_HOURS", "64", "h", "machine hours that a user may have reserved in all"),
+    _duration("RESERVATION_AHEAD", "7 d", "how far ahead a user's reservation may begin"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _flag("REMATCH", "false", "whether running jobs look for machines that their Rank likes better (RL 4.1)"),
     _duration("REMATCH_PAUSE", "3600", "how long a job runs before it looks for another machine", least=0.0),

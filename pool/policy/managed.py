@@ -113,6 +113,18 @@ def said(schedulers: Sequence[str]) -> dict[str, Any]:
     return {MANAGED_BY: schedulers[0], HIERARCHY: ", ".join(schedulers)}
 
 
+def managers_of(ad: Mapping[str, Any]) -> tuple[str, ...]:
+    """The dedicated schedulers that a machine's ad in wire form names, highest first. An owner may have written
+    `DedicatedScheduler` alone, as for HTCondor."""
+    named = ad.get(HIERARCHY) or ad.get(MANAGED_BY)
+    return tuple(named.replace(",", " ").split()) if isinstance(named, str) else ()
+
+
+def rank_of(submitter: str, managers: Sequence[str]) -> float:
+    """How much a machine with these dedicated schedulers likes one of them; 0 for one that it does not name."""
+    return RANK * 2.0 ** (len(managers) - 1 - managers.index(submitter)) if submitter in managers else 0.0
+
+
 def marked(ad: Mapping[str, Any], submitter: str, *, dedicated: bool = True) -> dict[str, Any]:
     """A request's or job's ad in wire form with the attribute `Scheduler` that is true of it, whatever it said itself.
 

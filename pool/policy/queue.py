@@ -32,6 +32,9 @@ ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 #: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
 AT_HOME = frozenset({7, 12})
 
+#: Attributes with which a job asks for the dedicated scheduler, and the universes of parallel jobs.
+DEDICATED, PARALLEL = frozenset({"WantDedicated", "WantParallelScheduling"}), frozenset({8, 11})
+
 #: The places of a group's jobs that the negotiator sees separately.
 MOST_RUNS = 100
 
@@ -43,7 +46,7 @@ class QueuedCluster:
     """The part that the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
-        *("_parts", "at_home", "coming", "cost", "cron", "deferred", "group"),
+        *("_parts", "at_home", "coming", "cost", "cron", "dedicated", "deferred", "group"),
         *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
     )
 
@@ -55,6 +58,8 @@ class QueuedCluster:
         self.at_home = wire.get("JobUniverse") in AT_HOME
         #: Its jobs may have a moment before which they do not start; `cron`: again and again.
         self.deferred = "DeferralTime" in wire
+        #: Its jobs may be the dedicated scheduler's.
+        self.dedicated = not DEDICATED.isdisjoint(wire) or wire.get("JobUniverse") in PARALLEL
         self.cron = self.deferred and any(name in wire for name in CRONTAB)
         #: The group whose turn it is, where not all jobs are asked for at once.
         self.turns: Materialization | None = None
@@ -250,6 +255,8 @@ class JobQueue:
         gave_turns: Callable[[QueuedCluster], None] = lambda cluster: None,
     ) -> None:
         self.clusters: dict[int, QueuedCluster] = {}
+        #: Of those the ones whose jobs may be the dedicated scheduler's.
+        self.dedicated: dict[int, QueuedCluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
         self.keeps_back = keeps_back
         self._pauses = pauses
@@ -286,6 +293,8 @@ class JobQueue:
 
     def add_cluster(self, cluster: QueuedCluster) -> None:
         self.clusters[cluster.id] = cluster
+        if cluster.dedicated:
+            self.dedicated[cluster.id] = cluster
 
     def add(self, job: QueuedJob) -> None:
         """Put a job in, in the status it has."""
@@ -366,6 +375,7 @@ class JobQueue:
     def remove_cluster(self, cluster: QueuedCluster) -> None:
         """Take out a cluster whose jobs are all gone."""
         del self.clusters[cluster.id]
+        self.dedicated.pop(cluster.id, None)
 
     def edited(self, job: QueuedJob) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""
@@ -465,8 +475,13 @@ class JobQueue:
 
     def is_kept_back(self, job: QueuedJob) -> bool:
         """Whether an idle job is neither asked for nor started now."""
+        return self.is_out_of_turn(job) or self.keeps_back(job)
+
+    @staticmethod
+    def is_out_of_turn(job: QueuedJob) -> bool:
+        """Whether other jobs of its cluster come first (max_idle, max_materialize)."""
         turns = job.cluster.turns
-        return (turns is not None and turns.keeps_back(job.proc)) or self.keeps_back(job)
+        return turns is not None and turns.keeps_back(job.proc)
 
     def _enqueue(self, job: QueuedJob) -> None:
         if self.is_kept_back(job):

@@ -7,12 +7,15 @@ decides anything. Claim ids are kept apart from the ads and are shown to watcher
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, evaluate, parse_expr
 from pool.errors import PoolError
+from pool.policy.managed import managers_of
 from pool.policy.registry import AdNameTaken, RegisteredAd, Registry, Update
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
@@ -26,18 +29,35 @@ MOST_WAITING = 200_000
 
 
 class _Watcher:
-    """One subscriber: the changes it has not been sent yet, the last word on each ad only."""
+    """One subscriber: the changes it has not been sent yet, the last word on each ad only.
 
-    def __init__(self, kinds: frozenset[str], private: bool) -> None:
+    Args:
+        wanted: which ads it wants to know of; None for all. One that is not wanted any more is gone for it.
+    """
+
+    def __init__(
+        self, kinds: frozenset[str], private: bool, wanted: Callable[[RegisteredAd], bool] | None = None
+    ) -> None:
         self.kinds = kinds
         self.private = private
+        self._wanted = wanted
+        self._known: set[tuple[str, str]] = set()
         self.changes: dict[tuple[str, str], RegisteredAd | None] = {}
         self.wake = asyncio.Event()
 
     def tell(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
-        if key[0] in self.kinds or "Any" in self.kinds:
-            self.changes[key] = entry
-            self.wake.set()
+        if key[0] not in self.kinds and "Any" not in self.kinds:
+            return
+        if self._wanted is not None:
+            if entry is not None and self._wanted(entry):
+                self._known.add(key)
+            elif key in self._known:
+                self._known.discard(key)
+                entry = None
+            else:
+                return
+        self.changes[key] = entry
+        self.wake.set()
 
 
 #: A node whose connection has ended counts as gone after so many seconds; the kernel ends that of a dead one in 60.
@@ -102,6 +122,11 @@ def identified(update: Update, node: str) -> Update:
     ad = {attribute: value for attribute, value in update.ad.items() if attribute.lower() not in taken}
     gone = tuple(attribute for attribute in update.gone if attribute.lower() not in taken)
     return replace(update, ad=ad | own, gone=gone)
+
+
+def _is_managed(scheduler: str, entry: RegisteredAd) -> bool:
+    """Whether an ad is of a machine that names this dedicated scheduler."""
+    return scheduler in managers_of(entry.ad)
 
 
 class Collector(Role):
@@ -189,13 +214,19 @@ class Collector(Role):
             await stream.send(batch)
         await stream.finish()
 
-    @streaming(Right.READ, takes={"types": optional(TEXTS)})
+    @streaming(Right.READ, takes={"types": optional(TEXTS), "managed_by": str | None})
     async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Every ad now, then each change: items are lists of [kind, name, ad or None, private or None]."""
+        """Every ad now, then each change: items are lists of [kind, name, ad or None, private or None].
+
+        With `managed_by` only the machines that name this dedicated scheduler (WR 3.2: it asks for those alone).
+        """
         private = bool(params.get("private"))
         if private and Right.NEGOTIATE not in call.identity.rights:
             raise PoolError(f"{call.identity.name} may not see claim ids", hint="only a negotiator's node may")
-        watcher = _Watcher(frozenset(params.get("types") or ["Any"]), private)
+        scheduler, wanted = params.get("managed_by"), None
+        if scheduler:
+            wanted = functools.partial(_is_managed, scheduler)
+        watcher = _Watcher(frozenset(params.get("types") or ["Any"]), private, wanted)
         for entry in self._registry.entries.values():
             watcher.tell(entry.key, entry)
         self._watchers.add(watcher)

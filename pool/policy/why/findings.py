@@ -186,6 +186,27 @@ class GangFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class DedicatedFinding:
+    """It waits for machines of a dedicated scheduler.
+
+    Attributes:
+        scheduler: its name.
+        why: a clause; empty where the expected start says enough.
+        expected: a sentence on when it starts and how sure that is; empty where nothing is known.
+        start, earliest, latest: wall times of that; None where they are not known.
+        waits_for: jobs or a reservation whose end lets it start.
+    """
+
+    scheduler: str
+    why: str = ""
+    expected: str = ""
+    start: float | None = None
+    earliest: float | None = None
+    latest: float | None = None
+    waits_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FailedStarts:
     """Starts of it failed; after so many it is held.
 
@@ -508,6 +529,7 @@ Finding = (
     | Unsavable
     | ClaimingFinding
     | GangFinding
+    | DedicatedFinding
     | FailedStarts
     | OutOfReach
     | Deferred

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pool.policy.why.findings import (
     Busy,
     ClaimingFinding,
+    DedicatedFinding,
     Ended,
     Finding,
     Free,
@@ -42,6 +43,7 @@ class Standing(StrEnum):
     NO_MATCH = "no machine matches"
     BLIND = "nobody to ask"
     GATHERING = "machines for some parts only"
+    DEDICATED = "waits for dedicated machines"
     UNKNOWN = "unknown"
 
 
@@ -52,6 +54,7 @@ _BY_KIND: tuple[tuple[type[Finding], Standing], ...] = (
     (Running, Standing.RUNNING),
     (ClaimingFinding, Standing.CLAIMING),
     (GangFinding, Standing.GATHERING),
+    (DedicatedFinding, Standing.DEDICATED),
 )
 _BY_MACHINES: tuple[tuple[type[Finding], Standing], ...] = (
     (Free, Standing.NEXT),

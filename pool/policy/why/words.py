@@ -17,6 +17,7 @@ from pool.policy.why.findings import (
     Busy,
     ClaimingFinding,
     Cycle,
+    DedicatedFinding,
     Deferred,
     Demand,
     Ended,
@@ -141,6 +142,8 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     if (deferred := _first(findings, Deferred)) is not None:
         asks = f", and a machine is looked for in {ago(deferred.asks - now)}" if deferred.asks > now else ""
         return f"{name} waits{since}: it is to start in {ago(max(0.0, deferred.moment - now))}{asks}"
+    if (waiting := _first(findings, DedicatedFinding)) is not None:
+        return f"{name} waits{since}: {waiting.why or _BECAUSE[kind]}"
     if (turn := _first(findings, NotItsTurn)) is not None:
         return f"{name} waits{since}: {_not_its_turn(turn)}"
     if (beside := _first(findings, BesideSchedd)) is not None:
@@ -163,6 +166,7 @@ def _not_its_turn(turn: NotItsTurn) -> str:
 _BECAUSE = {
     Standing.CLAIMING: "machines have been found for jobs of its owner and are being claimed",
     Standing.GATHERING: "it needs a machine for each of its parts at the same time",
+    Standing.DEDICATED: "its machines are the dedicated scheduler's, and other dedicated jobs have them",
     Standing.BLIND: "nobody who knows why can be asked",
     Standing.NO_MACHINES: "there is no machine in the pool",
     Standing.NO_MATCH: "no machine meets its conditions",
@@ -199,6 +203,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"{gang.held} of {plural(gang.parts, 'part')} have a slot; none yet for {', '.join(gang.missing)}")
         if gang.pause:
             made.append(f"what it had was given back for others; it asks again in {ago(gang.pause)}")
+    if (waiting := _first(findings, DedicatedFinding)) is not None and waiting.expected:
+        made.append(waiting.expected)
     if (failed := _first(findings, FailedStarts)) is not None:
         where = f", the last on {failed.slot}" if failed.slot else ""
         made.append(f"{plural(failed.count, 'start')} of it failed{where}; it is held after {failed.most}")

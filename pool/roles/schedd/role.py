@@ -15,6 +15,7 @@ from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.events import EventKind
+from pool.policy.managed import is_reserved
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, quota_of
@@ -34,6 +35,10 @@ from pool.roles.schedd.core.startd_calls import StartdCalls
 from pool.roles.schedd.core.store_upkeep import shrink_now_and_again
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.core.validation import check_kind, clean
+from pool.roles.schedd.dedicated.methods import DedicatedMethods
+from pool.roles.schedd.dedicated.reservations import Reservations
+from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler, SchedulerCalls
+from pool.roles.schedd.dedicated.settings import dedicated_settings
 from pool.roles.schedd.files.output_streams import OutputStreams
 from pool.roles.schedd.files.remote_io import RemoteFiles
 from pool.roles.schedd.files.spool import SPOOLING, Spool
@@ -55,7 +60,7 @@ from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.shadow import PLACING, Shadow
-from pool.store import Trim
+from pool.store import SetMeta, Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS, Takes
 
@@ -119,6 +124,10 @@ class Schedd(Role):
         for job in running:
             if not job.cluster.at_home:
                 self.placement.reconnect.adopt(job)
+        self.dedicated.take_up(self.ledger.meta)
+        self.spawn(self.dedicated.machines.run(), "dedicated machines")
+        self.spawn(self.dedicated.run(), "dedicated")
+        self.dedicated.wake()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.placement.watch_leases(), "leases")
         self.spawn(self.reporting.run(), "reporting")
@@ -127,7 +136,7 @@ class Schedd(Role):
         self.spawn(self._forget_old(), "history")
         self.spawn(shrink_now_and_again(self.store, self.log), "shrink")
         for owner in self.queue.owners():
-            self.submitters.changed(owner, True)
+            self._changed(owner, True)
         self.submitters.publish_schedd()
         if running:
             self.log.info("taking up running jobs", extra={"jobs": len(running)})
@@ -233,7 +242,7 @@ class Schedd(Role):
             self.settings,
             self.claim_settings,
             ended,
-            changed=self.submitters.changed,
+            changed=self._changed,
             waits=lambda job: self.deferrals.waits(job) or self.start_pauses.waits(job),
             delay=self.deferrals.delay,
         )
@@ -246,7 +255,7 @@ class Schedd(Role):
             ended=ended,
             local=self.local,
             remote=self.remote,
-            changed=self.submitters.changed,
+            changed=self._changed,
             delay=self.deferrals.delay,
             refused=self.notes.refused,
         )
@@ -259,8 +268,44 @@ class Schedd(Role):
             waits_for_inputs=self.spool.waits,
             rules=lambda: self.rules,
         )
+        self._make_dedicated()
         self.pacing = Pacing(context, offer=self._offer, judge=self.acts.judge)
         self.reporting = Reporting(self.ledger, self.given, self.log, self.acts.act, self.spool)
+
+    def _make_dedicated(self) -> None:
+        """The dedicated scheduler, which sleeps until there is a dedicated job."""
+        given, placement = self.given, self.placement
+
+        async def keep(name: str, value: bytes) -> None:
+            await self.store.write(SetMeta(name, value))
+
+        reservations = Reservations(keep, self.spawn, self.log, lambda: self.dedicated.wake())
+        calls = SchedulerCalls(
+            gatherings=placement.gangs.gathering,
+            obtain=placement.claiming.obtain_for,
+            begin_gang=placement.gangs.begin,
+            start_job=placement.start_on,
+            save=self._save_gang,
+            fits_lease=lambda claim, job: self.claim_settings.lease_of(job.get("JobLeaseDuration")) == claim.lease,
+            kept_back=lambda job: self._waits_for_itself(job) or self.queue.is_out_of_turn(job),
+            regroup=self.let_jobs_go,
+            negotiator_heard=placement.negotiator_heard,
+            keep=keep,
+        )
+        self.dedicated = DedicatedScheduler(
+            self.context,
+            lambda: dedicated_settings(self.settings),
+            self.advertiser,
+            calls,
+            reservations,
+            address=given.address,
+            collector=given.collector,
+            lifetime=lambda: self.settings.number("AD_LIFETIME"),
+        )
+
+    async def _save_gang(self, job: QueuedJob, because: str) -> None:
+        """Have a dedicated job leave its machines, saved, for another."""
+        await self.placement.stop(job, {"what": "vacate", "why": because}, True)
 
     def _make_methods(self) -> None:
         """The parts of the schedd that are served beside this one, under the same name."""
@@ -276,14 +321,22 @@ class Schedd(Role):
         )
         gathering = placement.gangs.gathering
         explaining = JobExplanations(
-            self.context, self.checkpoint_place, placement.matches, gathering, lambda: self.local.most
+            self.context,
+            self.checkpoint_place,
+            placement.matches,
+            gathering,
+            lambda: self.local.most,
+            self.dedicated.why,
         )
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
         self._services = (
             self,
             JobViews(self.ledger, self.listings, explaining, inspection),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
-            NegotiatorMethods(self.context, placement.matches, gathering, self.costs, self._learn),
+            NegotiatorMethods(
+                self.context, placement.matches, gathering, self.costs, self._learn, self.dedicated.requests
+            ),
+            DedicatedMethods(self.dedicated, self.outside, lambda: self.settings),
             StartdMethods(
                 placement, placement.reports, placement.gangs, self.shadow, self.remote, self.images, self.costs
             ),
@@ -379,6 +432,8 @@ class Schedd(Role):
 
     def _submitter(self, call: Call, params: dict[str, Any]) -> str:
         owner = owner_of(call, params)
+        if is_reserved(owner):
+            raise PoolError(f"cannot queue jobs of {owner}: that is the dedicated scheduler", hint="submit as a user")
         if self.given.user is not None and owner != self.given.user:
             raise PoolError(
                 f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
@@ -511,8 +566,11 @@ class Schedd(Role):
         return ImageStore(self.given.state / "spool" / "checkpoints", quota=quota_of(self.settings))
 
     def _keeps_back(self, job: QueuedJob) -> bool:
-        """Whether no machine is to be asked for an idle job: it runs here, its time has not come, or it waits for its
-        checkpoint."""
+        """Whether no machine is to be asked for an idle job: it runs here, its time has not come, it waits for its
+        checkpoint, or the dedicated scheduler sees to it."""
+        return self._waits_for_itself(job) or self.dedicated.takes(job)
+
+    def _waits_for_itself(self, job: QueuedJob) -> bool:
         cluster = job.cluster
         if cluster.at_home:
             return True
@@ -520,6 +578,11 @@ class Schedd(Role):
         if (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job):
             return True
         return self.checkpoint_place.keeps_back(job)
+
+    def _changed(self, owner: str, more: bool) -> None:
+        """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
+        self.submitters.changed(owner, more)
+        self.dedicated.wake()
 
     def _is_due(self, job: QueuedJob) -> None:
         """A job may be started now that could not be before: its moment has come, or a pause is over."""
@@ -543,7 +606,7 @@ class Schedd(Role):
     def _offer(self, owner: str) -> None:
         """An owner has idle jobs that may be started."""
         self.placement.offer(owner)
-        self.submitters.changed(owner, True)
+        self._changed(owner, True)
 
     def _spooled(self, number: int) -> None:
         """All files of a cluster have come from its submitter's machine."""

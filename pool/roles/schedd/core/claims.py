@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
+from pool.jobs.gangs import wants_dedicated
 from pool.policy.charges import Charge
+from pool.policy.managed import ACCOUNT
 from pool.policy.queue import QueuedJob
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 
@@ -100,6 +102,15 @@ class HeldClaim:
     link: Connection | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def dedicated(self) -> bool:
+        """Whether it is the dedicated scheduler's own, and serves any user's job (WR 3.2)."""
+        return self.owner == ACCOUNT
+
+    def runs_own(self, job: QueuedJob) -> bool:
+        """Whether a job on it is the dedicated scheduler's, not one that the machine is lent to."""
+        return self.dedicated and (self.gang is not None or wants_dedicated(job.ad()))
+
 
 class ClaimTable(dict[str, HeldClaim]):
     """All claims of one schedd, by their ids.
@@ -111,6 +122,7 @@ class ClaimTable(dict[str, HeldClaim]):
         super().__init__()
         self._dropped: list[Callable[[HeldClaim], None]] = []
         self._lost: list[Callable[[HeldClaim], None]] = []
+        self._emptied: list[Callable[[HeldClaim], None]] = []
 
     def when_dropped(self, act: Callable[[HeldClaim], None]) -> None:
         """Call this with each claim that is dropped, at once."""
@@ -119,6 +131,15 @@ class ClaimTable(dict[str, HeldClaim]):
     def when_lost(self, act: Callable[[HeldClaim], None]) -> None:
         """Call this with each claim whose startd could not be reached, or does not know it."""
         self._lost.append(act)
+
+    def when_emptied(self, act: Callable[[HeldClaim], None]) -> None:
+        """Call this with each claim of the dedicated scheduler's that has no job any more."""
+        self._emptied.append(act)
+
+    def empty(self, claim: HeldClaim) -> None:
+        """A claim of the dedicated scheduler's has no job any more, and is for its next one."""
+        for act in self._emptied:
+            act(claim)
 
     def add(self, claim: HeldClaim) -> None:
         """Enter a claim that the startd has granted."""

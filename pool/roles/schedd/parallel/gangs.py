@@ -69,7 +69,7 @@ class Gangs:
         changed: Callable[[str, bool], None],
         send: Callable[[HeldClaim, Activation], Awaitable[None]],
     ) -> None:
-        self.gathering = Gatherings(context, settings, images, obtain=obtain, changed=changed, begin=self._begin)
+        self.gathering = Gatherings(context, settings, images, obtain=obtain, changed=changed, begin=self.begin)
         self.sets = ParallelCheckpoints(context, settings, images)
         self.events = PartEvents(context)
         self._context = context
@@ -82,7 +82,7 @@ class Gangs:
 
     # -- starting ----------------------------------------------------------------------------------------
 
-    async def _begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
+    async def begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
         context = self._context
         gang = RunningGang.of(job, int(job.get("NumJobStarts", 0)) + 1, context.outside.secret(16))
@@ -213,7 +213,10 @@ class Gangs:
                 gang.begun.setdefault(part, claim.slot)
         gang.reports.append((part, report))
         claim.job, claim.start, claim.gang = None, None, None
-        context.claims.drop(claim)
+        if claim.dedicated and keeps_claim(report):
+            context.claims.empty(claim)
+        else:
+            context.claims.drop(claim)
         if gang.root is None and gang.ends_job(part, report):
             gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
@@ -339,6 +342,11 @@ class Gangs:
             gang.met = asyncio.get_running_loop().create_future()
             gang.met.set_result(None)
             self.sets.begins(gang)
+
+
+def keeps_claim(report: Mapping[str, Any]) -> bool:
+    """Whether a part's machine takes the dedicated scheduler's next job: it is there, and its owner did not take it."""
+    return report.get("cause") not in ("start", "lost") and not report.get("released")
 
 
 def _noted(claim: HeldClaim) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Gatherings:
                 found.append(
                     {
                         "number": self._last,
-                        "ad": public(self._wanted_ad(job, parts[0])),
+                        "ad": public(self.wanted_ad(job, parts[0])),
                         "count": len(parts),
                         "oldest": float(job.get("QDate") or 0),
                         "runs": [[job.prio, len(parts)]],
@@ -114,7 +114,7 @@ class Gatherings:
             known = self._known[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
         return known
 
-    def _wanted_ad(self, job: QueuedJob, part: int) -> Wire:
+    def wanted_ad(self, job: QueuedJob, part: int) -> Wire:
         whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self.of(job)
         wire = {**whole, **own}
         if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
@@ -197,7 +197,7 @@ class Gatherings:
 
     async def _claim(self, match: dict[str, Any], owner: str, job: QueuedJob, parts: list[int]) -> None:
         gathering = self.of(job)
-        wire = self._wanted_ad(job, parts[0])
+        wire = self.wanted_ad(job, parts[0])
         try:
             claims = await self._obtain(match, owner, job, len(parts), wire)
         finally:
@@ -276,7 +276,10 @@ class Gatherings:
     def give_back(self, claim: HeldClaim) -> None:
         """A claim that no gang has a use for."""
         claim.gathers = None
-        self._context.give_back(claim)
+        if claim.dedicated:
+            self._context.claims.empty(claim)
+        else:
+            self._context.give_back(claim)
 
     def done(self, job: QueuedJob) -> None:
         """It begins, or will not: its claims are not held for it any more."""

@@ -51,11 +51,19 @@ class Claiming:
         Args:
             wanted: the ad that was asked for, where that is not the job's own.
         """
+        return await self.obtain_for(match, owner, wanted if wanted is not None else job.wire(), count)
+
+    async def obtain_for(self, match: dict[str, Any], owner: str, wanted: Wire, count: int = 1) -> list[HeldClaim]:
+        """Claim a slot that was matched to a request; as `obtain`.
+
+        Args:
+            wanted: the ad that was asked for.
+        """
         context, settings = self._context, self._settings
         address = str(match["startd"])
         preempts = bool(match.get("preempt"))
-        lease = settings.lease_of(job.get("JobLeaseDuration"))
-        granted = charge(job.ad())
+        lease = settings.lease_of(wanted.get("JobLeaseDuration"))
+        granted = charge(ClassAd.from_wire(wanted))
         try:
             link = await context.links.to(address)
             answer = await link.call(
@@ -67,7 +75,7 @@ class Claiming:
                     "submitter": match["submitter"],
                     "owner": owner,
                     "lease": lease,
-                    "ad": public(wanted if wanted is not None else job.wire()),
+                    "ad": public(wanted),
                     "count": count,
                 },
                 timeout=settings.patience if preempts else CLAIM_SECONDS,

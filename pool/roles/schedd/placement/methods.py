@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from pool.jobs.reasons import Reason
+from pool.policy.managed import is_reserved
 from pool.roles.schedd.checkpoints.images import Images
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
@@ -23,10 +24,24 @@ T = TypeVar("T")
 MOST_REASON = 500
 
 
+class SchedulerRequests(Protocol):
+    """What the dedicated scheduler asks the negotiator for; see `pool.roles.schedd.dedicated.requests`."""
+
+    def requests(self, limit: int) -> list[dict[str, Any]]:
+        """Its requests."""
+
+    def matched(self, match: dict[str, Any]) -> None:
+        """A slot has been granted."""
+
+    def rejected(self, numbers: Iterable[int]) -> None:
+        """For these requests a cycle found nothing."""
+
+
 class NegotiatorMethods(Service):
     """The methods with which a negotiator asks for requests and delivers matches.
 
     Args:
+        dedicated: what the dedicated scheduler asks for.
         learn: called with the names of attributes that machines' expressions refer to in a job's ad.
     """
 
@@ -37,7 +52,9 @@ class NegotiatorMethods(Service):
         gathering: Gatherings,
         costs: SubmitSideCosts,
         learn: Callable[[frozenset[str]], None],
+        dedicated: SchedulerRequests,
     ) -> None:
+        self._dedicated = dedicated
         self._context = context
         self._matches = matches
         self._gathering = gathering
@@ -50,6 +67,8 @@ class NegotiatorMethods(Service):
         self._costs.stir()
         self._learn(frozenset(str(name) for name in params.get("references", ())))
         owner = _owner(params["submitter"])
+        if is_reserved(owner):
+            return {"requests": self._dedicated.requests(int(params["limit"])), "running": 0}
         return {
             "requests": self._matches.requests(owner, int(params["limit"])),
             "running": self._matches.holds(owner),
@@ -59,6 +78,9 @@ class NegotiatorMethods(Service):
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches made for this schedd's submitters."""
         for match in params["matches"]:
+            if is_reserved(_owner(match["submitter"])):
+                self._dedicated.matched(match)
+                continue
             self._matches.matched(match, _owner(match["submitter"]))
         return {}
 
@@ -66,6 +88,9 @@ class NegotiatorMethods(Service):
     async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The requests for which a cycle found no machine: {submitter, time, rejections: [[request, reason]]}"""
         when = float(params["time"])
+        if is_reserved(_owner(params["submitter"])):
+            self._dedicated.rejected(int(number) for number, _ in params["rejections"])
+            return {}
         for number, reason in params["rejections"]:
             self._gathering.rejected(int(number), str(reason)[:MOST_REASON], when)
             group = self._context.queue.group(int(number))

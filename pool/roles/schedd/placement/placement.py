@@ -112,6 +112,7 @@ class Placement:
     ) -> None:
         self.images = images
         self._context = context
+        self._settings = settings
         self._ledger = context.ledger
         self._costs = costs
         self._ended = ended
@@ -119,7 +120,7 @@ class Placement:
         self._remote = remote
         self._changed = changed
         self._watch = ClaimWatch(context.claims, self._lease_ended)
-        claiming = Claiming(context, settings, watch=self._watch.begin, changed=self.changed)
+        self.claiming = claiming = Claiming(context, settings, watch=self._watch.begin, changed=self.changed)
         obtain = claiming.obtain
         self.successors = Successors(context, settings, obtain=obtain, use=self.use, changed=self.changed)
         self.rematch = Rematch(context, settings, obtain=obtain, use=self.use, stop=self.stop)
@@ -140,6 +141,10 @@ class Placement:
         self.reconnect = Reconnect(
             context, self._watch, self.starts, self.gangs, started=self.rematch.started, runs=self
         )
+
+    def negotiator_heard(self) -> bool:
+        """Whether there is a negotiator, as far as is known."""
+        return asyncio.get_running_loop().time() - self.matches.heard < self._settings.unheard
 
     @property
     def claims(self) -> ClaimTable:
@@ -178,6 +183,9 @@ class Placement:
         await self._context.turns.moment(claim.owner, "start jobs")
         if claim.job is not None or claim.gathers is not None or claim.id not in self.claims:
             return
+        if claim.dedicated:
+            self.claims.empty(claim)
+            return
         steps: list[JobChange] = []
         start = self.starts.choose(claim, steps, first)
         if steps:
@@ -188,6 +196,18 @@ class Placement:
         await self._context.turns.moment(claim.owner, "start jobs")
         if claim.start is start:  # else the claim was lost while the start was being made durable
             await self.send(claim, start)
+
+    async def start_on(self, claim: HeldClaim, job: QueuedJob) -> bool:
+        """Start an idle job on a claim of the dedicated scheduler's; False if it does not run there then."""
+        await self._context.turns.moment(job.cluster.owner, "start jobs")
+        if claim.job is not None or claim.lost or claim.id not in self.claims or job.status != IDLE:
+            return False
+        steps: list[JobChange] = []
+        start = self.starts.mark(claim, job, steps)
+        await self._commit_start(claim, steps)
+        if start is not None and claim.start is start:
+            await self.send(claim, start)
+        return claim.job is job
 
     async def _commit_start(self, claim: HeldClaim, steps: list[JobChange]) -> None:
         """Commit steps of which one may be a claim's next start, which is not to be sent before."""
@@ -204,13 +224,13 @@ class Placement:
     async def _send(self, claim: HeldClaim, start: Activation) -> None:
         job = claim.job
         assert job is not None
-        self.changed(claim.owner, False)
+        self.changed(job.cluster.owner, False)
         try:
             link = await self._context.links.to(claim.startd)
             await link.call("startd.activate", self.starts.order(claim, whole=True), timeout=60.0)
         except RemoteError as error:
             await self._not_started(claim, job, start.run, str(error))
-            if not says_no_such_claim(error):
+            if not says_no_such_claim(error) and claim.id not in self.claims:
                 await self._context.calls.release(claim)
         except TROUBLE:
             self.claims.lose(claim)
@@ -223,9 +243,13 @@ class Placement:
         """The startd said no: the job is idle again, and the claim is of no more use, to nobody."""
         if claim.job is not job or claim.run != run:
             return
-        self.claims.drop(claim)
+        lent = claim.dedicated and not claim.runs_own(job)
+        if not lent:
+            self.claims.drop(claim)
         self._context.log.info("a start was refused", extra={"job": job.id, "slot": claim.slot, "why": why})
         await self.requeue(claim, job, f"the machine refused to start it: {why}", None)
+        if lent:
+            self.claims.empty(claim)
 
     # -- the startd speaks -------------------------------------------------------------------------------
 
@@ -279,7 +303,7 @@ class Placement:
             return self._reported_before(claim)
         if claim.gang is not None:
             await self.gangs.ended(claim, report)
-            return {"next": None, "keep": False}
+            return {"next": None, "keep": claim.id in self.claims}
         if (job.note("_wish") or {}).get("checkpoint"):
             report["kept"] = await self.images.keep(job, claim)
         if report.get("cause") in BY_ITSELF:
@@ -293,7 +317,7 @@ class Placement:
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
         claim.left_by = job if vacated else None
-        start = None if released else self.starts.choose(claim, steps)
+        start = None if released or claim.dedicated else self.starts.choose(claim, steps)
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
         self._costs.charge(job, steps, self._context.outside.thread_cpu() - turn_began)
@@ -301,7 +325,11 @@ class Placement:
         self._ended.settle(job)
         self._remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
-        self.changed(claim.owner, idle_again and start is None)
+        self.changed(job.cluster.owner, idle_again and start is None)
+        if claim.dedicated:
+            if not released:
+                self.claims.empty(claim)
+            return {"next": None, "keep": not released}
         if start is not None:
             claim.going = True
             return {"next": self.starts.order(claim), "keep": True}
@@ -387,7 +415,7 @@ class Placement:
         else:
             kind = event or EventKind.SHADOW_EXCEPTION
             await self._ledger.commit(JobChange(job, Happening.LOST, changes, kind, {"why": why, "slot": claim.slot}))
-        self.changed(claim.owner, True)
+        self.changed(job.cluster.owner, True)
 
     def _ran_unseen(self, claim: HeldClaim, job: QueuedJob) -> dict[str, Any]:
         """The accounts of a run whose end was not reported: it counts until its machine was heard of last."""

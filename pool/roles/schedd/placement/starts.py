@@ -18,6 +18,7 @@ from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.policy.managed import SCHEDULER, submitter_of
 from pool.policy.queue import IDLE, JobGroup, QueuedJob
 from pool.roles.schedd.checkpoints.images import Images
 from pool.roles.schedd.core.claim_settings import ClaimSettings
@@ -77,13 +78,13 @@ class Starts:
             return None
         if first is not None and (first.status != IDLE or first is claim.left_by or queue.is_kept_back(first)):
             first = None
-        if first is not None and (start := self._mark(claim, first, steps)) is not None:
+        if first is not None and (start := self.mark(claim, first, steps)) is not None:
             return start
         for group in queue.groups(claim.owner):
             if not self._fits(claim, group):
                 continue
             while (job := queue.first(group)) is not None and job is not claim.left_by:
-                if (start := self._mark(claim, job, steps)) is not None:
+                if (start := self.mark(claim, job, steps)) is not None:
                     return start
         return None
 
@@ -101,12 +102,15 @@ class Starts:
         before = None if whole else claim.sent
         same_cluster = before is not None and before.job[0] == job.cluster.id
         claim.sent = start
+        own = job.own() if claim.gang is None else claim.gang.own(claim.part)
+        if claim.runs_own(job):
+            own = {**own, SCHEDULER: submitter_of(self._context.name)}
         return {
             "claim": claim.id,
             "base": list(before.mark) if before is not None else None,
             "start": start.to_wire(before),
             "shared": None if same_cluster else job.cluster.wire,
-            "own": job.own() if claim.gang is None else claim.gang.own(claim.part),
+            "own": own,
         }
 
     def recall(self, claim: HeldClaim, job: QueuedJob) -> Activation:
@@ -117,7 +121,7 @@ class Starts:
         """
         return activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job))
 
-    def _mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
+    def mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
         """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
         start: Activation | None = None
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from pool.policy.managed import is_reserved
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED
 from pool.roles.advertise import Advertiser
 from pool.roles.schedd.core.context import ScheddContext
@@ -43,6 +44,8 @@ class Submitters:
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
+        if is_reserved(owner):
+            return  # the dedicated scheduler advertises itself
         loop = asyncio.get_running_loop()
         self._dirty[owner] = self._dirty.get(owner, False) or more
         due = max(loop.time(), self._sent + (SOON if more else LATER))

@@ -21,6 +21,7 @@ from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_unti
 from pool.policy.why.findings import (
     BesideSchedd,
     ClaimingFinding,
+    DedicatedFinding,
     Deferred,
     Ended,
     FailedStarts,
@@ -68,6 +69,7 @@ class JobExplanations:
 
     Args:
         checkpoints: say whether a job waits for its checkpoints.
+        dedicated: what the dedicated scheduler says of an idle job; None where it is not its.
         most_local: how many jobs may run on the submit machine at once.
     """
 
@@ -78,7 +80,9 @@ class JobExplanations:
         claims: ClaimsUnderWay,
         gatherings: MissingParts,
         most_local: Callable[[], int],
+        dedicated: Callable[[QueuedJob], DedicatedFinding | None],
     ) -> None:
+        self._dedicated = dedicated
         self._turns = context.turns
         self._ledger = context.ledger
         self._queue = context.queue
@@ -148,6 +152,8 @@ class JobExplanations:
             if deferral is not None:
                 found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
             elif not job.cluster.at_home:
+                if (waiting := self._dedicated(job)) is not None:
+                    found.append(waiting)
                 found += self._failed_starts(job)
             else:
                 found.append(BesideSchedd(self._most_local()))

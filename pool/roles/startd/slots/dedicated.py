@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation, FileMode
-from pool.policy.managed import ACCOUNT, HIERARCHY, MANAGED_BY, is_dedicated, marked, says, submitter_of
+from pool.policy.managed import ACCOUNT, is_dedicated, managers_of, marked, says, submitter_of
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused, Wire
 from pool.starter.accounts import NOBODY
 from pool.starter.place import StartRefused
@@ -87,6 +87,5 @@ def check_manages(slot: Wire, submitter: str, node: str) -> None:
     """
     if not is_dedicated(submitter):
         return
-    named = slot.get(HIERARCHY) or slot.get(MANAGED_BY)
-    if submitter != submitter_of(node) or submitter not in str(named or "").replace(",", " ").split():
+    if submitter != submitter_of(node) or submitter not in managers_of(slot):
         raise SlotRefused(f"slot {slot['Name']} is not managed by {submitter}", hint="set DEDICATED_SCHEDULER there")

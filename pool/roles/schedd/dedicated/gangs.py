@@ -1,0 +1,217 @@
+"""The dedicated jobs of the queue as the decisions see them: whose, how many machines, of which kinds.
+
+A request of a part is matched with all machines at once, and requests that no expression can tell apart once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pool.classad import ClassAd
+from pool.classad.names import fold
+from pool.jobs.gangs import APART, Parts, parts_of
+from pool.policy.autoclusters import Autoclusters
+from pool.policy.checkpoints import CheckpointWish, wish_of
+from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass, kinds_of
+from pool.policy.dedicated.model import Kind
+from pool.policy.gangs import Gathering, machine_of
+from pool.policy.managed import SCHEDULER
+from pool.policy.matching import SlotIndex
+from pool.policy.packed import pack
+from pool.policy.queue import QueuedJob, Wire
+from pool.roles.schedd.dedicated.machines import slot_of
+
+#: How long a job will run, as its user says: it only plans. Seconds.
+DURATION = "ExpectedDuration"
+#: The reservation in whose machines it is to run.
+RESERVATION = "ReservationId"
+#: Requests that are remembered.
+MOST_REMEMBERED = 20_000
+
+
+class PartsToPlace(Protocol):
+    """Parts of a gang that have yet to get a claim; see `pool.roles.schedd.parallel.gathering.Gatherings.of`."""
+
+    def of(self, job: QueuedJob) -> Gathering: ...
+
+    def wanted_ad(self, job: QueuedJob, part: int) -> Wire: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Parts of a job that ask for the same.
+
+    Attributes:
+        numbers: of these parts.
+        request: what it asks for, by a text that equal requests share.
+        ad: its ad in wire form.
+        apart: no two of the job's parts may be on one machine.
+    """
+
+    numbers: tuple[int, ...]
+    request: str
+    ad: Wire
+    apart: bool
+
+
+class DedicatedQueue:
+    """The dedicated jobs of one schedd.
+
+    Args:
+        submitter: the scheduler's name.
+        gatherings: say what of a gang is still to be placed.
+        predict: how long a user's next job will probably run, given what the user says.
+    """
+
+    def __init__(
+        self,
+        submitter: str,
+        gatherings: PartsToPlace,
+        index: SlotIndex,
+        predict: Callable[[str, float | None], float | None],
+    ) -> None:
+        self._predict = predict
+        self._submitter = submitter
+        self._gatherings = gatherings
+        self._index = index
+        self._clusters = Autoclusters()
+        self._signatures: dict[tuple[Any, ...], str] = {}
+        self._requests: dict[str, ClassAd] = {}
+        self._numbers: dict[bytes, str] = {}
+
+    def wanted(self, job: QueuedJob) -> list[Wanted]:
+        """What of a job needs a machine, alike parts together.
+
+        Raises:
+            PoolError: its parts cannot be read.
+        """
+        parts = parts_of(job.ad()) if is_gang(job) else Parts(())
+        if not len(parts):
+            return [self._alike(job, (0,), 0, apart=False)]
+        gathering = self._gatherings.of(job)
+        apart = job.get(APART) is True
+        found: list[Wanted] = []
+        for kind in range(len(parts.kinds)):
+            numbers = tuple(n for n in parts.numbers_of(kind) if n not in gathering.over)
+            if numbers:
+                found.append(self._alike(job, numbers, kind, apart=apart))
+        together: dict[str, Wanted] = {}
+        for one in found:
+            before = together.get(one.request)
+            together[one.request] = replace(one, numbers=(*before.numbers, *one.numbers)) if before else one
+        return list(together.values())
+
+    def _alike(self, job: QueuedJob, numbers: tuple[int, ...], kind: int, *, apart: bool) -> Wanted:
+        wire = self.request_ad(job, numbers[0])
+        delta = pack(job.delta) if job.delta else b""
+        known = (job.cluster.id, kind, delta, repr(wire.get("Requirements")))
+        request = self._signatures.get(known)
+        if request is None:
+            if len(self._signatures) > MOST_REMEMBERED:
+                self._forget()
+            signature = self._clusters.signature({fold(name): value for name, value in wire.items()})
+            request = self._numbers.setdefault(signature, f"q{len(self._numbers) + 1}")
+            self._signatures[known] = request
+            self._requests.setdefault(request, ClassAd.from_wire(wire))
+        return Wanted(numbers, request, wire, apart)
+
+    def request_ad(self, job: QueuedJob, part: int) -> Wire:
+        """What a part of a job asks for, as a request of this scheduler (WR 3.1)."""
+        wire = self._gatherings.wanted_ad(job, part) if is_gang(job) else job.wire()
+        return {**wire, SCHEDULER: self._submitter}
+
+    def _forget(self) -> None:
+        self._signatures.clear()
+        self._requests.clear()
+        self._numbers.clear()
+
+    def begin_cycle(self) -> None:
+        """Take in what the machines look at in a request: requests are told apart by that."""
+        references = self._index.references()
+        if not references <= self._clusters.references:
+            self._clusters = Autoclusters(self._clusters.references | references)
+            self._forget()
+
+    def plain(self, request: str, wire: Wire, count: int) -> Wanted:
+        """Machines that are asked for without a job."""
+        wire = {**wire, SCHEDULER: self._submitter}
+        self._requests[request] = ClassAd.from_wire(wire)
+        return Wanted(tuple(range(count)), request, wire, False)
+
+    def ad_of(self, request: str) -> ClassAd:
+        """The ad of a request."""
+        return self._requests[request]
+
+    def kinds(
+        self, wanted: Iterable[Wanted], machines: Iterable[DedicatedMachine], now: float
+    ) -> tuple[list[DedicatedMachine], Mapping[str, tuple[Kind, ...]]]:
+        """The machines with their kinds, and the kinds that fit each request."""
+        apart: dict[str, bool] = {}
+        for one in wanted:
+            apart[one.request] = apart.get(one.request, False) or one.apart
+        names: dict[str, list[str]] = {}
+        listed = list(machines)
+        for machine in listed:
+            names.setdefault(slot_of(machine.name), []).append(machine.name)
+        matching: dict[str, list[str]] = {}
+        for request, separate in apart.items():
+            slots = [
+                slot
+                for slot in self._index.names(self._index.matches(self._index.pair(self.ad_of(request), now)))
+                if slot in names
+            ]
+            if separate:
+                slots = list({machine_of(slot): slot for slot in reversed(slots)}.values())
+                matching[request] = [names[slot][0] for slot in slots]
+            else:
+                matching[request] = [name for slot in slots for name in names[slot]]
+        kinds, fits = kinds_of(matching)
+        return [replace(one, kind=kinds[one.name]) for one in listed if one.name in kinds], fits
+
+    def job_of(self, job: QueuedJob, wanted: list[Wanted], fits: Mapping[str, tuple[Kind, ...]]) -> DedicatedJob:
+        """An idle job as the decisions see it."""
+        parts = tuple(PartClass(len(one.numbers), fits.get(one.request, ())) for one in wanted)
+        return self._view(job, parts)
+
+    def running_job(self, job: QueuedJob, machines: int) -> DedicatedJob:
+        """A job that runs on so many machines."""
+        return self._view(job, (PartClass(machines, ()),))
+
+    def _view(self, job: QueuedJob, parts: tuple[PartClass, ...]) -> DedicatedJob:
+        said = _number(job.get(DURATION)) or None
+        return DedicatedJob(
+            id=name_of(job),
+            user=job.cluster.owner,
+            parts=parts,
+            submitted=_number(job.get("QDate")),
+            priority=int(_number(job.get("JobPrio"))),
+            duration=said,
+            predicted=self._predict(job.cluster.owner, said),
+            saveable=can_be_saved(job),
+            attained=_number(job.get("CommittedTime")),
+            reservation=str(job.get(RESERVATION) or ""),
+            group=str(job.get("AcctGroup") or "").lower(),
+        )
+
+
+def is_gang(job: QueuedJob) -> bool:
+    """Whether a job needs several claims."""
+    return job.get("GangParts") is not None
+
+
+def name_of(job: QueuedJob) -> str:
+    """A job's id as people know it."""
+    return f"{job.id[0]}.{job.id[1]}"
+
+
+def can_be_saved(job: QueuedJob) -> bool:
+    """Whether a job can leave its machines and lose nothing, as far as is known."""
+    if job.get("CheckpointTrouble") is not None:
+        return False
+    return wish_of(job.ad()) in (CheckpointWish.AUTO, CheckpointWish.REQUIRED)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

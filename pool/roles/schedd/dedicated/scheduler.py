@@ -1,0 +1,564 @@
+"""When the dedicated scheduler decides, what it decides about, and acting on it (WR 3).
+
+A cycle begins a moment after something has changed: a job came, a claim was given or lost, a job ended, a machine's ad
+is another. It computes everything anew (`pool.policy.dedicated.decide`) and acts. Without dedicated jobs, claims and
+reservations nothing is asked of anybody (WR 3.1). The central manager is needed for claims that are not held yet, and
+for nothing else (WR 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.jobs.gangs import DEDICATED, wants_dedicated
+from pool.policy.dedicated import (
+    Decisions,
+    DedicatedJob,
+    DedicatedMachine,
+    DedicatedRun,
+    DedicatedSettings,
+    MachineState,
+    Plan,
+    RequestMachines,
+    RunPredictor,
+    Share,
+    StartErrors,
+    StartGang,
+    UserQueue,
+    decide,
+    group_machines,
+    make_plan,
+    read_runs,
+)
+from pool.policy.dedicated.model import Kind
+from pool.policy.gangs import Gathering
+from pool.policy.managed import submitter_of
+from pool.policy.queue import ACTIVE, IDLE, QueuedJob
+from pool.policy.why.findings import DedicatedFinding
+from pool.roles.advertise import Advertiser
+from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.dedicated.gangs import DedicatedQueue, PartsToPlace, Wanted, is_gang, name_of
+from pool.roles.schedd.dedicated.lending import Lending, StartJob
+from pool.roles.schedd.dedicated.machines import ManagedMachines, is_held
+from pool.roles.schedd.dedicated.requests import DedicatedRequests, MachineRequest, ObtainMachines
+from pool.roles.schedd.dedicated.reservations import KeptReservation, Reservations
+
+#: Seconds that a cycle waits for what else changes.
+SETTLE = 0.02
+#: The longest pause between two cycles when there is something to do, seconds.
+LONGEST_PAUSE = 5.0
+#: Seconds for which a question waits for the collector.
+HEARING = 5.0
+#: The queue's note of how long users' jobs ran, and seconds between two writes of it.
+RUNS, WRITE_EVERY = "dedicated-runs", 60.0
+#: Seconds between two plans that are made to learn how good plans are, and jobs with which none is made for that.
+PLAN_EVERY, MANY_JOBS = 30.0, 300
+#: Seconds after which the decisions are looked at again though nothing has changed.
+LOOK_AGAIN = 30.0
+
+
+class BeginGang(Protocol):
+    """Starts a gang of which each part has a claim; see `pool.roles.schedd.parallel.gangs.Gangs.begin`."""
+
+    async def __call__(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None: ...
+
+
+@dataclass(slots=True)
+class SchedulerCalls:
+    """What the scheduler has other parts of the schedd do.
+
+    Attributes:
+        gatherings: parts of gangs that have yet to be placed.
+        obtain: claims a matched slot.
+        begin_gang, start_job: start a job on claims.
+        save: has a running job saved and leave its machines, for a reason in words.
+        fits_lease: whether a job may run on a claim with that lease.
+        kept_back: whether an idle job must not start now, for reasons of its own.
+        regroup: has idle jobs put where they belong, since the scheduler takes more or fewer of them.
+        negotiator_heard: whether there is a negotiator, as far as is known.
+        keep: writes a note of the queue's, durably.
+    """
+
+    gatherings: PartsToPlace
+    obtain: ObtainMachines
+    begin_gang: BeginGang
+    start_job: StartJob
+    save: Callable[[QueuedJob, str], Coroutine[Any, Any, None]]
+    fits_lease: Callable[[HeldClaim, QueuedJob], bool]
+    kept_back: Callable[[QueuedJob], bool]
+    regroup: Callable[[], None]
+    negotiator_heard: Callable[[], bool]
+    keep: Callable[[str, bytes], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleState:
+    """What one cycle decided about."""
+
+    now: float
+    queues: tuple[UserQueue, ...]
+    running: tuple[DedicatedRun, ...]
+    machines: tuple[DedicatedMachine, ...]
+    wanted: Mapping[str, list[Wanted]]
+    fits: Mapping[str, tuple[Kind, ...]]
+
+
+class DedicatedScheduler:
+    """The dedicated scheduler of one schedd.
+
+    Args:
+        settings: as they are now; reclaim time and such are filled in here.
+        address: of the schedd; collector: of the pool's collector.
+        lifetime: seconds for which the collector keeps ads.
+
+    Attributes:
+        decisions, state: of the last cycle, for those who ask why.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        settings: Callable[[], DedicatedSettings],
+        advertiser: Advertiser,
+        calls: SchedulerCalls,
+        reservations: Reservations,
+        *,
+        address: str,
+        collector: str,
+        lifetime: Callable[[], float],
+    ) -> None:
+        self.submitter = submitter_of(context.name)
+        self.reservations = reservations
+        self.decisions = Decisions()
+        self.state = CycleState(0.0, (), (), (), {}, {})
+        self.cycles = 0
+        self._context = context
+        self._settings = settings
+        self._calls = calls
+        self.machines = ManagedMachines(
+            self.submitter, context.links, collector, context.outside, context.log, self.wake, lifetime
+        )
+        self.lending = Lending(context, calls.start_job, calls.fits_lease)
+        self.requests = DedicatedRequests(
+            context, self.submitter, address, advertiser, calls.obtain, self.wake, self.lending.took
+        )
+        self._predictor = RunPredictor()
+        self.queue = DedicatedQueue(
+            self.submitter,
+            calls.gatherings,
+            self.machines.index,
+            lambda user, said: self._predictor.predict(user, said),
+        )
+        self._due = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._idle_since: dict[HeldClaim, float] = {}
+        self._starting: dict[QueuedJob, tuple[HeldClaim, ...]] = {}
+        self._backfilled: set[str] = set()
+        self._saving: set[QueuedJob] = set()
+        self._last_starts: dict[str, float] = {}
+        self._used: dict[str, float] = {}
+        self._used_at: float | None = None
+        self._errors = StartErrors()
+        self._ran: dict[str, DedicatedRun] = {}
+        self._written = 0.0
+        self._expected: dict[str, tuple[float, float]] = {}
+        self._planned = 0.0
+        self._takes_all = True
+        self._curious = 0
+        context.claims.when_dropped(self._dropped)
+        context.claims.when_emptied(self.returned)
+
+    # -- which jobs --------------------------------------------------------------------------------------
+
+    def takes(self, job: QueuedJob) -> bool:
+        """Whether an idle job is this scheduler's: it asked for that, or is parallel and there are dedicated machines.
+
+        Where no machine names this scheduler, parallel jobs gather machines as they come (docs/parallel.md).
+        """
+        if not job.cluster.dedicated and not (job.delta and DEDICATED in job.delta):
+            return False
+        ad = job.ad()
+        if not wants_dedicated(ad):
+            return False
+        return ad.value(DEDICATED, None) is True or self._takes_all
+
+    def wake(self) -> None:
+        """Something has changed that may matter."""
+        self._due.set()
+
+    def has_work(self) -> bool:
+        """Whether there is anything to decide about."""
+        queue = self._context.queue
+        if self._curious or queue.dedicated or self.reservations:
+            return True
+        return any(map(is_held, self._context.claims.values()))
+
+    # -- claims ------------------------------------------------------------------------------------------
+
+    def returned(self, claim: HeldClaim) -> None:
+        """A claim of the scheduler's has no job any more: it is for the next one."""
+        claim.spent = False
+        claim.left_by = None
+        self.lending.returned(claim)
+        self._idle_since[claim] = self._context.outside.wall()
+        self.wake()
+
+    def _dropped(self, claim: HeldClaim) -> None:
+        if is_held(claim):
+            self.lending.returned(claim)
+            self._idle_since.pop(claim, None)
+            self.wake()
+
+    def held(self) -> dict[str, HeldClaim]:
+        """The scheduler's claims by their slots."""
+        return {claim.slot: claim for claim in self._context.claims.values() if is_held(claim)}
+
+    # -- cycles ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Decide whenever something has changed, until cancelled."""
+        loop = asyncio.get_running_loop()
+        cost = 0.0
+        while True:
+            await self._due.wait()
+            await asyncio.sleep(max(SETTLE, min(cost, LONGEST_PAUSE)))
+            self._due.clear()
+            began = loop.time()
+            async with self._context.turns.work("", "schedule dedicated jobs"):
+                try:
+                    self.cycle()
+                except PoolError as error:
+                    self._context.log.error("a dedicated cycle failed", extra={"error": str(error)})
+            cost = loop.time() - began
+
+    def cycle(self) -> None:
+        """One cycle: look, decide, act."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if not self.has_work():
+            self.machines.want(False)
+            self.requests.farewell()
+            return
+        self.machines.want(True)
+        self._take_all_or_explicit()
+        self.cycles += 1
+        claims = self.held()
+        self.state = self._look(claims)
+        settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
+        state = self.state
+        classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
+        reservations = self.reservations.current(state.now, state.fits)
+        self.decisions = decide(state.queues, state.running, classes, state.now, settings, reservations)
+        self._compare(state)
+        self._act(self.decisions, claims)
+
+    def _compare(self, state: CycleState) -> None:
+        """Compare expected starts with what came about, so that answers can say how sure they are."""
+        for start in self.decisions.starts:
+            if (expected := self._expected.pop(start.job, None)) is not None:
+                asked, wait = expected
+                self._errors.learn(wait, state.now - asked)
+        waiting = sum(len(queue.jobs) for queue in state.queues)
+        if not waiting or waiting > MANY_JOBS or state.now < self._planned + PLAN_EVERY:
+            return
+        self._planned = state.now
+        idle = {job.id for queue in state.queues for job in queue.jobs}
+        self._expected = {name: known for name, known in self._expected.items() if name in idle}
+        for planned in self.plan(state).starts:
+            if planned.start is not None:
+                self._expected.setdefault(planned.job, (state.now, planned.start - state.now))
+
+    def _take_all_or_explicit(self) -> None:
+        """Whether parallel jobs that do not say so are dedicated: there are machines for that, as far as is known."""
+        any_held = any(map(is_held, self._context.claims.values()))
+        takes_all = not self.machines.known or len(self.machines.index) > 0 or any_held
+        if takes_all is not self._takes_all:
+            self._takes_all = takes_all
+            self._calls.regroup()
+
+    def _look(self, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()) -> CycleState:
+        now = self._context.outside.wall()
+        machines, queue = self.machines, self.queue
+        machines.take_in_claims(claims.values())
+        queue.begin_cycle()
+        jobs = [job for job in self._jobs() if job.status == IDLE and self._may_start(job)]
+        running = self._running(claims)
+        wanted: dict[str, list[Wanted]] = {}
+        for job in jobs:
+            try:
+                wanted[name_of(job)] = queue.wanted(job)
+            except PoolError as error:
+                self._context.log.warning("a job cannot be placed", extra={"job": job.id, "why": error.message})
+        everything = [one for parts in wanted.values() for one in parts]
+        everything += [self.queue.plain(key, ad, count) for key, ad, count in self.reservations.requests(more)]
+        idle = {claim: self._idle_since.setdefault(claim, now) for claim in claims.values() if claim.job is None}
+        starting = {claim for own in self._starting.values() for claim in own}
+        theirs = {claim: lent for claim, lent in self._lent(claims).items() if claim not in starting}
+        standing = machines.standing(
+            {slot: claim for slot, claim in claims.items() if claim not in starting},
+            theirs,
+            idle,
+            self.requests.coming,
+            queue.ad_of(everything[0].request) if everything else None,
+        )
+        known = {machine.name for machine in standing}
+        busy = [
+            DedicatedMachine(name, "", MachineState.AWAY)
+            for name in {claim.slot for run in running.values() for claim in run} - known
+        ]
+        kinds_known, fits = queue.kinds(everything, [*standing, *busy], now)
+        kind_of = {machine.name: machine.kind for machine in kinds_known}
+        placed = tuple(replace(machine, kind=kind_of.get(machine.name, "")) for machine in standing)
+        queues: dict[str, list[DedicatedJob]] = {}
+        for job in jobs:
+            if name_of(job) in wanted:
+                queues.setdefault(job.cluster.owner, []).append(queue.job_of(job, wanted[name_of(job)], fits))
+        runs = tuple(self._run_of(job, own, kind_of) for job, own in running.items())
+        self._count_use(runs, now)
+        self._learn(runs, now)
+        users = tuple(
+            UserQueue(user, tuple(own), self._used.get(user, 0.0), self._last_starts.get(user, float("-inf")))
+            for user, own in queues.items()
+        )
+        return CycleState(now, users, runs, placed, wanted, fits)
+
+    def _jobs(self) -> Iterable[QueuedJob]:
+        for cluster in list(self._context.queue.dedicated.values()):
+            yield from list(cluster.jobs.values())
+
+    def _may_start(self, job: QueuedJob) -> bool:
+        return job not in self._starting and self.takes(job) and not self._calls.kept_back(job)
+
+    def _running(self, claims: Mapping[str, HeldClaim]) -> dict[QueuedJob, list[HeldClaim]]:
+        """The dedicated jobs that hold claims of the scheduler's."""
+        found: dict[QueuedJob, list[HeldClaim]] = {}
+        for claim in claims.values():
+            if claim.job is not None and claim not in self.lending.lent and self.is_own(claim):
+                found.setdefault(claim.job, []).append(claim)
+        for job in self._saving - found.keys():
+            self._saving.discard(job)
+        return found
+
+    @staticmethod
+    def is_own(claim: HeldClaim) -> bool:
+        """Whether the job on a claim is a dedicated one."""
+        job = claim.job
+        return job is not None and (claim.gang is not None or wants_dedicated(job.ad()))
+
+    def _lent(self, claims: Mapping[str, HeldClaim]) -> Mapping[HeldClaim, Any]:
+        strangers = [one for one in claims.values() if one.job is not None and not self.is_own(one)]
+        self.lending.adopt(strangers)
+        return self.lending.of(claims)
+
+    def _run_of(self, job: QueuedJob, own: list[HeldClaim], kind_of: Mapping[str, Kind]) -> DedicatedRun:
+        by_kind: dict[Kind, list[str]] = {}
+        for claim in own:
+            by_kind.setdefault(kind_of.get(claim.slot, ""), []).append(claim.slot)
+        shares = tuple(Share(0, kind, tuple(names)) for kind, names in by_kind.items())
+        view = self.queue.running_job(job, len(own))
+        began = job.get("JobCurrentStartDate")
+        return DedicatedRun(
+            job=view,
+            started=float(began) if isinstance(began, (int, float)) else self._context.outside.wall(),
+            shares=shares,
+            backfilled=view.id in self._backfilled,
+            leaving=job in self._saving or job.note("_wish") is not None or job.status not in ACTIVE,
+        )
+
+    def _count_use(self, runs: Iterable[DedicatedRun], now: float) -> None:
+        """Charge each user with machine-seconds, of which half is forgotten in a day."""
+        passed = max(0.0, now - self._used_at) if self._used_at is not None else 0.0
+        self._used_at = now
+        for user in self._used:
+            self._used[user] *= 0.5 ** (passed / 86400.0)
+        for run in runs:
+            size = sum(len(share.machines) for share in run.shares)
+            self._used[run.job.user] = self._used.get(run.job.user, 0.0) + size * passed
+
+    def take_up(self, meta: Mapping[str, bytes]) -> None:
+        """Take in what an earlier run of the schedd has written down."""
+        self.reservations.take_up(meta)
+        if kept := meta.get(RUNS):
+            try:
+                self._predictor = RunPredictor(read_runs(json.loads(kept)))
+            except ValueError as error:
+                self._context.log.warning("earlier runs are forgotten", extra={"error": str(error)})
+
+    def _learn(self, runs: Iterable[DedicatedRun], now: float) -> None:
+        """Learn how long the jobs ran that have left the queue since the last look."""
+        before, self._ran = self._ran, {run.job.id: run for run in runs}
+        ended = [run for name, run in before.items() if name not in self._ran and self._find(name) is None]
+        for run in ended:
+            self._predictor.learn(run.job.user, run.attained(now))
+        if ended and now >= self._written + WRITE_EVERY:
+            self._written = now
+            kept = json.dumps(self._predictor.as_dict()).encode()
+            self._context.spawn(self._calls.keep(RUNS, kept), "runs", alone=True)
+
+    # -- questions ---------------------------------------------------------------------------------------
+
+    async def look_now(self) -> CycleState:
+        """Where everything stands now, with the machines asked for if nobody has yet."""
+        return await self._looked(())
+
+    async def look_with(self, asked: KeptReservation) -> CycleState:
+        """As `look_now`, with which machines a reservation could have."""
+        return await self._looked((asked,))
+
+    def plan(self, state: CycleState) -> Plan:
+        """What is expected from a state on, if nothing else comes (WR 6.3)."""
+        settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
+        classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
+        reservations = self.reservations.current(state.now, state.fits)
+        return make_plan(
+            state.queues,
+            state.running,
+            classes,
+            state.now,
+            settings,
+            reservations,
+            guess=self._predictor.mean,
+            errors=self._errors,
+        )
+
+    def why(self, job: QueuedJob) -> DedicatedFinding | None:
+        """Why an idle job of this scheduler's waits, and when it is expected to start."""
+        if not self.takes(job):
+            return None
+        name = name_of(job)
+        if not self.machines.known and not self.held():
+            return DedicatedFinding(self.submitter, "the collector has not said yet which machines are dedicated")
+        if name not in self.state.wanted:
+            return DedicatedFinding(self.submitter)
+        if (skip := next((one for one in self.decisions.skips if one.job == name), None)) is not None:
+            return DedicatedFinding(self.submitter, f"{skip.words} (machines of {self.submitter})")
+        asked = next((one for one in self.decisions.requests if one.job == name), None)
+        why = ""
+        if asked is not None:
+            number = sum(len(share.machines) for share in asked.shares)
+            leave = f", and {len(asked.reclaim)} of them have to be left by other jobs" if asked.reclaim else ""
+            why = f"{number} machines are being claimed for it{leave}"
+        found = next((one for one in self.plan(self.state).starts if one.job == name), None)
+        if found is None:
+            return DedicatedFinding(self.submitter, why)
+        return DedicatedFinding(
+            self.submitter, why, found.words, found.start, found.earliest, found.latest, found.waits_for
+        )
+
+    async def _looked(self, more: tuple[KeptReservation, ...]) -> CycleState:
+        self._curious += 1
+        self.machines.want(True)
+        try:
+            async with asyncio.timeout(HEARING):
+                await self.machines.wait()
+        except TimeoutError as error:
+            raise PoolError(
+                "the collector does not say which machines are dedicated", hint="try again soon", retry=True
+            ) from error
+        finally:
+            self._curious -= 1
+            self.wake()
+        return self._look(self.held(), more)
+
+    # -- acting ------------------------------------------------------------------------------------------
+
+    def _act(self, decisions: Decisions, claims: Mapping[str, HeldClaim]) -> None:
+        context = self._context
+        for save in decisions.saves:
+            job = self._find(save.job)
+            if job is not None and job not in self._saving:
+                self._saving.add(job)
+                context.spawn(self._calls.save(job, save.because), "save", alone=True)
+        for start in decisions.starts:
+            self._start(start, claims)
+        asked: list[MachineRequest] = []
+        for request in decisions.requests:
+            asked += self._asked_for(request, claims)
+        self.requests.ask(asked)
+        holes = [claim for lend in decisions.lends for claim in self._idle(lend.machines, claims)]
+        unused = self.lending.lend(holes)
+        if not self._calls.negotiator_heard():
+            unused = []  # nobody else could have them, and nobody could give them back
+        for release in decisions.releases:
+            unused += self._idle(release.machines, claims)
+        for claim in unused:
+            context.log.info("a machine is released", extra={"slot": claim.slot})
+            context.give_back(claim)
+        self.reservations.begin(decisions.reserved)
+        self._look_again(decisions.wake)
+
+    def _idle(self, names: Iterable[str], claims: Mapping[str, HeldClaim]) -> list[HeldClaim]:
+        found = (claims.get(name) for name in names)
+        return [claim for claim in found if claim is not None and claim.job is None and not claim.lost]
+
+    def _asked_for(self, request: RequestMachines, claims: Mapping[str, HeldClaim]) -> list[MachineRequest]:
+        job = self._find(request.job)
+        found: list[MachineRequest] = []
+        for share in request.shares:
+            self.lending.reclaim(claims[name] for name in share.machines if name in claims)
+            names = tuple(name for name in share.machines if name not in claims)
+            if not names:
+                continue
+            if job is not None:
+                wanted = self.state.wanted[request.job][share.part]
+                found.append(MachineRequest(job, names, wanted.ad))
+            elif (ad := self.reservations.ad_of(request.job)) is not None:
+                found.append(MachineRequest(None, names, ad))
+        return found
+
+    def _start(self, start: StartGang, claims: Mapping[str, HeldClaim]) -> None:
+        job, wanted = self._find(start.job), self.state.wanted.get(start.job)
+        if job is None or wanted is None or job.status != IDLE:
+            return
+        given: dict[int, HeldClaim] = {}
+        for share in start.shares:
+            numbers = [number for number in wanted[share.part].numbers if number not in given]
+            for number, name in zip(numbers, share.machines, strict=False):
+                claim = claims.get(name)
+                if claim is None or claim.job is not None or claim.lost:
+                    return  # it has changed meanwhile, and another cycle is due
+                given[number] = claim
+        if len(given) != sum(len(one.numbers) for one in wanted):
+            return
+        for claim in given.values():
+            self._idle_since.pop(claim, None)
+        self._starting[job] = tuple(given.values())
+        if start.backfilled:
+            self._backfilled.add(start.job)
+        else:
+            self._backfilled.discard(start.job)
+        self._last_starts[job.cluster.owner] = self.state.now
+        self._context.spawn(self._begin(job, given), "start a dedicated job", alone=True)
+
+    async def _begin(self, job: QueuedJob, given: Mapping[int, HeldClaim]) -> None:
+        try:
+            if is_gang(job):
+                await self._calls.begin_gang(job, self._calls.gatherings.of(job), given)
+            else:
+                ((_, claim),) = given.items()
+                await self._calls.start_job(claim, job)
+        finally:
+            self._starting.pop(job, None)
+            self.wake()
+
+    def _find(self, name: str) -> QueuedJob | None:
+        cluster, _, proc = name.partition(".")
+        if not (cluster.isdecimal() and proc.isdecimal()):
+            return None
+        return self._context.queue.find(int(cluster), int(proc))
+
+    def _look_again(self, wake: float | None) -> None:
+        loop, now = asyncio.get_running_loop(), self._context.outside.wall()
+        waits = [LOOK_AGAIN]
+        if wake is not None:
+            waits.append(max(wake - now, SETTLE))
+        if (look := self.lending.next_look()) is not None:
+            waits.append(max(look - loop.time(), SETTLE))
+        self._later = loop.call_later(min(waits), self.wake)
