@@ -1,0 +1,144 @@
+/* The ranker: starts the ranks of one part of an MPI job and serves PMI to them.
+ *
+ *     main.c    options and the loop
+ *     ranks.c   forks ranks, binds them to processors and GPUs, and learns how each ended
+ *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common
+ *     store.c   the key-value store
+ *     tree.c    the links to the rankers of other parts, and the barrier over all parts
+ *     outcome.c how the job ends, and what its user reads about it
+ *
+ * Everything that a rank sends is checked, and bounded in size: a rank is the user's program. The rankers of other
+ * parts belong to the same job and user; what they send is checked for its form, so that an error there is named here.
+ *
+ * Only one request of a rank is under way at a time (RFC 13 calls it lock-step): an answer that does not fit into the
+ * socket's buffer is a rank that does not read its answers, and ends the job.
+ */
+#ifndef RANKER_H
+#define RANKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    RANKS_MOST = 4096, /* in one part */
+    PARTS_MOST = 65536, /* of one job */
+    CHILDREN_MOST = 1024, /* links to parts below */
+    KEY_MOST = 64, /* with its end, as hydra says it */
+    VALUE_MOST = 1024, /* with its end */
+    NAME_MOST = 256, /* with its end */
+    LINE_MOST = 65536, /* of a rank: MPI_Comm_spawn sends arguments */
+    SPAWN_MOST = 1 << 20, /* bytes of one request to spawn */
+    PUTS_MOST = 256 * 1024, /* bytes that one rank may put */
+    STORE_MOST = 256 << 20, /* bytes of all keys and values */
+    TEXT_MOST = 400, /* of a message for the user */
+};
+
+/* One of the job's processes of this part. */
+enum stage { STARTED, SPOKE, FINALIZED };
+
+struct rank {
+    pid_t pid; /* 0: it has ended */
+    int fd; /* our end of its socket; -1: closed */
+    int number;
+    enum stage stage;
+    int version; /* of PMI: 1 or 2 */
+    bool in_barrier;
+    bool ended_well; /* with exit code 0 */
+    char *waits_for; /* the attribute of this node that it waits for, PMI-2 */
+    char thread[32]; /* PMI-2's thrid of the request that is not answered yet */
+    size_t put_bytes;
+    size_t spawn_bytes; /* of a request to spawn that is not complete; 0: none */
+    int spawns, spawns_sent;
+    char *line; /* not complete yet */
+    size_t used, room;
+};
+
+/* A pair of pipes to another part's ranker. */
+struct link {
+    int in, out; /* -1: closed */
+    bool in_barrier; /* of a link to a part below: all its ranks are */
+    bool done; /* its ranks have all ended well */
+    char *got;
+    size_t used, room;
+    char *unsent;
+    size_t unsent_used, unsent_room;
+};
+
+enum how { ENDS_WELL, ENDS_WITH_CODE, ENDS_BY_SIGNAL };
+
+struct ranker {
+    int part, parts;
+    int first, count, size; /* ranks: the first of this part, how many it has, how many the job has */
+    int appnum;
+    const char *name; /* of the key-value store; unique for each start of the job */
+    const char *mapping;
+    const char *status; /* the file that says how far the ranks are; NULL for none */
+    char **argv;
+    struct rank *ranks;
+    struct link up; /* in -1: this is part 0 */
+    struct link *below;
+    int below_count;
+    /* How it ends. */
+    bool over;
+    enum how how;
+    int code; /* or signal */
+    bool from_afar; /* another part's rank has ended the job */
+    char text[TEXT_MOST];
+    bool changed; /* since the status was written */
+    bool refused_spawn;
+    bool silent_part; /* the ranks of another part have ended without MPI */
+};
+
+extern struct ranker me;
+
+/* outcome.c */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void end_job(enum how how, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void end_from_afar(enum how how, int code, const char *text);
+void write_status(void);
+_Noreturn void leave(void);
+
+/* ranks.c */
+int start_ranks(void);
+void reap_ranks(void);
+void signal_ranks(int signal);
+bool ranks_left(void);
+
+/* serve.c */
+void rank_readable(struct rank *r);
+bool answer(struct rank *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void broke_rules(struct rank *r, const char *how);
+bool put_allowed(struct rank *r, const char *key, const char *value, const char **why);
+void enter_barrier(struct rank *r);
+void release_ranks(void);
+void refuse_spawn(struct rank *r);
+void aborted(struct rank *r, const char *code, const char *message);
+int first_who_spoke(void);
+void look_for_silent(void);
+
+/* pmi1.c, pmi2.c: one whole request, which they may change; its end is a zero. */
+void pmi1_request(struct rank *r, char *text);
+void pmi2_request(struct rank *r, char *text);
+void pmi1_released(struct rank *r);
+void pmi2_released(struct rank *r);
+
+/* store.c */
+const char *store_get(const char *key);
+int store_put(const char *key, const char *value, bool own); /* -1: it is there already; -2: no room */
+const char *node_get(const char *key);
+int node_put(const char *key, const char *value);
+void each_own(void (*f)(const char *key, const char *value)); /* put by this part or below, not sent yet */
+
+/* tree.c */
+bool number_of(const char *text, long least, long most, long *number);
+int link_open(struct link *l, const char *text);
+void link_readable(struct link *l);
+void link_writable(struct link *l);
+void barrier_changed(void);
+void tell_end(enum how how, int code, const char *text);
+void tell_done(bool spoke);
+bool unsent_left(void);
+
+#endif

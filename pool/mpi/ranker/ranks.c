@@ -1,0 +1,210 @@
+/* The ranks as processes: how they are started, where they may run, and how each ended.
+ *
+ * A rank inherits its PMI socket, the standard files and the environment of the ranker, and nothing else. Rank 0 alone
+ * has the job's standard input.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ranker.h"
+
+/* Processor time is the pool's to divide; a rank is bound only where the part has processors of its own: as many as the
+ * ranks need, and no more. Then each rank gets an equal share of them, in their order. */
+static void bind_processors(int local)
+{
+    cpu_set_t all, own;
+    if (!getenv("POOLNODE_MPI_CPUS") || sched_getaffinity(0, sizeof all, &all) < 0)
+        return;
+    int cpus = CPU_COUNT(&all), each = cpus / me.count, seen = 0;
+    if (each < 1 || atoi(getenv("POOLNODE_MPI_CPUS")) != cpus)
+        return;
+    CPU_ZERO(&own);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all) && seen++ / each == local)
+            CPU_SET(i, &own);
+    if (CPU_COUNT(&own))
+        sched_setaffinity(0, sizeof own, &own);
+}
+
+/* Each rank sees its share of the part's GPUs: several for one rank, or one for several. */
+static void bind_gpus(const char *variable, int local)
+{
+    const char *all = getenv(variable);
+    if (!all || !*all)
+        return;
+    int count = 1, at = 0;
+    for (const char *c = all; *c; c++)
+        count += *c == ',';
+    int first = count >= me.count ? local * (count / me.count) : local * count / me.count;
+    int last = count >= me.count ? first + count / me.count : first + 1;
+    char *own = strdup(all), *to = own;
+    if (!own)
+        return;
+    *own = 0;
+    for (const char *from = all; *from; at++) {
+        size_t length = strcspn(from, ",");
+        if (at >= first && at < last) {
+            if (to != own)
+                *to++ = ',';
+            memcpy(to, from, length);
+            to += length;
+            *to = 0;
+        }
+        from += length + (from[length] == ',');
+    }
+    setenv(variable, own, 1);
+    free(own);
+}
+
+static void set_number(const char *variable, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(variable, text, 1);
+}
+
+/* Of the ranker's own, and of another MPI job from which this one was submitted. */
+static const char *const not_inherited[] = {"POOLNODE_MPI_NAME", "POOLNODE_MPI_CPUS", "PMI_PORT",       "PMI_ID",
+                                            "PMI_SPAWNED",       "PMI_CONTROL_PORT",  "HYDI_CONTROL_FD"};
+
+static _Noreturn void become_rank(const struct rank *r, int socket, int told)
+{
+    int local = r->number - me.first;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int i = 1; i < 32; i++)
+        if (i != SIGKILL && i != SIGSTOP)
+            signal(i, SIG_DFL);
+    if (r->number != 0) {
+        int nothing = open("/dev/null", O_RDONLY);
+        if (nothing > 0) {
+            dup2(nothing, 0);
+            close(nothing);
+        }
+    }
+    set_number("PMI_FD", socket);
+    set_number("PMI_RANK", r->number);
+    set_number("PMI_SIZE", me.size);
+    set_number("MPI_LOCALRANKID", local);
+    set_number("MPI_LOCALNRANKS", me.count);
+    bind_processors(local);
+    bind_gpus("CUDA_VISIBLE_DEVICES", local);
+    bind_gpus("ROCR_VISIBLE_DEVICES", local);
+    for (size_t i = 0; i < sizeof not_inherited / sizeof *not_inherited; i++)
+        unsetenv(not_inherited[i]);
+    fcntl(socket, F_SETFD, 0);
+    execvp(me.argv[0], me.argv);
+    int why = errno;
+    if (write(told, &why, sizeof why) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* 0; or the errno of the program's start. */
+static int start_rank(struct rank *r)
+{
+    int pair[2], told[2], why = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return errno;
+    if (pipe2(told, O_CLOEXEC) < 0) {
+        why = errno;
+    } else {
+        pid_t pid = fork();
+        if (pid == 0)
+            become_rank(r, pair[1], told[1]);
+        why = pid < 0 ? errno : 0;
+        close(told[1]);
+        if (pid > 0 && read(told[0], &why, sizeof why) == (ssize_t)sizeof why)
+            waitpid(pid, NULL, 0);
+        else if (pid > 0)
+            r->pid = pid;
+        close(told[0]);
+    }
+    close(pair[1]);
+    if (why)
+        close(pair[0]);
+    else
+        r->fd = pair[0];
+    return why;
+}
+
+int start_ranks(void)
+{
+    for (int i = 0; i < me.count; i++) {
+        struct rank *r = &me.ranks[i];
+        *r = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
+        int why = start_rank(r);
+        if (!why)
+            continue;
+        end_job(ENDS_WITH_CODE, why == ENOENT ? 127 : 126, "cannot start rank %d: %.200s: %s", r->number, me.argv[0],
+                strerror(why));
+        me.count = i;
+        return -1;
+    }
+    me.changed = true;
+    return 0;
+}
+
+bool ranks_left(void)
+{
+    for (int i = 0; i < me.count; i++)
+        if (me.ranks[i].pid)
+            return true;
+    return false;
+}
+
+void signal_ranks(int signal)
+{
+    for (int i = 0; i < me.count; i++)
+        if (me.ranks[i].pid)
+            kill(me.ranks[i].pid, signal);
+}
+
+static void ended(struct rank *r, int status)
+{
+    /* Its last requests may still be unread: an abort says more than the exit code that follows it. */
+    while (r->fd >= 0 && !me.over && !r->in_barrier && !r->waits_for) {
+        size_t before = r->used;
+        enum stage stage = r->stage;
+        rank_readable(r);
+        if (r->fd >= 0 && r->used == before && r->stage == stage)
+            break;
+    }
+    r->pid = 0;
+    me.changed = true;
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+    bool waited = r->in_barrier;
+    r->ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->stage != SPOKE;
+    if (WIFSIGNALED(status))
+        end_job(ENDS_BY_SIGNAL, WTERMSIG(status), "rank %d ended by signal %d (%s)%s", r->number, WTERMSIG(status),
+                strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core file" : "");
+    else if (WEXITSTATUS(status))
+        end_job(ENDS_WITH_CODE, WEXITSTATUS(status), "rank %d exited with code %d", r->number, WEXITSTATUS(status));
+    else if (r->stage == SPOKE)
+        end_job(ENDS_WITH_CODE, 1, "rank %d exited with code 0 %s", r->number,
+                waited ? "in the middle of an MPI call" : "without MPI_Finalize");
+    else
+        look_for_silent();
+}
+
+void reap_ranks(void)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < me.count; i++)
+            if (me.ranks[i].pid == pid)
+                ended(&me.ranks[i], status);
+}
