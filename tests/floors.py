@@ -36,8 +36,8 @@ FLOORS = (
     Floor(("jobs",), "descriptions of jobs: plain data"),
     Floor(("policy",), "decisions: pure functions"),
     Floor(
-        ("checkpoint", "config", "images", "machine", "remoteio", "store"),
-        "the keeper (C), settings, checkpoints on disk, the sensors, the files of a job's owner from anywhere, the "
+        ("checkpoint", "config", "images", "machine", "mpi", "remoteio", "store"),
+        "the keeper (C), settings, checkpoints on disk, the sensors, the ranker of MPI jobs (C), the files of a job's owner from anywhere, the "
         "queue on disk",
     ),
     Floor(("pipes",), "a job's pipes to other machines"),

@@ -1,8 +1,8 @@
-"""Compiles the keeper: `python -m pool.checkpoint.build [--sanitize] [--output PATH]`. The package's build uses it too.
+"""Compiles the package's two C programs, the keeper and the ranker of MPI jobs:
+`python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker]`; the package's build calls `build`.
 
-Imports nothing of the package, so that the package's build can load this file by its path before anything is
-installed. The program is linked statically: a wheel built here runs on machines without a compiler and with another C
-library.
+Imports nothing of the package, so that the build can load this file by its path before anything is installed. The
+programs are linked statically: a wheel that was built here runs where there is no compiler and another C library.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "bin" / "keeper"
+#: The sources of the ranker, and where it is built.
+RANKER_SOURCES = HERE.parent / "mpi" / "ranker"
+RANKER = HERE.parent / "mpi" / "bin" / "ranker"
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -44,14 +47,16 @@ def compiler() -> str:
     raise CannotBuild("poolnode's keeper needs a C compiler: install one (Debian: apt install gcc libc6-dev)")
 
 
-def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
-    """Compile the keeper to `output`, which is replaced in one step, even while the old program runs.
+def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HERE) -> Path:
+    """Compile a program to `output`, which is replaced in one step, also while the old one runs.
 
     The sources are compiled one by one, on all CPUs, so that a compiler with a cache (ccache, or tests/compiler.py)
     compiles only the changed ones.
 
     Args:
-        sanitize: a variant for tests, dynamically linked, that stops at the first memory or arithmetic error.
+        sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or
+            arithmetic.
+        sources: the folder of its C files; the keeper's by default.
 
     Raises:
         CannotBuild: no compiler, no static C library, or a compile error.
@@ -59,7 +64,7 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
     output.parent.mkdir(exist_ok=True)
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
-        objects = compile_all(Path(directory), sanitize=sanitize)
+        objects = compile_all(Path(directory), sanitize=sanitize, folder=sources)
         link = [*compiler().split(), *(SANITIZERS if sanitize else ("-static", "-s"))]
         try:
             _run([*link, "-o", str(aside), *map(str, objects.values())])
@@ -69,19 +74,17 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
     return output
 
 
-def compile_all(directory: Path, *, sanitize: bool = False) -> dict[Path, Path]:
-    """Compile every source to an object in `directory`; returns the object of each source.
+def compile_all(directory: Path, *, sanitize: bool = False, folder: Path = HERE) -> dict[Path, Path]:
+    """Compile every source to an object in `directory`: the objects by their sources.
 
     Raises:
         CannotBuild: no compiler, no C library, no sources, or a compile error.
     """
-    sources = sorted(HERE.rglob("*.c"))
+    sources = sorted(folder.rglob("*.c"))
     if not sources:
-        raise CannotBuild(
-            f"the keeper's C sources are not in {HERE}: build from a checkout or a source distribution"
-        )
+        raise CannotBuild(f"the C sources are not in {folder}: build from a checkout or a source distribution")
     objects = {source: directory / f"{source.parent.name}-{source.stem}.o" for source in sources}
-    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}"]
+    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     command += SANITIZERS if sanitize else ("-O2",)
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         commands = [[*command, "-c", "-o", str(target), str(source)] for source, target in objects.items()]
@@ -105,15 +108,19 @@ def _explain(stderr: str) -> str:
 def main() -> int:
     """Build as the command line says; 0 for success."""
     parser = argparse.ArgumentParser(
-        prog="python -m pool.checkpoint.build", description="Compile the keeper."
+        prog="python -m pool.checkpoint.build", description="Compile the keeper and the ranker."
     )
     parser.add_argument(
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
-    parser.add_argument("--output", type=Path, default=PROGRAM, help="path of the program")
+    parser.add_argument("--output", type=Path, help="where to put the program; without it both are built in their places")
+    parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs")
     given = parser.parse_args()
     try:
-        print(build(given.output, sanitize=given.sanitize))
+        if not given.ranker:
+            print(build(given.output or PROGRAM, sanitize=given.sanitize))
+        if given.ranker or given.output is None:
+            print(build(given.output or RANKER, sanitize=given.sanitize, sources=RANKER_SOURCES))
     except CannotBuild as error:
         print(error, file=sys.stderr)
         return 1
