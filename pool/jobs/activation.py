@@ -23,6 +23,7 @@ from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
+from pool.jobs.mpi import RANKER, family_in
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
@@ -98,6 +99,8 @@ class Activation:
         gang: of a part of a job that runs on several machines: the secret that its parts know each other by; processes
             and pipes are then the part's. part, parts: its number, and how many there are.
         crossings: the pipes that lead to other parts: the index in `pipes`, the stream's number, the other part.
+        mpi: of a node of an MPI job: the family of its MPI. Its pipes are then those of its ranker (`pool.jobs.mpi`).
+        ranks: how many ranks the nodes of the job have, as the ranker reads it: `2x3,4x1`.
     """
 
     job: tuple[int, int]
@@ -145,6 +148,8 @@ class Activation:
     part: int = 0
     parts: int = 1
     crossings: tuple[tuple[int, int, int], ...] = ()
+    mpi: str = ""
+    ranks: str = ""
 
     @property
     def name(self) -> str:
@@ -221,6 +226,13 @@ class Activation:
             if name == at_home or name.startswith(f"{at_home}/"):
                 return True
         return False
+
+    @property
+    def ends_here(self) -> dict[str, int]:
+        """What is at this machine's end of its pipes, by name, with its number among the job's processes here."""
+        if self.mpi:
+            return {RANKER: 0}
+        return {process.name: index for index, process in enumerate(self.processes)}
 
     @property
     def layout(self) -> PipeDirectories:
@@ -318,7 +330,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         if java:
             arguments = [*_java_arguments(job, transfer=mode is FileMode.TRANSFER), *arguments]
         env = environment_of(_plain(job, "Environment", "Env", "EnvDelim"))
-        processes, pipes = processes_of(job), joints_of(job)
+        processes, pipes, family = processes_of(job), joints_of(job), family_in(job)
         for process in processes:
             process.variables()
     except PoolError as error:
@@ -375,6 +387,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         pipes=pipes,
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",
         pipe_buffer=int(_number(job, "PipeBuffer", BUFFER)),
+        mpi=family,
     )
     try:  # no machine would take it: said once, here, and not by each of them
         activation_fields.check(start.to_wire())

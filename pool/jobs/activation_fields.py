@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
+from pool.jobs.mpi import FAMILIES
 from pool.jobs.pipes.model import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
 
 #: Items of a list of names, and characters of one text: more than any command line or list of files may have.
 MOST, LONGEST = 1 << 20, 1 << 21
+_RANKS = re.compile(r"(\d{1,4}x\d{1,5}(,\d{1,4}x\d{1,5}){0,9999})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -165,6 +167,8 @@ FIELDS: dict[str, Fits] = {
     "gang": is_text,
     "part": _count,
     "parts": is_number(1, 2**31),
+    "mpi": lambda value: value in ("", *FAMILIES),
+    "ranks": lambda value: isinstance(value, str) and _RANKS.fullmatch(value) is not None,
     "crossings": is_list(is_tuple(_count, _count, _count), MOST_PIPES),
 }
 

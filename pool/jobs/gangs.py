@@ -20,6 +20,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
+from pool.jobs import mpi
 from pool.jobs.activation import Activation
 from pool.jobs.pipes.model import Joint
 
@@ -219,3 +220,17 @@ def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -
     """
     env = {**start.env, NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
     return replace(start, env=env, gang=gang, part=number, parts=parts)
+
+
+def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activation:
+    """What a node of an MPI job is started with: it knows the ranks of all nodes, and has its ranker's pipes.
+
+    Args:
+        start: the node's, from `node_of`.
+        job: the job's ad in wire form.
+    """
+    if not start.mpi:
+        return start
+    pipes, crossings = mpi.pipes_of(start.part, start.parts)
+    kinds = [(kind.own.get(mpi.RANKS, job.get(mpi.RANKS, 1)), kind.count) for kind in parts.kinds]
+    return replace(start, ranks=mpi.layout_of(kinds), pipes=pipes, crossings=crossings)

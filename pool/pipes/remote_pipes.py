@@ -88,7 +88,7 @@ class RemotePipes:
             WireError: the other parts do not come.
             asyncio.CancelledError: also after `give_up`.
         """
-        start, names = self._activation, {process.name for process in self._activation.processes}
+        start, names = self._activation, self._activation.ends_here
         if image is not None:
             self._before = await asyncio.to_thread(PipePositions.load, image)
         for pipe, stream, part in start.crossings:

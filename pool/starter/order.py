@@ -15,6 +15,7 @@ from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
 from pool.starter.place import ExecutionSite, UnixAccount
 from pool.starter.private_tmp import names_a_file_there
+from pool.starter.ranks import with_ranker
 from pool.starter.spec import SEEN, KeeperSpec
 
 #: JOB_SYSTEM_CALLS as a keeper knows it. Not for a job with the node's own user and files:
@@ -113,6 +114,8 @@ def order_of(
         claim=claim,
         append_output=append,
     )
+    if activation.mpi:
+        spec = with_ranker(spec, activation, own)
     own_tmp = place.private_tmp and not closed and not names_a_file_there(spec)
     return replace(spec, private_tmp=True) if own_tmp else spec
 

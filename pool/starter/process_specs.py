@@ -29,7 +29,7 @@ def members_of(activation: Activation, env: Mapping[str, str], own: str | None) 
 def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
     """The pipes between them, by number; one to a process that is not there is refused with the start. An end on
     another machine has no number and no file."""
-    places = {process.name: index for index, process in enumerate(activation.processes)}
+    places = activation.ends_here
     crossing = {pipe for pipe, _, _ in activation.crossings}
 
     def pipe(index: int, joint: Joint) -> Pipe:

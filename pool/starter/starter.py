@@ -26,7 +26,7 @@ from pool.jobs.urls import is_fetched
 from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Event, Machine, StartAction, StartState
 from pool.safe_directory import SafeDirectory
-from pool.starter import freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
+from pool.starter import freezing, increments, manifest, programs, ranks, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.files import Seen, StartFiles
 from pool.starter.job_image import JobImage
@@ -261,6 +261,9 @@ class Starter:
         return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
+        if self.activation.mpi:
+            with self._safe_scratch() as safe:
+                await asyncio.to_thread(ranks.place_ranker, safe)
         if self.activation.mode is not FileMode.REMOTE:
             ends = self.remote_pipes.ends if self.remote_pipes is not None else NO_ENDS
             spec = self._spec(lease, claim)
@@ -327,6 +330,16 @@ class Starter:
         """Until no process of the job is left."""
         assert self.keeper is not None
         return await asyncio.shield(self.keeper.ended)
+
+    def ranks_status(self) -> ranks.RanksStatus | None:
+        """Of a node of an MPI job: what its ranker has said last, where it has said anything."""
+        if not self.activation.mpi:
+            return None
+        try:
+            with self._safe_scratch() as safe:
+                return ranks.read_status(safe)
+        except OSError:
+            return None
 
     def has_outputs(self, report: EndReport) -> bool:
         """Whether files have to go home after this end."""

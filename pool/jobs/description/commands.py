@@ -163,7 +163,7 @@ _SPECIAL_NAMES = """
     vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
     xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
     interactive_executable interactive_args send_credential dedicated public_input_files queue include
-    pipe on_process_failure pipe_buffer spread remote_io remote_io_trees rendezvousdir wantnametag
+    pipe on_process_failure pipe_buffer spread mpi ranks_per_machine remote_io remote_io_trees rendezvousdir wantnametag
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -183,7 +183,7 @@ _SPECIAL_ATTRIBUTES = """
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
-    WantDedicated
+    WantDedicated MpiFamily RanksPerMachine
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

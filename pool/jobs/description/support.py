@@ -121,6 +121,14 @@ TABLE: tuple[Row, ...] = (
         "jobs/gangs.py",
         "WantDedicated",
     ),
+    _done(
+        "mpi",
+        "how the ranks of an MPI job find each other: mpich, openmpi, none, or auto, which looks at the program's"
+        " libraries (docs/mpi.md)",
+        _READER + "sections/mpi.py",
+        "mpi",
+    ),
+    _done("ranks_per_machine", "so many ranks of an MPI job on each machine (docs/mpi.md)", "jobs/mpi.py", "RanksPer"),
     _done("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
     # -- files -----------------------------------------------------------------------------------------------
     _done(

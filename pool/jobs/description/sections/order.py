@@ -15,6 +15,7 @@ from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import processes, spread
 from pool.jobs.description.sections import (
+    mpi,
     parallel,
     policy,
     program,
@@ -173,6 +174,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         resources.requests,
         _attributes("Request* Require* GPUs* Retry* Max* Next* TransformBody_* TransformOnEvict"),
     ),
+    Section(mpi.mpi, _attributes("MpiFamily RanksPerMachine RequestCpus ParallelShutdownPolicy")),
     Section(
         policy.concurrency,
         _attributes("ConcurrencyLimits"),

@@ -23,6 +23,7 @@ from pool.jobs.description.sections.program import NULL
 from pool.jobs.gangs import (
     DEDICATED,
     MOST_PARTS,
+    MPI,
     NODE_MARKS,
     NUMBERED,
     PARALLEL,
@@ -40,7 +41,7 @@ _OWN = frozenset(
         *("cmd", "args", "arguments", "env", "envdelim", "environment", "in", "out", "err", "iwd"),
         *("transferin", "transferout", "transfererr", "streamin", "streamout", "streamerr", "transferexecutable"),
         *("transferinput", "transferoutput", "transferoutputremaps", "imagesize", "diskusage", "executablesize"),
-        *("requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
+        *("rankspermachine", "requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
     }
 )
 #: The attributes that each statement sets anew and the job has as a whole.
@@ -88,6 +89,9 @@ def _machine_count(job: JobDraft) -> None:
         job.set("MinHosts", count)
         job.set("MaxHosts", count)
         job.nodes = range(job.nodes.start, job.nodes.start + max(1, count))
+    elif job.lookup("MaxHosts") is None and job.nature.universe == MPI and not job.facts.as_reference:
+        job.set("MinHosts", 1)
+        job.set("MaxHosts", 1)
     elif job.lookup("MaxHosts") is None and (job.nature.universe in NODE_MARKS or job.facts.as_reference):
         raise job.refuse("universe", "a parallel job needs a number of machines", "write machine_count = NUMBER")
     if not job.parent:

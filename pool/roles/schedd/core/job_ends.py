@@ -136,6 +136,8 @@ def by_itself(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any], n
         data["ends"] = ends
     if report.get("said"):
         changes["ExitReason"] = data["why"] = str(report["said"])[:1000]
+    if report.get("singletons"):
+        return [hold_step(job, str(report["singletons"])[:1000], Hold.START_FAILED, changes)]
     if report.get("checkpoint_error"):
         error = report["checkpoint_error"]
         return [hold_step(job, f"its checkpoint could not be kept: {error}", Hold.CHECKPOINT_FAILED, changes)]

@@ -18,7 +18,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
-from pool.jobs.gangs import for_node, name_of, node_of, part_of
+from pool.jobs.gangs import for_node, name_of, node_of, part_of, with_ranks
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
@@ -148,7 +148,7 @@ class Gangs:
             start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
             return part_of(start, gang.parts, part, gang.secret)
         start = activation(ClassAd.from_wire(for_node(wire, part)), claim.ad, gang.run, None, gang.checkpoint)
-        return node_of(start, len(gang.parts), part, gang.secret, gang.hosts)
+        return with_ranks(node_of(start, len(gang.parts), part, gang.secret, gang.hosts), gang.parts, wire)
 
     def start_of(self, claim: HeldClaim) -> Activation:
         """The start of a claim's part, worked out again after a restart of the schedd.

@@ -37,6 +37,7 @@ from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
 from pool.starter.place import StartRefused
 from pool.starter.process_specs import ends_of
+from pool.starter.ranks import singletons_in_words
 from pool.starter.spec import EndReport
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.wire import RemoteError
@@ -471,9 +472,11 @@ class RunningJob:
             "max_rss": end.max_rss,
             "started": end.started,
         }
-        if end.members:
+        if self.start.mpi:
+            report |= self._ranks_end(end)
+        elif end.members:
             report["ends"] = ends_of(end)
-        if end.members or end.cause == "misuse":
+        if (end.members and not self.start.mpi) or end.cause == "misuse":
             report["said"] = end.error
         if self.starter is not None and (self.starter.received or self.starter.sent):
             report |= {"received": self.starter.received, "sent": self.starter.sent}
@@ -496,6 +499,15 @@ class RunningJob:
         if output_error is not None:
             report["output_error"] = output_error
         return self._evicted(report)
+
+    def _ranks_end(self, end: EndReport) -> dict[str, Any]:
+        """Of a node of an MPI job: which rank ended the job and how, or that its ranks did not find each other."""
+        status = self.starter.ranks_status() if self.starter is not None else None
+        if status is None or end.cause not in BY_ITSELF:
+            return {}
+        if status.singletons and end.code == 0:
+            return {"singletons": singletons_in_words(self.start, status)}
+        return {"said": status.end}
 
     def _evicted(self, report: dict[str, Any]) -> dict[str, Any]:
         """A report with why the job had to leave, if it had to."""

@@ -1,0 +1,88 @@
+"""MPI jobs: `mpi` and `ranks_per_machine` (DEDICATED 4.5).
+
+    universe      = mpi
+    executable    = heat
+    machine_count = 2        without it 1
+    request_cpus  = 4        ranks on each machine: 8 in all
+    queue
+
+`mpi = auto`, which universe mpi has without the command, reads the program's file: which MPI is it linked with?
+"""
+
+from __future__ import annotations
+
+from pool.jobs.description.job import Job
+from pool.jobs.description.sections.parallel import is_parallel
+from pool.jobs.gangs import ALL, MPI, POLICY
+from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, RANKS, NoFamily, family_of
+
+_VALUES = ("auto", *FAMILIES, "none")
+#: Bytes of a program's file that are read: its headers and its table of names lie anywhere in it.
+_MOST = 1 << 30
+
+
+def mpi(job: Job) -> None:
+    """Both commands; behind `request_cpus`."""
+    if job.facts.as_reference:
+        return
+    wish = job.param("mpi", FAMILY)
+    if not is_parallel(job):
+        for command in ("mpi", "ranks_per_machine"):
+            if job.param(command):
+                raise job.refuse(command, f"'{command}' is for jobs of universe mpi and parallel", "write universe = mpi")
+        return
+    value = (wish or ("auto" if job.nature.universe == MPI else "none")).lower()
+    if value not in _VALUES:
+        raise job.refuse("mpi", f"expected one of {', '.join(_VALUES)} for 'mpi', not {wish!r}", other=FAMILY)
+    if value == "none":
+        if job.param("ranks_per_machine"):
+            raise job.refuse("ranks_per_machine", "a job without MPI has no ranks", "leave it out, or write mpi = auto")
+        return
+    family = _family(job) if value == "auto" else value
+    if job.parent and job.parent.get(FAMILY.lower()) not in (None, family):
+        raise job.refuse("mpi", "the programs of one MPI job are of one family of MPI", "link them with one MPI")
+    if not job.parent:
+        job.set(FAMILY, family)
+        job.set(POLICY, ALL)  # the ranks of all nodes end together; a description may say otherwise
+    job.set(RANKS, _ranks(job))
+
+
+def _family(job: Job) -> str:
+    path = job.full_path(job.text_of("Cmd"))
+    if job.nature.docker or job.nature.container:
+        raise job.refuse("mpi", "auto cannot look into an image", "write mpi = mpich or mpi = openmpi", other="universe")
+    try:
+        return family_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)
+    except NoFamily as trouble:
+        raise job.refuse("mpi", trouble.message, trouble.hint, other="universe") from None
+
+
+def _ranks(job: Job) -> int:
+    """As many ranks as processors, unless fewer are wished: a rank that waits for its turn makes all others wait."""
+    cpus, text = job.lookup("RequestCpus"), job.param("ranks_per_machine", RANKS)
+    written = job.param("request_cpus", "RequestCpus")
+    if text is None:
+        if not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1:
+            raise job.refuse(
+                "request_cpus",
+                "the number of ranks on each machine is that of its processors, which is not known yet",
+                "write request_cpus = NUMBER, or ranks_per_machine = NUMBER",
+                other="universe",
+            )
+        if cpus > MOST_RANKS:
+            raise job.refuse("request_cpus", f"an MPI job has at most {MOST_RANKS} ranks on each machine, not {cpus}")
+        return cpus
+    if not text.strip().isdigit() or not 1 <= int(text) <= MOST_RANKS:
+        raise job.refuse(
+            "ranks_per_machine", f"expected a number from 1 to {MOST_RANKS} for 'ranks_per_machine', not {text!r}"
+        )
+    ranks = int(text)
+    if written is None:
+        job.set("RequestCpus", ranks)
+    elif isinstance(cpus, int) and cpus < ranks:
+        raise job.refuse(
+            "ranks_per_machine",
+            f"{ranks} ranks on {cpus} processors would wait for each other most of the time",
+            f"write request_cpus = {ranks}, or fewer ranks",
+        )
+    return ranks

@@ -1,0 +1,163 @@
+"""The ranks of one node of an MPI job: how its ranker is started, and what it says about them.
+
+The ranker (`pool.mpi`) is copied into the job's scratch directory, since a job sees neither the node's files nor always
+those of the installation. It removes the copy as it starts: its memory then belongs to the job's image, on any machine.
+While it runs it writes the state of each rank to a small file beside it. The job's user may write there, too; what is
+read is checked, and used for words only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass, replace
+
+from pool.errors import PoolError
+from pool.jobs.activation import Activation
+from pool.jobs.mpi import FAMILIES, MPICH, RANKER, ranker_options
+from pool.mpi import program
+from pool.safe_directory import SafeDirectory, copy_data
+from pool.starter.spec import KeeperSpec, Member
+
+#: Names in the scratch directory: the copy of the ranker, and what it says.
+COPY, STATUS = ".poolnode.ranker", ".poolnode.ranks"
+#: Bytes of the status that are read.
+_MOST = 64 * 1024
+_NUMBERS = re.compile(r"(\d{1,9}) (\d{1,9}) (\d{1,9})")
+_END = re.compile(r"(well|code|signal) (\d{1,3}) (.{0,500})")
+#: The letters of a rank that has not called MPI_Init, and of one that has ended without it: pool/mpi/ranker/outcome.c.
+_SILENT, _SILENT_AT_END, _IN_BARRIER = ".", "e", "b"
+#: So many ranks are named, and then their number.
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStatus:
+    """What a ranker says of its ranks.
+
+    Attributes:
+        first, size: the number of its first rank, and of all ranks of the job.
+        states: a letter for each of its ranks (pool/mpi/ranker/outcome.c).
+        below: a letter for each link to a node below.
+        end: why the job ends, in the ranker's words; empty where every rank ended well.
+    """
+
+    first: int
+    size: int
+    states: str
+    below: str = ""
+    end: str = ""
+
+    @property
+    def singletons(self) -> bool:
+        """Whether all ranks have ended well, and none has found the others: each ran a job of one rank."""
+        return self.size > 1 and set(self.states) == {_SILENT_AT_END}
+
+    def waits_for(self) -> str:
+        """Whom the ranks wait for, in words: those that have not called MPI_Init, or are not in a barrier; else empty."""
+        waiting, silent = self._ranks(_IN_BARRIER), self._ranks(_SILENT)
+        if not waiting:
+            return ""
+        if silent:
+            return f"rank {_list(waiting)} waits for rank {_list(silent)}, which has not called MPI_Init"
+        others = [self.first + at for at, letter in enumerate(self.states) if letter in "if"]
+        if others:
+            return f"rank {_list(waiting)} waits in a barrier for rank {_list(others)}"
+        return f"rank {_list(waiting)} waits for ranks on other machines"
+
+    def _ranks(self, letter: str) -> list[int]:
+        return [self.first + at for at, one in enumerate(self.states) if one == letter]
+
+
+def _list(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:_NAMED]))
+    return shown if len(ranks) <= _NAMED else f"{shown} and {len(ranks) - _NAMED} more"
+
+
+def place_ranker(safe: SafeDirectory) -> None:
+    """Put the ranker and an empty status into a scratch directory. Blocks on the disk.
+
+    Raises:
+        OSError: the disk does not take it, or this installation has no ranker.
+    """
+    source = os.open(program(), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target = safe.create_file(COPY, 0o755)
+        try:
+            copy_data(source, target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    os.close(safe.create_file(STATUS, 0o600))
+
+
+def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpec:
+    """The keeper's orders for a node of an MPI job: the ranker in place of the program, which it starts for each rank.
+
+    Args:
+        own: the scratch directory as the job sees it.
+    """
+    options = ranker_options(activation.part, activation.parts, activation.ranks)
+    argv = (os.path.join(own, COPY), *options, "--status", os.path.join(own, STATUS), "--remove-itself", "--", *spec.argv)
+    env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
+    ranker = Member(
+        name=RANKER,
+        argv=argv,
+        env=env,
+        cwd=spec.cwd,
+        stdin=spec.stdin,
+        stdout=spec.stdout,
+        stderr=spec.stderr,
+        append_stdout=spec.append_output,
+        append_stderr=spec.append_output,
+        stderr_to_stdout=spec.stdout == spec.stderr and spec.stdout != "/dev/null",
+        fails=frozenset(range(1, 256)),
+    )
+    return replace(spec, members=(ranker,))
+
+
+def store_name(activation: Activation) -> str:
+    """The name of the job's key-value store: the same on all nodes, and never used before. MPICH names its shared memory
+    after it."""
+    secret = hashlib.sha256(activation.gang.encode()).hexdigest()[:16]
+    return f"{activation.name}-{activation.run}-{secret}"
+
+
+def read_status(safe: SafeDirectory) -> RanksStatus | None:
+    """What the ranker has said last; None where that is nothing that can be read."""
+    try:
+        with os.fdopen(safe.open_file(STATUS), "rb") as file:
+            text = file.read(_MOST).decode(errors="replace")
+    except (OSError, PoolError):
+        return None
+    return status_of(text)
+
+
+def status_of(text: str) -> RanksStatus | None:
+    """A status as the ranker writes it; None for any other text."""
+    lines: dict[str, str] = {}
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        lines.setdefault(word, rest)
+    numbers = _NUMBERS.fullmatch(lines.get("ranks", ""))
+    states, below = lines.get("states", ""), lines.get("below", "")
+    if lines.get("ranker") != "1" or numbers is None or not re.fullmatch(r"[.ibfeEX]{1,4096}", states):
+        return None
+    first, count, size = map(int, numbers.groups())
+    if len(states) != count or not re.fullmatch(r"[.wx]{0,1024}", below):
+        return None
+    end = _END.fullmatch(lines.get("end", ""))
+    words = "".join(letter if letter.isprintable() else " " for letter in end[3]) if end else ""
+    return RanksStatus(first, size, states, below, words)
+
+
+def singletons_in_words(activation: Activation, status: RanksStatus) -> str:
+    """Why a job is held whose ranks did not find each other."""
+    count = status.size
+    other = next(family for family in FAMILIES if family != activation.mpi)
+    what = f"its {count} ranks ended without a call of MPI_Init that this pool could see: "
+    if activation.mpi == MPICH:
+        return f"{what}the program uses no MPI, or one of another family (mpi = {other}), and ran {count} times alone"
+    return f"{what}the program uses no MPI, or one of another family (mpi = {other})"
