@@ -100,7 +100,15 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
         own: the scratch directory as the job sees it.
     """
     options = ranker_options(activation.part, activation.parts, activation.ranks)
-    argv = (os.path.join(own, COPY), *options, "--status", os.path.join(own, STATUS), "--remove-itself", "--", *spec.argv)
+    argv = (
+        os.path.join(own, COPY),
+        *options,
+        "--status",
+        os.path.join(own, STATUS),
+        "--remove-itself",
+        "--",
+        *spec.argv,
+    )
     env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
     ranker = Member(
         name=RANKER,

@@ -29,7 +29,9 @@ def mpi(job: Job) -> None:
     if not is_parallel(job):
         for command in ("mpi", "ranks_per_machine"):
             if job.param(command):
-                raise job.refuse(command, f"'{command}' is for jobs of universe mpi and parallel", "write universe = mpi")
+                raise job.refuse(
+                    command, f"'{command}' is for jobs of universe mpi and parallel", "write universe = mpi"
+                )
         return
     value = (wish or ("auto" if job.nature.universe == MPI else "none")).lower()
     if value not in _VALUES:
@@ -50,7 +52,9 @@ def mpi(job: Job) -> None:
 def _family(job: Job) -> str:
     path = job.full_path(job.text_of("Cmd"))
     if job.nature.docker or job.nature.container:
-        raise job.refuse("mpi", "auto cannot look into an image", "write mpi = mpich or mpi = openmpi", other="universe")
+        raise job.refuse(
+            "mpi", "auto cannot look into an image", "write mpi = mpich or mpi = openmpi", other="universe"
+        )
     try:
         return family_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)
     except NoFamily as trouble:
