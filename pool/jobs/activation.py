@@ -23,7 +23,7 @@ from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
-from pool.jobs.mpi import RANKER, family_in
+from pool.jobs.mpi import MPIRUN, RANKER, family_in
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
@@ -100,6 +100,7 @@ class Activation:
             and pipes are then the part's. part, parts: its number, and how many there are.
         crossings: the pipes that lead to other parts: the index in `pipes`, the stream's number, the other part.
         mpi: of a node of an MPI job: the family of its MPI. Its pipes are then those of its ranker (`pool.jobs.mpi`).
+        mpirun: the path of Open MPI's mpirun, where the program's libraries say it; else it is looked for along PATH.
         ranks: how many ranks the nodes of the job have, as the ranker reads it: `2x3,4x1`.
     """
 
@@ -149,6 +150,7 @@ class Activation:
     parts: int = 1
     crossings: tuple[tuple[int, int, int], ...] = ()
     mpi: str = ""
+    mpirun: str = ""
     ranks: str = ""
 
     @property
@@ -388,6 +390,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",
         pipe_buffer=int(_number(job, "PipeBuffer", BUFFER)),
         mpi=family,
+        mpirun=_text(job, MPIRUN) if family else "",
     )
     try:  # no machine would take it: said once, here, and not by each of them
         activation_fields.check(start.to_wire())

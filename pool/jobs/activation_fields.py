@@ -168,6 +168,7 @@ FIELDS: dict[str, Fits] = {
     "part": _count,
     "parts": is_number(1, 2**31),
     "mpi": lambda value: value in ("", *FAMILIES),
+    "mpirun": lambda value: value == "" or (is_program(value) and value.startswith("/")),
     "ranks": lambda value: isinstance(value, str) and _RANKS.fullmatch(value) is not None,
     "crossings": is_list(is_tuple(_count, _count, _count), MOST_PIPES),
 }

@@ -29,7 +29,7 @@ _OUTSIDE = {
     "libmpi.so": "its connections to processes on other machines",
 }
 _LOAD, _DYNAMIC = 1, 2
-_NEEDED, _STRTAB = 1, 5
+_NEEDED, _STRTAB, _RPATH, _RUNPATH = 1, 5, 15, 29
 #: Programs that are known to listen on the network, or to connect over it, by their names.
 _ON_THE_NETWORK = re.compile(
     r"(redis-server|postgres|mysqld|mariadbd|mongod|memcached|nginx|apache2|httpd|etcd|jupyter(-\w+)?|gunicorn|uvicorn"
@@ -109,12 +109,21 @@ def interpreter_of(data: bytes) -> list[str]:
 def libraries(data: bytes) -> list[str]:
     """The libraries that a 64-bit program names (DT_NEEDED); none for one that is linked statically, or damaged."""
     try:
-        return list(_libraries(data))
+        return list(_dynamic_texts(data, (_NEEDED,)))
     except (struct.error, IndexError, ValueError):
         return []
 
 
-def _libraries(data: bytes) -> Iterator[str]:
+def library_folders(data: bytes) -> list[str]:
+    """The directories in which a 64-bit program looks for its libraries first (DT_RUNPATH, DT_RPATH)."""
+    try:
+        return [folder for text in _dynamic_texts(data, (_RUNPATH, _RPATH)) for folder in text.split(":") if folder]
+    except (struct.error, IndexError, ValueError):
+        return []
+
+
+def _dynamic_texts(data: bytes, wanted: Sequence[int]) -> Iterator[str]:
+    """The texts of a program's dynamic section that have one of these tags."""
     offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     segments = [struct.unpack_from("<IIQQQQ", data, offset + number * size) for number in range(count)]
     entries: list[tuple[int, int]] = []
@@ -126,6 +135,6 @@ def _libraries(data: bytes) -> Iterator[str]:
         if tables and kind == _LOAD and address <= tables[0] < address + length:
             strings = at + tables[0] - address
             for tag, value in entries:
-                if tag == _NEEDED:
+                if tag in wanted:
                     end = data.index(b"\0", strings + value) if value < length else strings + value
                     yield data[strings + value : end].decode(errors="replace")

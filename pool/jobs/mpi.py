@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.jobs.checkpoint_precheck import interpreter_of, libraries
+from pool.jobs.checkpoint_precheck import interpreter_of, libraries, library_folders
 from pool.jobs.pipes.model import DESCRIPTOR, Joint
 
-#: In the ad: the family, and how many ranks each node has.
-FAMILY, RANKS = "MpiFamily", "RanksPerMachine"
+#: In the ad: the family, how many ranks each node has, and the path of Open MPI's mpirun where it is known.
+FAMILY, RANKS, MPIRUN = "MpiFamily", "RanksPerMachine", "MpiRun"
 MPICH, OPENMPI = FAMILIES = ("mpich", "openmpi")
 #: Ranks of one node, and of one job.
 MOST_RANKS, MOST_IN_ALL = 4096, 1 << 20
@@ -96,6 +96,20 @@ def _of_python(python: str, read: Reader, matching: Matcher) -> str:
         return found
     what = "has no package mpi4py" if not modules else "has mpi4py for both families"
     raise NoFamily(f"the Python of {prefix} {what}", hint=_HINT)
+
+
+def mpirun_of(program: str, read: Reader, matching: Matcher) -> str:
+    """The mpirun beside the Open MPI that a program is linked with, where the program names the library's directory
+    (RUNPATH); else empty: it is then looked for along PATH."""
+    try:
+        folders = library_folders(read(program))
+        for folder in folders:
+            beside = posixpath.join(posixpath.dirname(folder.rstrip("/")), "bin", "mpirun")
+            if folder.startswith("/") and "$" not in folder and any(matching(beside)):
+                return beside
+    except OSError:
+        pass
+    return ""
 
 
 def family_in(ad: ClassAd) -> str:

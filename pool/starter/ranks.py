@@ -99,16 +99,15 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
     Args:
         own: the scratch directory as the job sees it.
     """
-    options = ranker_options(activation.part, activation.parts, activation.ranks)
-    argv = (
-        os.path.join(own, COPY),
-        *options,
+    copy = os.path.join(own, COPY)
+    words = [
+        *ranker_options(activation.part, activation.parts, activation.ranks),
         "--status",
         os.path.join(own, STATUS),
-        "--remove-itself",
-        "--",
-        *spec.argv,
-    )
+    ]
+    # Open MPI's mpirun runs the copy again, in place of ssh; no image has such a job.
+    words += ["--remove-itself"] if activation.mpi == MPICH else ["--mpirun", activation.mpirun or "auto"]
+    argv = (copy, *words, "--", *spec.argv)
     env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
     ranker = Member(
         name=RANKER,

@@ -183,7 +183,7 @@ _SPECIAL_ATTRIBUTES = """
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
-    WantDedicated MpiFamily RanksPerMachine
+    WantDedicated MpiFamily MpiRun RanksPerMachine
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

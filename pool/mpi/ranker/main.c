@@ -1,7 +1,7 @@
 /* Options and the loop of the ranker. See ranker.h.
  *
  *     ranker --part N --layout RANKSxPARTS[,RANKSxPARTS...] [--up IN,OUT] [--down IN,OUT]... [--status FILE]
- *            [--appnum N] [--remove-itself] -- PROGRAM [ARGUMENT...]
+ *            [--appnum N] [--remove-itself] [--mpirun FILE|auto] -- PROGRAM [ARGUMENT...]
  *
  * The layout says how many ranks each part has, part 0 first: 2x3,4x1 are three parts of two ranks and one of four. The
  * environment variable POOLNODE_MPI_NAME has the name of the key-value store, the same in all parts and never used
@@ -24,7 +24,23 @@
 /* After the end of another part's rank: the pool ends this part, with the right cause, if it is given the time. */
 enum { LINGER_MS = 3000, SEND_MS = 2000 };
 
-struct ranker me = {.up = {.in = -1, .out = -1}};
+struct ranker me = {.up = {.in = -1, .out = -1}, .agents = -1};
+
+/* How many ranks the parts have, from the layout. */
+static struct kind {
+    int ranks, parts;
+} *kinds;
+static size_t kind_count;
+
+int ranks_of(int part)
+{
+    for (size_t i = 0; i < kind_count; i++) {
+        if (part < kinds[i].parts)
+            return kinds[i].ranks;
+        part -= kinds[i].parts;
+    }
+    return 0;
+}
 
 static volatile sig_atomic_t to_forward[65];
 
@@ -53,6 +69,11 @@ static void read_layout(const char *layout, long part)
         if (errno || end == layout || (*end && *end != ',') || many < 1 || parts + many > PARTS_MOST)
             wrong("--layout");
         layout = *end ? end + 1 : end;
+        struct kind *more = realloc(kinds, (kind_count + 1) * sizeof *kinds);
+        if (!more)
+            wrong("amount of memory");
+        kinds = more;
+        kinds[kind_count++] = (struct kind){(int)each, (int)many};
         if (part >= parts && part < parts + many) {
             me.count = (int)each;
             me.first = (int)(ranks + each * (part - parts));
@@ -76,11 +97,15 @@ static void read_layout(const char *layout, long part)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"part", required_argument, NULL, 'p'},   {"layout", required_argument, NULL, 'l'},
-        {"up", required_argument, NULL, 'u'},     {"down", required_argument, NULL, 'd'},
-        {"status", required_argument, NULL, 's'}, {"remove-itself", no_argument, NULL, 'r'},
-        {"appnum", required_argument, NULL, 'a'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"part", required_argument, NULL, 'p'},
+                                            {"layout", required_argument, NULL, 'l'},
+                                            {"up", required_argument, NULL, 'u'},
+                                            {"down", required_argument, NULL, 'd'},
+                                            {"status", required_argument, NULL, 's'},
+                                            {"remove-itself", no_argument, NULL, 'r'},
+                                            {"appnum", required_argument, NULL, 'a'},
+                                            {"mpirun", required_argument, NULL, 'm'},
+                                            {NULL, 0, NULL, 0}};
     const char *layout = NULL;
     long part = 0, appnum = 0;
     int option;
@@ -97,6 +122,8 @@ static void read_options(int argc, char **argv)
             layout = optarg;
         if (option == 's')
             me.status = optarg;
+        if (option == 'm')
+            me.mpirun = optarg;
         if (option == 'r')
             unlink(argv[0]);
         if (option == 'u' && link_open(&me.up, optarg) < 0)
@@ -114,6 +141,8 @@ static void read_options(int argc, char **argv)
     me.name = getenv("POOLNODE_MPI_NAME");
     if (!me.name || !*me.name || strlen(me.name) >= NAME_MOST || strpbrk(me.name, " =;\n"))
         wrong("POOLNODE_MPI_NAME");
+    if (me.mpirun)
+        me.count = 1;
     me.ranks = calloc((size_t)me.count, sizeof *me.ranks);
     if (!me.ranks)
         wrong("amount of memory");
@@ -171,6 +200,7 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
         polled[count++] = (struct pollfd){.fd = l->in, .events = POLLIN};
         polled[count++] = (struct pollfd){.fd = l->unsent_used ? l->out : -1, .events = POLLOUT};
     }
+    polled[count++] = (struct pollfd){.fd = me.agents, .events = POLLIN};
     struct timespec limit = {most / 1000, most % 1000 * 1000000};
     int ready = ppoll(polled, (nfds_t)count, most < 0 ? NULL : &limit, signals);
     for (int i = 0; ready > 0 && i < me.count; i++)
@@ -183,6 +213,8 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
         if (polled[me.count + 2 * i + 1].revents && l->out >= 0)
             link_writable(l);
     }
+    if (ready > 0 && polled[count - 1].revents)
+        agent_readable();
     forward_signals();
     reap_ranks();
 }
@@ -190,19 +222,24 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
 int main(int argc, char **argv)
 {
     sigset_t signals;
+    if (argc > 1 && strcmp(argv[1], "--agent") == 0)
+        return agent_main(argc, argv);
     read_options(argc, argv);
     take_signals(&signals);
-    struct pollfd *polled = calloc((size_t)me.count + 2 * (size_t)me.below_count + 2, sizeof *polled);
+    struct pollfd *polled = calloc((size_t)me.count + 2 * (size_t)me.below_count + 3, sizeof *polled);
     if (!polled)
         wrong("amount of memory");
-    start_ranks();
+    if (me.mpirun)
+        start_launcher();
+    else
+        start_ranks();
     while (ranks_left()) {
         if (me.changed)
             write_status();
         turn(&signals, polled, -1);
     }
     if (!me.over)
-        tell_done(first_who_spoke() >= 0);
+        tell_done(me.mpirun || first_who_spoke() >= 0);
     write_status();
     long until = now_ms() + (me.from_afar ? LINGER_MS : SEND_MS), left;
     while ((left = until - now_ms()) > 0 && (me.from_afar || unsent_left()))

@@ -4,6 +4,7 @@
  *     ranks.c   forks ranks, binds them to processors and GPUs, and learns how each ended
  *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common
  *     store.c   the key-value store
+ *     launch.c  Open MPI, whose mpirun starts the ranks itself
  *     tree.c    the links to the rankers of other parts, and the barrier over all parts
  *     outcome.c how the job ends, and what its user reads about it
  *
@@ -33,6 +34,7 @@ enum {
     PUTS_MOST = 256 * 1024, /* bytes that one rank may put */
     STORE_MOST = 256 << 20, /* bytes of all keys and values */
     TEXT_MOST = 400, /* of a message for the user */
+    LAUNCH_MOST = 65536, /* of what mpirun runs on another machine */
 };
 
 /* One of the job's processes of this part. */
@@ -88,6 +90,11 @@ struct ranker {
     char text[TEXT_MOST];
     bool changed; /* since the status was written */
     bool refused_spawn;
+    /* Open MPI: the program mpirun; NULL where we start the ranks. Then `ranks` is one process: mpirun, or its daemon.
+     */
+    const char *mpirun;
+    int agents; /* the socket of mpirun's agents; -1: none */
+    bool launched; /* mpirun or its daemon */
     bool silent_part; /* the ranks of another part have ended without MPI */
 };
 
@@ -105,6 +112,14 @@ int start_ranks(void);
 void reap_ranks(void);
 void signal_ranks(int signal);
 bool ranks_left(void);
+
+/* launch.c */
+int agent_main(int argc, char **argv);
+int start_launcher(void);
+void agent_readable(void);
+void launch(char *command);
+bool launcher_left(void);
+int ranks_of(int part); /* main.c */
 
 /* serve.c */
 void rank_readable(struct rank *r);
@@ -139,6 +154,7 @@ void link_writable(struct link *l);
 void barrier_changed(void);
 void tell_end(enum how how, int code, const char *text);
 void tell_done(bool spoke);
+void tell_launch(uint32_t part, const char *command);
 bool unsent_left(void);
 
 #endif

@@ -85,6 +85,11 @@ static _Noreturn void become_rank(const struct rank *r, int socket, int told)
     for (int i = 1; i < 32; i++)
         if (i != SIGKILL && i != SIGSTOP)
             signal(i, SIG_DFL);
+    if (me.mpirun) {
+        execvp(me.argv[0], me.argv);
+        int why = errno;
+        _exit(write(told, &why, sizeof why) == (ssize_t)sizeof why ? 127 : 126);
+    }
     if (r->number != 0) {
         int nothing = open("/dev/null", O_RDONLY);
         if (nothing > 0) {
@@ -143,6 +148,8 @@ int start_ranks(void)
     for (int i = 0; i < me.count; i++) {
         struct rank *r = &me.ranks[i];
         *r = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
+        if (me.mpirun)
+            r->stage = FINALIZED; /* its MPI is not ours to see */
         int why = start_rank(r);
         if (!why)
             continue;
@@ -157,6 +164,8 @@ int start_ranks(void)
 
 bool ranks_left(void)
 {
+    if (me.mpirun)
+        return launcher_left();
     for (int i = 0; i < me.count; i++)
         if (me.ranks[i].pid)
             return true;
@@ -168,6 +177,18 @@ void signal_ranks(int signal)
     for (int i = 0; i < me.count; i++)
         if (me.ranks[i].pid)
             kill(me.ranks[i].pid, signal);
+}
+
+/* mpirun has said in the job's error file what happened to which rank. Its daemons end as it does. */
+static void launcher_ended(int status)
+{
+    me.ranks[0].ended_well = status == 0;
+    if (me.part)
+        return;
+    if (WIFSIGNALED(status))
+        end_job(ENDS_BY_SIGNAL, WTERMSIG(status), "mpirun ended by signal %d", WTERMSIG(status));
+    else if (WEXITSTATUS(status))
+        end_job(ENDS_WITH_CODE, WEXITSTATUS(status), "mpirun exited with code %d", WEXITSTATUS(status));
 }
 
 static void ended(struct rank *r, int status)
@@ -185,6 +206,10 @@ static void ended(struct rank *r, int status)
     if (r->fd >= 0)
         close(r->fd);
     r->fd = -1;
+    if (me.mpirun) {
+        launcher_ended(status);
+        return;
+    }
     bool waited = r->in_barrier;
     r->ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->stage != SPOKE;
     if (WIFSIGNALED(status))

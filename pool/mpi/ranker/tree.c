@@ -20,10 +20,11 @@ enum kind {
     PUT = 'p', /* key, zero, value, zero */
     BARRIER = 'b', /* nothing */
     END = 'e', /* how, code, text: the job ends */
+    LAUNCH = 'l', /* the part's number in four bytes, and what it is to run, zero; goes down only */
     DONE = 'd', /* a byte: whether its ranks have called MPI_Init. All have ended well; nothing follows. */
 };
 
-enum { HEAD = 5, MESSAGE_MOST = HEAD + KEY_MOST + VALUE_MOST + TEXT_MOST, UNSENT_MOST = STORE_MOST };
+enum { HEAD = 5, MESSAGE_MOST = HEAD + 4 + LAUNCH_MOST, UNSENT_MOST = STORE_MOST };
 
 bool number_of(const char *text, long least, long most, long *number)
 {
@@ -182,6 +183,43 @@ void tell_end(enum how how, int code, const char *text)
     send_all(END, body, length + 2);
 }
 
+/* Every part below hears it: its number says whom it is for. */
+void tell_launch(uint32_t part, const char *command)
+{
+    size_t length = strlen(command) + 1;
+    char *body = malloc(4 + length);
+    if (!body) {
+        end_job(ENDS_WITH_CODE, 1, "no memory for the start of mpirun's daemons");
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        body[i] = (char)(part >> (8 * i) & 255);
+    memcpy(body + 4, command, length);
+    for (int i = 0; i < me.below_count; i++) {
+        send_to(&me.below[i], LAUNCH, body, 4 + length);
+        link_writable(&me.below[i]);
+    }
+    free(body);
+}
+
+static bool take_launch(const struct link *l, const char *body, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)body;
+    if (l != &me.up || !me.mpirun || size < 6 || size > 4 + LAUNCH_MOST || body[size - 1])
+        return false;
+    uint32_t part = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    char *command = strdup(body + 4);
+    if (!command)
+        return false;
+    if (part == (uint32_t)me.part) {
+        launch(command); /* which keeps it */
+        return true;
+    }
+    tell_launch(part, command);
+    free(command);
+    return true;
+}
+
 void tell_done(bool spoke) { send_all(DONE, &(char){spoke}, 1); }
 
 bool unsent_left(void)
@@ -251,6 +289,8 @@ static bool take(struct link *l, char kind, const char *body, size_t size)
         return true;
     case END:
         return take_end(body, size);
+    case LAUNCH:
+        return take_launch(l, body, size);
     case DONE:
         return take_done(l, body, size);
     default:

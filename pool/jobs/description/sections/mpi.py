@@ -14,7 +14,7 @@ from __future__ import annotations
 from pool.jobs.description.job import Job
 from pool.jobs.description.sections.parallel import is_parallel
 from pool.jobs.gangs import ALL, MPI, POLICY
-from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, RANKS, NoFamily, family_of
+from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, MPIRUN, OPENMPI, RANKS, NoFamily, family_of, mpirun_of
 
 _VALUES = ("auto", *FAMILIES, "none")
 #: Bytes of a program's file that are read: its headers and its table of names lie anywhere in it.
@@ -40,7 +40,7 @@ def mpi(job: Job) -> None:
         if job.param("ranks_per_machine"):
             raise job.refuse("ranks_per_machine", "a job without MPI has no ranks", "leave it out, or write mpi = auto")
         return
-    family = _family(job) if value == "auto" else value
+    family = _family(job, value)
     if job.parent and job.parent.get(FAMILY.lower()) not in (None, family):
         raise job.refuse("mpi", "the programs of one MPI job are of one family of MPI", "link them with one MPI")
     if not job.parent:
@@ -49,16 +49,27 @@ def mpi(job: Job) -> None:
     job.set(RANKS, _ranks(job))
 
 
-def _family(job: Job) -> str:
+def _family(job: Job, wish: str) -> str:
+    """What the description says, where the program's file does not say otherwise."""
     path = job.full_path(job.text_of("Cmd"))
     if job.nature.docker or job.nature.container:
-        raise job.refuse(
-            "mpi", "auto cannot look into an image", "write mpi = mpich or mpi = openmpi", other="universe"
-        )
+        if wish == "auto":
+            hint = "write mpi = mpich or mpi = openmpi"
+            raise job.refuse("mpi", "auto cannot look into an image", hint, other="universe")
+        return wish
     try:
-        return family_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)
+        seen = family_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)
     except NoFamily as trouble:
-        raise job.refuse("mpi", trouble.message, trouble.hint, other="universe") from None
+        if wish == "auto":
+            raise job.refuse("mpi", trouble.message, trouble.hint, other="universe") from None
+        return wish
+    if wish not in ("auto", seen):
+        raise job.refuse(
+            "mpi", f"{path} is linked with the libraries of {seen}", f"write mpi = {seen}, or leave it out"
+        )
+    if seen == OPENMPI and (mpirun := mpirun_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)):
+        job.set(MPIRUN, mpirun)
+    return seen
 
 
 def _ranks(job: Job) -> int:

@@ -174,7 +174,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         resources.requests,
         _attributes("Request* Require* GPUs* Retry* Max* Next* TransformBody_* TransformOnEvict"),
     ),
-    Section(mpi.mpi, _attributes("MpiFamily RanksPerMachine RequestCpus ParallelShutdownPolicy")),
+    Section(mpi.mpi, _attributes("MpiFamily MpiRun RanksPerMachine RequestCpus ParallelShutdownPolicy")),
     Section(
         policy.concurrency,
         _attributes("ConcurrencyLimits"),
