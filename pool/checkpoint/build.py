@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument(
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
-    parser.add_argument("--output", type=Path, help="where to put the program; without it both are built in their places")
+    parser.add_argument("--output", type=Path, help="where to put it; without it both are built")
     parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs")
     given = parser.parse_args()
     try:

@@ -85,7 +85,7 @@ _HINT = "write mpi = mpich or mpi = openmpi, or mpi = none for a program without
 
 
 def _of_python(python: str, read: Reader, matching: Matcher) -> str:
-    """By the modules of mpi4py: its wheels bring one for each family, and take the one whose library is beside Python."""
+    """By the modules of mpi4py: its wheels have one for each family, and use that whose library is beside Python."""
     prefix = posixpath.dirname(posixpath.dirname(python))
     places = (f"{prefix}/lib/python3*/site-packages", f"{prefix}/lib/python3/dist-packages")
     modules = [path for place in places for path in matching(f"{place}/mpi4py/MPI*.so")]
@@ -157,8 +157,8 @@ def parent(node: int) -> int:
 
 
 def links_of(node: int, nodes: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The links of a node's ranker: the other node, and the ranker's descriptors to read from and to write to. The first
-    is the one to the node above, where there is one."""
+    """The links of a node's ranker: the other node, and the ranker's descriptors to read from and to write to. The
+    first is the one to the node above, where there is one."""
     others = [parent(node)] if node else []
     for number, other in enumerate([*others, *children(node, nodes)]):
         first = _FIRST_DESCRIPTOR + 2 * number

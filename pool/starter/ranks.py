@@ -55,7 +55,7 @@ class RanksStatus:
         return self.size > 1 and set(self.states) == {_SILENT_AT_END}
 
     def waits_for(self) -> str:
-        """Whom the ranks wait for, in words: those that have not called MPI_Init, or are not in a barrier; else empty."""
+        """Whom the ranks wait for, in words: those that did not call MPI_Init, or are in no barrier; else empty."""
         waiting, silent = self._ranks(_IN_BARRIER), self._ranks(_SILENT)
         if not waiting:
             return ""
@@ -126,8 +126,8 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
 
 
 def store_name(activation: Activation) -> str:
-    """The name of the job's key-value store: the same on all nodes, and never used before. MPICH names its shared memory
-    after it."""
+    """The name of the job's key-value store: the same on all nodes, and never used before. MPICH names its shared
+    memory after it."""
     secret = hashlib.sha256(activation.gang.encode()).hexdigest()[:16]
     return f"{activation.name}-{activation.run}-{secret}"
 

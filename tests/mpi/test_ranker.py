@@ -1,4 +1,4 @@
-"""The ranker as a program: ranks that speak PMI by themselves, of one part and of many, and those that break its rules."""
+"""The ranker as a program: ranks that speak PMI by themselves, in one part and in many; some break its rules."""
 
 from __future__ import annotations
 

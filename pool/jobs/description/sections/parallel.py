@@ -41,7 +41,8 @@ _OWN = frozenset(
         *("cmd", "args", "arguments", "env", "envdelim", "environment", "in", "out", "err", "iwd"),
         *("transferin", "transferout", "transfererr", "streamin", "streamout", "streamerr", "transferexecutable"),
         *("transferinput", "transferoutput", "transferoutputremaps", "imagesize", "diskusage", "executablesize"),
-        *("rankspermachine", "requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
+        *("requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
+        *("rankspermachine", "mpirun"),
     }
 )
 #: The attributes that each statement sets anew and the job has as a whole.
