@@ -7,8 +7,9 @@
 
 A node whose program dies of a signal ends the job at once, whatever the policy (WR 5), unless `on_process_failure` says
 `wait` (the others go on, and the job ends as the first such node did) or `ignore`. An exit code other than 0 is no
-failure: programs of node 1 and above often end so when node 0 has gone. A node that is lost with its machine, or cannot
-be started, ends the job's run: the job runs as a whole or not at all. Plain data, pure functions.
+failure: programs of node 1 and above often end so when node 0 has gone. Of an MPI job the first rank that fails, by a
+code or a signal, ends the job with its node's end (`rank_failed`: its ranker says so). A node that is lost with its
+machine, or cannot be started, ends the job's run: the job runs as a whole or not at all. Plain data, pure functions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pool.policy.gangs import BY_ITSELF, LARGEST, SUMS, Report
 _KEPT = (
     *("cause", "code", "signal", "core", "user_cpu", "system_cpu", "wall", "suspended", "max_rss", "sent", "received"),
     *("started", "started_event", "output_error", "checkpoint_error", "said", "why", "reason", "subcode"),
+    *("rank_failed", "singletons"),
     *("where", "error", "retry", "step", "unfit", "checkpoint", "checkpointed", "taken_over"),
 )
 
@@ -39,6 +41,8 @@ def kept(report: Mapping[str, Any], slot: str, at: float) -> Report:
 def ends_job(node: int, report: Mapping[str, Any], policy: str, on_failure: str) -> bool:
     """Whether the end of a node ends the job's run."""
     if report.get("cause") not in BY_ITSELF or report.get("output_error") or report.get("cause") == "misuse":
+        return True
+    if report.get("rank_failed"):
         return True
     if report.get("signal") is not None and on_failure == "end":
         return True
@@ -65,7 +69,8 @@ def merged(reports: Sequence[tuple[int, Report]], root: int | None, on_failure: 
         failed = chosen if _died(first) and on_failure != "ignore" else None
         result["ends"] = rows(reports, failed, root)
         if failed is not None:
-            result["said"] = f"node {reports[failed][0]} on {first['slot']} died because of signal {first['signal']}"
+            what = f"node {reports[failed][0]} on {first['slot']} died because of signal {first['signal']}"
+            result["said"] = first.get("said") or what
         late = next((one for _, one in reports if one.get("output_error") and _is_end(one)), None)
         if late is not None:
             result["output_error"] = late["output_error"]

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from pool.jobs.description.job import Job
+from pool.jobs.description.job import JobDraft
 from pool.jobs.description.sections.parallel import is_parallel
 from pool.jobs.gangs import ALL, MPI, POLICY
 from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, MPIRUN, OPENMPI, RANKS, NoFamily, family_of, mpirun_of
@@ -21,7 +21,7 @@ _VALUES = ("auto", *FAMILIES, "none")
 _MOST = 1 << 30
 
 
-def mpi(job: Job) -> None:
+def mpi(job: JobDraft) -> None:
     """Both commands; behind `request_cpus`."""
     if job.facts.as_reference:
         return
@@ -49,7 +49,7 @@ def mpi(job: Job) -> None:
     job.set(RANKS, _ranks(job))
 
 
-def _family(job: Job, wish: str) -> str:
+def _family(job: JobDraft, wish: str) -> str:
     """What the description says, where the program's file does not say otherwise."""
     path = job.full_path(job.text_of("Cmd"))
     if job.nature.docker or job.nature.container:
@@ -72,7 +72,7 @@ def _family(job: Job, wish: str) -> str:
     return seen
 
 
-def _ranks(job: Job) -> int:
+def _ranks(job: JobDraft) -> int:
     """As many ranks as processors, unless fewer are wished: a rank that waits for its turn makes all others wait."""
     cpus, text = job.lookup("RequestCpus"), job.param("ranks_per_machine", RANKS)
     written = job.param("request_cpus", "RequestCpus")

@@ -507,7 +507,8 @@ class RunningJob:
             return {}
         if status.singletons and end.code == 0:
             return {"singletons": singletons_in_words(self.start, status)}
-        return {"said": status.end}
+        failed = end.signal is not None or end.code != 0
+        return {"said": status.end, "rank_failed": failed or bool(status.end)}
 
     def _evicted(self, report: dict[str, Any]) -> dict[str, Any]:
         """A report with why the job had to leave, if it had to."""
