@@ -1,4 +1,4 @@
-"""The package's build hook: compiles the keeper and the ranker into the wheel, and in place for an editable installation.
+"""The package's build hook: compiles keeper and ranker into the wheel, and in place for an editable installation.
 
 Both are static programs and no extension modules, so one wheel serves every Python 3: its tag is
 py3-none with the platform of this machine. What goes wrong is one line, not a trace.

@@ -33,13 +33,13 @@ def test_a_thousand_nodes_are_one_record() -> None:
 
 
 @pytest.mark.parametrize("name", ["machine_count", "node_count", "NodeCount", "MachineCount"])
-@pytest.mark.parametrize(("universe", "number"), [("parallel", 11), ("mpi", 8), ("11", 11)])
+@pytest.mark.parametrize(("universe", "number"), [("parallel", 11), ("mpi\nmpi = none", 8), ("11", 11)])
 def test_each_spelling_of_the_number_of_nodes(name: str, universe: str, number: int) -> None:
     ad = ad_of(f"universe = {universe}\nexecutable = /bin/true\n{name} = 3\nqueue\n")
     assert (len(parts_of(ad)), ad.value("JobUniverse")) == (3, number)
 
 
-@pytest.mark.parametrize("universe", ["parallel", "mpi"])
+@pytest.mark.parametrize("universe", ["parallel", "mpi\nmpi = none"])
 def test_a_node_has_its_number_where_it_is_asked_for(universe: str) -> None:
     text = FOUR.replace("parallel", universe) + (
         'arguments = "-n $(Node) of $(machine_count)"\noutput = $(NODE).out\nerror = e.$(Node)\ninput = in/$(Node)\n'

@@ -1,0 +1,151 @@
+"""MPI jobs on real nodes: MPICH through the ranker's PMI, Open MPI through its mpirun, without ssh."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pool.client import Pool
+from pool.client.results import Result
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, slots, token, until
+from tests.mpi.conftest import InstalledMpi, installed
+
+NEEDS = {
+    "mpich": "needs MPICH: pip install mpich",
+    "openmpi": "needs the Debian packages openmpi-bin and libopenmpi-dev",
+}
+pytestmark = pytest.mark.own_pool("programs are compiled once, into a directory of the tester's")
+
+
+@pytest.fixture(scope="module")
+def machines(whose_pool: object) -> Iterator[Nodes]:
+    """A head, and two machines with one slot each that share its files."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        for name in ("one", "two"):
+            nodes.start(name, "startd", join=await token(head, "startd"), SLOTS="1", CHECKPOINT_WORTH="0").ready()
+        async with client(head) as pool:
+            await slots(pool, 2)
+
+    with support.running(start) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def home(machines: Nodes, request: pytest.FixtureRequest) -> Path:
+    return machines.directory(support.directory_name(request))
+
+
+def mpi_of(family: str, home: Path, *, wheel: bool = False) -> InstalledMpi:
+    found = installed(family, home)
+    if found is None or (wheel and not found.compiler.startswith(sys.prefix)):
+        pytest.skip(NEEDS[family])
+    return found
+
+
+def description(program: Path, *arguments: object, count: int = 1, ranks: int = 1, more: str = "") -> str:
+    words = " ".join(map(str, arguments))
+    # One kernel under both machines: shared memory would be tried between them.
+    variables = "UCX_TLS=posix,tcp,self" if count > 1 else "UCX_TLS=posix,self"
+    lines = [
+        "universe = mpi",
+        f"executable = {program}",
+        f"arguments = {words}",
+        f"machine_count = {count}",
+        f"request_cpus = {ranks}",
+        f"environment = {variables} OMPI_MCA_mpi_yield_when_idle=1",
+        "output = out.$(Node)",
+        "error = err.$(Node)",
+        more,
+        "queue",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def errors(home: Path) -> list[str]:
+    """What the nodes wrote to their error files."""
+    return [file.read_text() for file in home.glob("err.*")]
+
+
+def printed(home: Path) -> list[str]:
+    return sorted(line for file in home.glob("out.*") for line in file.read_text().splitlines())
+
+
+def ring(size: int) -> list[str]:
+    return [f"rank {r} of {size} sum {size * (size + 1) // 2} token ok check ok" for r in range(size)]
+
+
+async def ended(pool: Pool, home: Path, text: str) -> Result:
+    cluster = await pool.submit(text, iwd=str(home))
+    (result,) = await cluster.wait(support.PATIENCE)
+    return result
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
+async def test_ranks_of_mpich_find_each_other(machines: Nodes, home: Path, count: int, ranks: int) -> None:
+    program = mpi_of("mpich", home, wheel=count > 1).compiled("ring")
+    async with client(machines.all[0]) as pool:
+        result = await ended(pool, home, description(program, count=count, ranks=ranks))
+        assert result.ok, (result, errors(home))
+        assert printed(home) == ring(count * ranks)
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
+async def test_ranks_of_open_mpi_find_each_other(machines: Nodes, home: Path, count: int, ranks: int) -> None:
+    program = mpi_of("openmpi", home).compiled("ring")
+    async with client(machines.all[0]) as pool:
+        result = await ended(pool, home, description(program, count=count, ranks=ranks))
+        assert result.ok, (result, errors(home))
+        assert printed(home) == ring(count * ranks)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "signal", "words"),
+    [
+        ("exit", 7, None, "rank 1 exited with code 7"),
+        ("abort", 42, None, "rank 1 has aborted the job with code 42"),
+        ("signal", None, 11, "rank 1 ended by signal 11"),
+    ],
+)
+async def test_the_end_of_a_rank_ends_the_job(
+    machines: Nodes, home: Path, how: str, code: int | None, signal: int | None, words: str
+) -> None:
+    """Rank 1 runs on node 1; node 0 waits in a barrier, and is ended with it."""
+    program = mpi_of("mpich", home, wheel=True).compiled("ends")
+    async with client(machines.all[0]) as pool:
+        result = await ended(pool, home, description(program, how, 1, count=2))
+        assert (result.exit_code, result.exit_signal) == (code, signal), result
+        assert words in result.reason, result
+
+
+async def test_ranks_that_do_not_find_each_other_are_held_in_words(machines: Nodes, home: Path) -> None:
+    async with client(machines.all[0]) as pool:
+        text = description(Path("/bin/true"), ranks=2, more="mpi = mpich")
+        cluster = await pool.submit(text, iwd=str(home))
+
+        async def held() -> str | None:
+            (ad,) = await cluster.ads()
+            return str(ad.value("HoldReason")) if ad.value("JobStatus") == 5 else None
+
+        reason = await support.asked(held, "the job to be held")
+        assert "its 2 ranks ended without a call of MPI_Init" in reason
+        assert "ran 2 times alone" in reason
+
+
+async def test_an_mpi_job_goes_on_from_its_checkpoint(machines: Nodes, home: Path) -> None:
+    """Two ranks and their ranker are saved with the shared memory between them, and go on: each step once (E8)."""
+    program = mpi_of("mpich", home, wheel=True).compiled("steps")
+    async with client(machines.all[0]) as pool:
+        cluster = await pool.submit(description(program, 60, "steps", ranks=2), iwd=str(home))
+        steps = home / "steps"
+
+        await until(lambda: steps.exists() and len(steps.read_text().split()) > 5, "the first steps")
+        await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, (result, errors(home))
+        assert steps.read_text().split() == [str(step) for step in range(60)]
