@@ -51,6 +51,7 @@ LISTED = (
     Skip(r"^tests/machine/test_logind\.py::", r"needs dbus-daemon", NO_ARCHIVE),
     Skip(r"^tests/(mpi|e2e)/test_\w*mpi\w*\.py::", r"needs the Debian packages? [\w-]+( and [\w-]+)?", NO_ARCHIVE),
     Skip(r"^tests/(mpi|e2e)/test_\w*mpi\w*\.py::", r"needs MPICH: pip.*", "on other processors than x86-64"),
+    Skip(r"^tests/test_examples\.py::test_mpi", r"needs MPICH: pip.*", "on other processors than x86-64"),
     Skip(r"^tests/mpi/test_ranker\.py::", r"needs two processors", "on machines with one"),
     Skip(r"^tests/chaos/", r"needs the programs ip", NO_ARCHIVE),
     Skip(r"^tests/chaos/", r"needs /dev/net/tun", "where the host gives no such device"),

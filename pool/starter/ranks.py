@@ -1,9 +1,8 @@
 """The ranks of one node of an MPI job: how its ranker is started, and what it says about them.
 
 The ranker (`pool.mpi`) is copied into the job's scratch directory, since a job sees neither the node's files nor always
-those of the installation. It removes the copy as it starts: its memory then belongs to the job's image, on any machine.
-While it runs it writes the state of each rank to a small file beside it. The job's user may write there, too; what is
-read is checked, and used for words only.
+those of the installation. While it runs it writes the state of each rank to a small file beside it. The job's user may
+write there, too; what is read is checked, and used for words only.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.jobs.mpi import FAMILIES, MPICH, RANKER, ranker_options
+from pool.jobs.mpi import FAMILIES, MPICH, OPENMPI, RANKER, ranker_options
 from pool.mpi import program
 from pool.safe_directory import SafeDirectory, copy_data
 from pool.starter.spec import KeeperSpec, Member
@@ -105,8 +104,8 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
         "--status",
         os.path.join(own, STATUS),
     ]
-    # Open MPI's mpirun runs the copy again, in place of ssh; no image has such a job.
-    words += ["--remove-itself"] if activation.mpi == MPICH else ["--mpirun", activation.mpirun or "auto"]
+    if activation.mpi == OPENMPI:
+        words += ["--mpirun", activation.mpirun or "auto"]
     argv = (copy, *words, "--", *spec.argv)
     env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
     ranker = Member(

@@ -58,7 +58,7 @@ def description(program: Path, *arguments: object, count: int = 1, ranks: int = 
         f"arguments = {words}",
         f"machine_count = {count}",
         f"request_cpus = {ranks}",
-        f"environment = {variables} OMPI_MCA_mpi_yield_when_idle=1",
+        f'environment = "{variables} OMPI_MCA_mpi_yield_when_idle=1"',
         "output = out.$(Node)",
         "error = err.$(Node)",
         more,
@@ -119,7 +119,7 @@ async def test_the_end_of_a_rank_ends_the_job(
     program = mpi_of("mpich", home, wheel=True).compiled("ends")
     async with client(machines.all[0]) as pool:
         result = await ended(pool, home, description(program, how, 1, count=2))
-        assert (result.exit_code, result.exit_signal) == (code, signal), result
+        assert (result.exit_code, result.signal) == (code, signal), result
         assert words in result.reason, result
 
 

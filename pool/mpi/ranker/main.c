@@ -1,12 +1,12 @@
 /* Options and the loop of the ranker. See ranker.h.
  *
  *     ranker --part N --layout RANKSxPARTS[,RANKSxPARTS...] [--up IN,OUT] [--down IN,OUT]... [--status FILE]
- *            [--appnum N] [--remove-itself] [--mpirun FILE|auto] -- PROGRAM [ARGUMENT...]
+ *            [--appnum N] [--mpirun FILE|auto] -- PROGRAM [ARGUMENT...]
  *
  * The layout says how many ranks each part has, part 0 first: 2x3,4x1 are three parts of two ranks and one of four. The
  * environment variable POOLNODE_MPI_NAME has the name of the key-value store, the same in all parts and never used
  * before: MPICH names its shared memory after it. POOLNODE_MPI_CPUS has the number of processors that the part asked
- * for. It removes its own file where that is a copy for this job: a checkpoint then has it whole.
+ * for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -97,15 +97,11 @@ static void read_layout(const char *layout, long part)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option options[] = {{"part", required_argument, NULL, 'p'},
-                                            {"layout", required_argument, NULL, 'l'},
-                                            {"up", required_argument, NULL, 'u'},
-                                            {"down", required_argument, NULL, 'd'},
-                                            {"status", required_argument, NULL, 's'},
-                                            {"remove-itself", no_argument, NULL, 'r'},
-                                            {"appnum", required_argument, NULL, 'a'},
-                                            {"mpirun", required_argument, NULL, 'm'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"part", required_argument, NULL, 'p'},   {"layout", required_argument, NULL, 'l'},
+        {"up", required_argument, NULL, 'u'},     {"down", required_argument, NULL, 'd'},
+        {"status", required_argument, NULL, 's'}, {"appnum", required_argument, NULL, 'a'},
+        {"mpirun", required_argument, NULL, 'm'}, {NULL, 0, NULL, 0}};
     const char *layout = NULL;
     long part = 0, appnum = 0;
     int option;
@@ -124,8 +120,6 @@ static void read_options(int argc, char **argv)
             me.status = optarg;
         if (option == 'm')
             me.mpirun = optarg;
-        if (option == 'r')
-            unlink(argv[0]);
         if (option == 'u' && link_open(&me.up, optarg) < 0)
             wrong("--up");
         if (option == 'd' && (me.below_count == CHILDREN_MOST || link_open(&me.below[me.below_count++], optarg) < 0))
