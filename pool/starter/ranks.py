@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
@@ -74,22 +75,22 @@ def _list(ranks: list[int]) -> str:
     return shown if len(ranks) <= _NAMED else f"{shown} and {len(ranks) - _NAMED} more"
 
 
-def place_ranker(safe: SafeDirectory) -> None:
+def place_ranker(scratch: Path, owner: tuple[int, int] | None) -> None:
     """Put the ranker and an empty status into a scratch directory. Blocks on the disk.
+
+    Args:
+        owner: user and group of the files; None: the node's.
 
     Raises:
         OSError: the disk does not take it, or this installation has no ranker.
     """
-    source = os.open(program(), os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(program(), "rb") as source, SafeDirectory(scratch, owner) as safe:
         target = safe.create_file(COPY, 0o755)
         try:
-            copy_data(source, target)
+            copy_data(source.fileno(), target)
         finally:
             os.close(target)
-    finally:
-        os.close(source)
-    os.close(safe.create_file(STATUS, 0o600))
+        os.close(safe.create_file(STATUS, 0o600))
 
 
 def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpec:
@@ -131,10 +132,10 @@ def store_name(activation: Activation) -> str:
     return f"{activation.name}-{activation.run}-{secret}"
 
 
-def read_status(safe: SafeDirectory) -> RanksStatus | None:
-    """What the ranker has said last; None where that is nothing that can be read."""
+def read_status(scratch: Path, owner: tuple[int, int] | None) -> RanksStatus | None:
+    """What the ranker has said last in a scratch directory; None where that is nothing that can be read."""
     try:
-        with os.fdopen(safe.open_file(STATUS), "rb") as file:
+        with SafeDirectory(scratch, owner) as safe, os.fdopen(safe.open_file(STATUS), "rb") as file:
             text = file.read(_MOST).decode(errors="replace")
     except (OSError, PoolError):
         return None

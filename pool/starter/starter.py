@@ -262,8 +262,7 @@ class Starter:
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
         if self.activation.mpi:
-            with self._safe_scratch() as safe:
-                await asyncio.to_thread(ranks.place_ranker, safe)
+            await asyncio.to_thread(ranks.place_ranker, self.scratch, self.account.owner)
         if self.activation.mode is not FileMode.REMOTE:
             ends = self.remote_pipes.ends if self.remote_pipes is not None else NO_ENDS
             spec = self._spec(lease, claim)
@@ -330,16 +329,6 @@ class Starter:
         """Until no process of the job is left."""
         assert self.keeper is not None
         return await asyncio.shield(self.keeper.ended)
-
-    def ranks_status(self) -> ranks.RanksStatus | None:
-        """Of a node of an MPI job: what its ranker has said last, where it has said anything."""
-        if not self.activation.mpi:
-            return None
-        try:
-            with self._safe_scratch() as safe:
-                return ranks.read_status(safe)
-        except OSError:
-            return None
 
     def has_outputs(self, report: EndReport) -> bool:
         """Whether files have to go home after this end."""

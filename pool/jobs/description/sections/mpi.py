@@ -1,4 +1,4 @@
-"""MPI jobs: `mpi` and `ranks_per_machine` (DEDICATED 4.5).
+"""MPI jobs: `mpi` and `ranks_per_machine`.
 
     universe      = mpi
     executable    = heat

@@ -37,7 +37,7 @@ from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
 from pool.starter.place import StartRefused
 from pool.starter.process_specs import ends_of
-from pool.starter.ranks import singletons_in_words
+from pool.starter.ranks import read_status, singletons_in_words
 from pool.starter.spec import EndReport
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.wire import RemoteError
@@ -502,8 +502,10 @@ class RunningJob:
 
     def _ranks_end(self, end: EndReport) -> dict[str, Any]:
         """Of a node of an MPI job: which rank ended the job and how, or that its ranks did not find each other."""
-        status = self.starter.ranks_status() if self.starter is not None else None
-        if status is None or end.cause not in BY_ITSELF:
+        if self.starter is None or end.cause not in BY_ITSELF:
+            return {}
+        status = read_status(self.starter.scratch, self.starter.account.owner)
+        if status is None:
             return {}
         if status.singletons and end.code == 0:
             return {"singletons": singletons_in_words(self.start, status)}
