@@ -1,0 +1,75 @@
+"""What a ranker says about its ranks, read from a file that the job's user may write; and how it is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pool.starter.ranks import COPY, STATUS, place_ranker, read_status, status_of
+
+GOOD = "ranker 1\nranks 2 3 8\nstates b.b\nbelow w.\n"
+
+
+def test_a_status_is_read_as_the_ranker_writes_it() -> None:
+    status = status_of(GOOD + "end code 7 rank 3 exited with code 7\n")
+    assert status is not None
+    assert (status.first, status.size, status.states, status.below) == (2, 8, "b.b", "w.")
+    assert status.end == "rank 3 exited with code 7"
+    assert not status.singletons
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ("b.b", "rank 2, 4 waits for rank 3, which has not called MPI_Init"),
+        ("bbi", "rank 2, 3 waits in a barrier for rank 4"),
+        ("bbb", "rank 2, 3, 4 waits for ranks on other machines"),
+        ("iii", ""),
+        ("...", ""),
+    ],
+)
+def test_whom_ranks_wait_for(states: str, words: str) -> None:
+    status = status_of(GOOD.replace("b.b", states))
+    assert status is not None
+    assert status.waits_for() == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ranker 2\nranks 0 1 1\nstates .\n",
+        GOOD.replace("b.b", "b.bb"),
+        GOOD.replace("b.b", "b.q"),
+        GOOD.replace("2 3 8", "2 3"),
+        GOOD.replace("2 3 8", "-2 3 8"),
+        GOOD.replace("2 3 8", "9999999999 3 8"),
+        GOOD.replace("w.", "w" * 2000),
+        "\0" * 100,
+    ],
+)
+def test_any_other_text_is_nothing(text: str) -> None:
+    assert status_of(text) is None
+
+
+def test_words_of_the_job_cannot_write_on_a_terminal() -> None:
+    status = status_of(GOOD + "end code 7 \x1b[31mred\x07\n")
+    assert status is not None
+    assert status.end == " [31mred "
+
+
+def test_a_link_in_place_of_the_status_is_not_followed(tmp_path: Path) -> None:
+    place_ranker(tmp_path, None)
+    assert os.access(tmp_path / COPY, os.X_OK)
+    assert read_status(tmp_path, None) is None
+    (tmp_path / STATUS).write_text(GOOD)
+    assert read_status(tmp_path, None) is not None
+    (tmp_path / "other").write_text(GOOD)
+    (tmp_path / STATUS).unlink()
+    (tmp_path / STATUS).symlink_to("other")
+    assert read_status(tmp_path, None) is None
+    (tmp_path / STATUS).unlink()
+    (tmp_path / STATUS).mkdir()
+    assert read_status(tmp_path, None) is None
