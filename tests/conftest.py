@@ -1,5 +1,5 @@
-"""What every test gets: a HOME of its own, so that no test reads or leaves anything in the user's. And what many share:
-the keeper, compiled once however many processes the tests run in (compiler.py).
+"""Fixtures of every test: a HOME of its own, so that no test reads or leaves anything in the user's. And a fixture that
+many share: the keeper, compiled once however many processes the tests run in (compiler.py).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class OrdinaryUser:
         self.home = place / "home-of-ann"
         self.home.mkdir()
         os.chown(self.home, UID, GID)
-        #: What the environment of root's processes has in place of this user's.
+        #: The environment variables of root's processes in place of this user's.
         self.of_root: dict[str, str] = {}
         self._covers: list[str] = []
         self._files: list[Path] = []
@@ -73,7 +73,7 @@ class OrdinaryUser:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the user has in the environment, with the sources under test among Python's packages."""
+        """The user's environment, with the sources under test among Python's packages."""
         packages = os.pathsep.join([str(REPOSITORY), sysconfig.get_paths()["purelib"]])
         path = "/usr/local/bin:/usr/bin:/bin"
         return {"PATH": path, "HOME": str(self.home), "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -101,7 +101,7 @@ class OrdinaryUser:
         """This thread, and what it starts, is the user until the end; the account is known to this process."""
         self.of_root = {name: os.environ.get(name, "") for name in ("HOME", "PYTHONPATH")}
         patch = pytest.MonkeyPatch()
-        # What the tests compiled is remembered in a directory of root's.
+        # Programs that the tests compiled are kept in a directory of root's.
         patch.delenv("CC", raising=False)
         for name in ("HOME", "PYTHONPATH"):
             patch.setenv(name, self.environ[name])

@@ -125,7 +125,7 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def promised(directory: Path) -> str:
-    """What an example's README says one sees."""
+    """The README of an example, which shows the result."""
     return (directory / "README.md").read_text()
 
 
@@ -147,10 +147,10 @@ def test_every_submit_file_is_run_here() -> None:
     assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sub")} == RUN
 
 
-def test_every_example_says_what_one_sees() -> None:
+def test_every_example_shows_its_result() -> None:
     for directory in filter(Path.is_dir, EXAMPLES.iterdir()):
         text = (directory / "README.md").read_text()
-        assert "What one sees" in text
+        assert "\nResult: " in text
         for file in directory.glob("*.sub"):
             assert f"poolnode run {file.name}" in text
 

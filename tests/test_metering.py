@@ -1,4 +1,4 @@
-"""What a piece of work takes is counted wherever it is done, and nothing of what is done beside it."""
+"""The time of a piece of work is counted wherever it is spent, and nothing of work beside it."""
 
 from __future__ import annotations
 

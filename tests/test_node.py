@@ -70,7 +70,7 @@ async def test_a_failed_role_is_started_again_alone(tmp_path: Path) -> None:
         await told(one.running, lambda: one.running.get("collector") not in (None, before["collector"]))
         assert one.running["schedd"] is before["schedd"]
         assert one.running["startd"] is before["startd"]
-        # What the collector knew is told again by itself.
+        # The collector's ads come again by themselves.
         link = await one.links.to(one.address)
         async with asyncio.timeout(DEADLINE), await link.stream("collector.watch", {"types": ["Machine"]}) as stream:
             while not await stream.receive():

@@ -1,4 +1,4 @@
-"""What root does in a user's directory stays there, however quickly the user swaps the names in it."""
+"""Root's work in a user's directory stays there, however quickly the user swaps the names in it."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ def test_the_rule_of_simple_functions_catches() -> None:
 
 
 def faults(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> list[str]:
-    """What a rule finds in any of the files, each with its file."""
+    """A rule's findings in any of the files, each with its file."""
     return [f"{identify(path)}: {fault}" for path in paths for fault in rule(path)]
 
 

@@ -173,7 +173,7 @@ def checkpoint(
     as_json: Json = False,
     address: Address = None,
 ) -> int:
-    """Save running jobs now, so that nothing done until now is lost. Each is at home when this returns.
+    """Save running jobs now, so that nothing done until now is lost. Each is on the submit side when this returns.
 
     A job that cannot be saved is named, and runs on. A job that loses its machine goes on from its last checkpoint.
 

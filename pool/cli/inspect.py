@@ -33,9 +33,9 @@ def inspect(
 ) -> int:
     """Say what a running job does now: its processes, what each waits for, its files.
 
-    For each process: processor time, how busy it is, memory, bytes read and written in a second, and what its threads
-    wait for: another process at the other end of a pipe, a child, a lock, a connection, a disk, a time. Processes
-    that wait for each other are named. Nothing of the job is stopped for it, and it works wherever the job runs.
+    For each process it shows processor time, load, memory, and bytes read and written in a second. It also shows what
+    the threads wait for: another process at the other end of a pipe, a child, a lock, a connection, a disk, a time.
+    Processes that wait for each other are named. Nothing of the job is stopped, and it works wherever the job runs.
     `why` says why a job does not start; this says why one that runs does not move.
 
     \b

@@ -204,10 +204,10 @@ def summary(as_json: Json = False, address: Address = None) -> int:
     them took on this machine, checkpoints included.
 
     \b
-    Work, Lost   time that programs ran whose outcome came home, and what was
-                 taken away before that and done again
-    Saving       time that checkpoints took until each was at home
-    Saved MB     what travelled for them
+    Work, Lost   time of runs whose outcome reached the submit side; time of
+                 work that was taken away before that, and done again
+    Saving       time of checkpoints until the submit side had each
+    Saved MB     bytes that travelled for them
 
     \b
     Example:

@@ -28,10 +28,12 @@ def why(
 ) -> int:
     """Say why a job waits, or why a machine runs nothing.
 
-    Of a job: its state, how many machines there are, which of its conditions rule out how many of them and what the
-    machines have instead, which machines refuse it and by which clause, who has those that match, whose turn it is,
-    which limit is reached, what the last negotiation said, and what it would take. Of a machine: what its owner's
-    policy says and why, what would move the job that it runs, and what the pool's idle jobs ask for.
+    For a job: its state and the number of machines. Then its conditions, how many machines each rules out, and the
+    values of these machines. Then the machines that refuse it, and by which clause; the users of those that match; the
+    order of users, the limits that are reached, and the last negotiation's answer. At the end, what would help.
+
+    For a machine: its owner's policy at this moment and the reasons, what would make its job leave, and what the pool's
+    idle jobs ask for.
 
     \b
     Examples:

@@ -7,9 +7,9 @@
             print(value)
 
 Each call is a job: the function and its arguments are pickled into a file, a Python on the machine runs them, and the
-result comes home as a file. Calls made close together are one cluster. Functions of the program itself (`__main__`) and
-lambdas need the package `cloudpickle`; others are imported by their module's name where the job runs. A future that is
-cancelled removes its job, one whose job is held or fails has an exception that says why.
+result reaches the submit side as a file. Calls made close together are one cluster. Functions of the program itself
+(`__main__`) and lambdas need the package `cloudpickle`; others are imported by their module's name where the job runs.
+A future that is cancelled removes its job, one whose job is held or fails has an exception that says why.
 """
 
 from __future__ import annotations

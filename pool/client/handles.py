@@ -60,7 +60,7 @@ class _Chosen(ABC):
         return await self.pool.act("vacate", ids=self.ids, force=fast)
 
     async def checkpoint(self) -> Acted:
-        """Has running jobs saved now; each is at home when this returns."""
+        """Has running jobs saved now; each is on the submit side when this returns."""
         return await self.pool.act("checkpoint", ids=self.ids)
 
     async def edit(self, **attributes: str) -> Acted:

@@ -41,7 +41,7 @@ LARGEST_MANIFEST = 64 * 2**20
 
 T = TypeVar("T")
 Pace = Callable[[int], Awaitable[None]]
-#: Has an assembly's missing chunks put into it from nearer than home, as far as they are to be had there.
+#: Has an assembly's missing chunks put into it from nearer than the submit side, as far as they are to be had there.
 Nearer = Callable[[Assembly], Awaitable[None]]
 
 

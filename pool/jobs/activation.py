@@ -30,7 +30,7 @@ from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, jo
 from pool.jobs.urls import is_fetched, path_at_home
 
 NOTHING = "/dev/null"
-#: Names in a scratch directory that are the starter's own and never go home.
+#: Names in a scratch directory that are the starter's own and never go to the submit side.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 
 
@@ -72,7 +72,8 @@ class Activation:
         argv, env: complete; argv[0] is what the program sees as its name.
         stdin, stdout, stderr: paths, relative ones are meant against `iwd`.
         inputs: paths, or URLs to fetch from, to copy into the scratch directory before the start (transfer mode).
-        outputs: names in the scratch directory to bring home; None brings home what is new or changed and not hidden.
+        outputs: names in the scratch directory to send to the submit side; None sends new and changed files that are
+            not hidden.
         most_input, most_output: bytes that may be carried each way (max_transfer_*_mb); None for any.
         keeps_paths: inputs and outputs that are named relatively keep the directories in their names.
         manifest: the name of a directory for lists of the job's directory before and after its run; empty for none.
@@ -81,10 +82,10 @@ class Activation:
         image_source: the URL, archive or SIF file that is unpacked to it before the start; empty where it is there.
         image_program: "alone" where the image's own program runs, with the job's arguments if there are any; "behind"
             where the job's stands behind the image's entrypoint; empty where it is the job's own.
-        remaps: output name to the path it gets at home.
+        remaps: output name to the path it gets on the submit side.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
-        on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
+        on_failure_too: bring outputs to the submit side also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
         checkpoint_signal: what asks the job to write a checkpoint.
         checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
@@ -269,9 +270,9 @@ def hidden(name: str) -> bool:
 
 
 def mode_for(job: ClassAd, slot: ClassAd) -> FileMode:
-    """How the job's files are reached: directly, at home, or by copying them (B2, B1 and B4).
+    """How the job's files are reached: directly, on the submit side, or by copying them (B2, B1 and B4).
 
-    RemoteIO is true where the job has to be at home, "auto" where it may also get copies.
+    RemoteIO is true where the job has to be on the submit side, "auto" where it may also get copies.
 
     Raises:
         CannotStart: the job forbids copying, and on that machine it cannot open its owner's files.
@@ -435,7 +436,7 @@ def _manifest(job: ClassAd) -> str:
 
 
 def _inputs(job: ClassAd) -> tuple[str, ...]:
-    """All that is to be in the job's directory: files at home, and URLs that are fetched where it runs."""
+    """All that is to be in the job's directory: files on the submit side, and URLs that are fetched where it runs."""
     names = (name for attribute in _INPUTS for name in _list(_text(job, attribute)))
     return tuple(dict.fromkeys(path_at_home(name) for name in names))
 

@@ -11,8 +11,8 @@ Attributes, HTCondor's where it has them:
     CommittedTime             work done
     WorkLost                  work lost
     CumulativeSuspensionTime  seconds for which the job stood still
-    NumCkpts                  checkpoints that came home
-    CheckpointSeconds         from the request for each to its being at home, all together
+    NumCkpts                  checkpoints that reached the submit side
+    CheckpointSeconds         from the request for each to its being on the submit side, all together
     CheckpointStandstill      seconds for which the job stood still for them
     CheckpointBytes           what travelled for them
 
@@ -56,7 +56,7 @@ def told(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str,
 
 
 def committed(run: int, note: Any) -> float:
-    """Seconds of work of a run that are known to be at home."""
+    """Seconds of work of a run that are known to be on the submit side."""
     return _number(note.get("committed")) if isinstance(note, dict) and note.get("run") == run else 0.0
 
 

@@ -12,10 +12,10 @@ Keys of `data`, each only where it is known:
     signal, core              TERMINATED: the signal that ended the job, and whether (or where) it left a core file
     requeued                  EVICTED: the job ended by itself and runs again; `code` or `signal` say how it ended
     slot, address             the slot's name and its startd's address
-    user_cpu, system_cpu, local_user_cpu, local_system_cpu    seconds of this run, remote and at home
+    user_cpu, system_cpu, local_user_cpu, local_system_cpu    seconds of this run, remote and on the submit side
     total_user_cpu, total_system_cpu, total_local_user_cpu, total_local_system_cpu    seconds of all runs
     cause, submitted, ended, real, leverage    TERMINATED, ABORTED: the notice's content (VS 6.3.3): how it ended in
-                              words, wall times, seconds between them, remote seconds for each at home (None: unknown)
+                              words, wall times, seconds between them, remote seconds for each local one (None: unknown)
     wall                      seconds of this run by the clock on the wall
     max_rss, image_size, memory    KiB, KiB, MiB
     sent, received            bytes of this run; total_sent, total_received of all
@@ -26,8 +26,8 @@ Keys of `data`, each only where it is known:
                               names the failed one
     notes, user_notes         SUBMIT: the job description's texts
     direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started" or "finished"; seconds
-    work, lost                seconds of work of all runs, at home or taken away before; see `pool.jobs.costs`
-    checkpoints, checkpoint_seconds, checkpoint_bytes    how many came home, and what they cost
+    work, lost                seconds of work of all runs, done or taken away before; see `pool.jobs.costs`
+    checkpoints, checkpoint_seconds, checkpoint_bytes    how many reached the submit side, and what they cost
     count                     SUBMIT of a whole cluster: how many processes
     text                      NOTICE
     nodes                     NODE_EXECUTE, NODE_TERMINATED: what happened to nodes of a parallel job in one moment, as

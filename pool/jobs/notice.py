@@ -1,7 +1,7 @@
 """The notice at the end of a job: whether its user wants one, its text, and its content as data (VS 6.3.3).
 
-The text is the paper's: the job and its processes, how it ended, when, how long, what each process used far
-away and the shadow at home, leverage and image size. How it is sent is not decided here. The same content stands as
+The text is the paper's: the job and its processes, how it ended, when, how long, what each process used far away and
+the shadow on the submit side, leverage and image size. How it is sent is not decided here. The same content stands as
 data in the event of every job's end (`account`), asked for or not.
 """
 
@@ -167,7 +167,7 @@ def _figures(*values: Any) -> Mapping[str, Any]:
 
 
 def leverage(remote: float, local: float) -> str:
-    """Remote seconds for each local one (EV 2.8); '-' where nothing was used at home yet."""
+    """Remote seconds for each local one (EV 2.8); '-' where nothing was used on the submit side yet."""
     return f"{remote / local:.1f}" if local > 0 else "-"
 
 

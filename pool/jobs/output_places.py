@@ -67,7 +67,8 @@ class OutputPlaces:
         return full_path(start, name)
 
     def is_named(self, name: str, path: str) -> bool:
-        """Whether the job's description names what comes home to a path: as an output, or as an input it may change.
+        """Whether the job's description names what is written to a path on the submit side: as an output, or as an
+        input it may change.
 
         An output that the description does not name replaces no file of the owner's, whoever runs the execute machine.
         It is not written over a file that the job itself needs.

@@ -24,7 +24,7 @@ def scheme_of(name: str) -> str:
 
 
 def is_fetched(name: str) -> bool:
-    """Whether an input is fetched on the execute machine instead of being sent from home."""
+    """Whether an input is fetched on the execute machine instead of being sent from the submit side."""
     return scheme_of(name) not in ("", AT_HOME)
 
 

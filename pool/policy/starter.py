@@ -15,7 +15,7 @@ Rules:
     PROC_EXIT_QUIT do not lead back to a running program. A job that has to leave leaves.
 4.  The flag XFER is the choice between VACATE and CKPT_AND_VACATE, which is the owner's and the job's
     (`policy.checkpoints.before_leaving`); a checkpoint that fails on the way out becomes a VACATE.
-5.  DIE kills at once wherever processes of the job are. A checkpoint that is whole by then goes home all the same:
+5.  DIE kills at once wherever processes of the job are. A checkpoint that is whole by then is sent all the same:
     nothing runs on the machine any more.
 6.  A checkpoint does not stop the job from being suspended, or from ending: the keeper writes it beside the job.
 7.  ALARM is the time of a periodic checkpoint while the job runs, and the end of its patience while it is to leave
@@ -86,7 +86,7 @@ class Event(StrEnum):
     CONTINUE = "CONTINUE"
     ALARM = "ALARM"
     CHECKPOINT = "CHECKPOINT"  # on demand, and the job goes on
-    CKPT_DONE = "CKPT_DONE"  # a checkpoint is whole; one beside the job is at home
+    CKPT_DONE = "CKPT_DONE"  # a checkpoint is whole; one beside the job is on the submit side
     CKPT_FAILED = "CKPT_FAILED"
     CHILD_EXIT = "CHILD_EXIT"  # no process of the job is left
     GET_PROC = "GET_PROC"

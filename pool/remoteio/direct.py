@@ -1,4 +1,5 @@
-"""Which trees of home the execute machine sees for itself, whatever they are called there (B2; TS 5, figure 3).
+"""Which trees of the submit side the execute machine sees for itself, whatever they are called there (B2; TS 5, figure
+3).
 
 Names prove nothing: two machines have a /data each, and one disk is /u2 here and /usr1 there. So the submit side puts a
 *probe*, a file of fresh random content, into a directory that the job uses. The execute side looks for it under the
@@ -55,7 +56,7 @@ class Mount(NamedTuple):
 
 
 class Direct(NamedTuple):
-    """A directory of this machine that is a tree of home."""
+    """A directory of this machine that is a tree of the submit side."""
 
     here: str
     home: str
@@ -79,7 +80,9 @@ def _plain(word: str) -> str:
 
 
 def candidates(probe: dict[str, Any], mounts: Iterable[Mount]) -> Iterator[Direct]:
-    """Where a tree may be on this machine: pairs of a directory here and what it would be at home, the widest first."""
+    """Where a tree may be on this machine: pairs of a directory here and what it would be on the submit side, the
+    widest first.
+    """
     directory, tree = str(probe["directory"]), str(probe["tree"])
     yield Direct(tree, tree)
     inner = posixpath.relpath(directory, tree)
@@ -97,7 +100,7 @@ def candidates(probe: dict[str, Any], mounts: Iterable[Mount]) -> Iterator[Direc
 
 
 def lay(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]]:
-    """Lay a probe on each file system that a job names files on, where its owner may; home's side.
+    """Lay a probe on each file system that a job names files on, where its owner may; this is the submit side's part.
 
     Args:
         nonce: random, new for each start.

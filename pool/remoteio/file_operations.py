@@ -202,7 +202,9 @@ class FileOperations:
         return (self._attr(status), data)
 
     def _refuse_shared_memory(self, path: bytes, fd: int, identity: Identity) -> None:
-        """No two machines can share memory: the job is let have the file that no other job or program at home uses."""
+        """No two machines can share memory: the job is let have the file that no other job or program on the submit
+        side uses.
+        """
         if self.is_open(identity) or not self.locks.is_database_in_use(fd):
             return
         self._tell_of(

@@ -1,4 +1,5 @@
-"""Leases: while one stands, home tells of what changes in a directory, and the job's side need not ask (EV 2.2).
+"""Leases: while one stands, the submit side tells of what changes in a directory, and the job's side need not ask (EV
+2.2).
 
 A lease is on one directory: its names, and the attributes and content of their files. It stands as long as everything
 on the way from the tree to it stays as it is, rights included, and the kernel reports every change to this process

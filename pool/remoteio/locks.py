@@ -1,4 +1,5 @@
-"""Locks on home's files for a job: open-file-description locks, so that jobs and programs of home exclude each other.
+"""Locks on the submit side's files for a job: open-file-description locks, so that jobs and programs of the submit side
+exclude each other.
 
 A lock that has to be waited for blocks no thread. `take` raises `Waits`, and the caller tries again when `wake` was
 called, or a while later: a program on the submit side does not say when it releases a lock.

@@ -11,7 +11,8 @@ from pool.metering import counted
 
 #: Bytes that are read at a time.
 CHUNK = 256 * 1024
-#: Bytes more that the other node may send ahead: what a long way home holds is on it (160 MB/s at 100 ms).
+#: Bytes more that the other node may send ahead: bytes that a long way to the submit side holds (160 MB/s at 100
+#: ms).
 WINDOW = 16 * 1024 * 1024
 #: Waits until so many bytes may go.
 Gate = Callable[[int], Awaitable[None]]

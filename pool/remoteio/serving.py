@@ -21,7 +21,7 @@ from pool.identity import start_as
 #: Seconds without a job after which a home is ended.
 IDLE = 60.0
 LONGEST = 256 * 1024
-#: Whom a user's home becomes: uid, gid, groups. Raises PoolError where this node cannot serve that user.
+#: Whom a user's file server becomes: uid, gid, groups. Raises PoolError where this node cannot serve that user.
 IdentityOf = Callable[[str], tuple[int, int, list[int]]]
 
 
@@ -45,7 +45,7 @@ class Homes:
         self._homes: dict[str, _Home] = {}
 
     async def ask(self, owner: str, do: str, fds: Iterable[int] = (), **fields: Any) -> dict[str, Any]:
-        """Ask a user's home; see `pool.remoteio.file_server`.
+        """Ask a user's file server; see `pool.remoteio.file_server`.
 
         Raises:
             HomeLost: it died meanwhile.
@@ -57,15 +57,15 @@ class Homes:
         answer = await home.ask({"do": do, **fields}, tuple(fds))
         metering.add(float(answer.pop("cpu", 0.0)))
         if "error" in answer:
-            raise PoolError(f"the home of {owner} failed: {answer['error']}")
+            raise PoolError(f"the file server of {owner} failed: {answer['error']}")
         if "errno" in answer:
             reason = os.strerror(int(answer["errno"])).lower()
             thing = f" at {answer['path']}" if answer.get("path") else ""
-            raise PoolError(f"the home of {owner} failed{thing}: {reason}", retry=True)
+            raise PoolError(f"the file server of {owner} failed{thing}: {reason}", retry=True)
         return answer
 
     def pid(self, owner: str) -> int | None:
-        """The process that is a user's home."""
+        """The process that is a user's file server."""
         home = self._homes.get(owner)
         return home.pid if home is not None and not home.ended else None
 
@@ -103,7 +103,7 @@ class _Home:
             self._pidfd = os.pidfd_open(self.pid)
         except OSError as error:
             self._ours.close()
-            raise PoolError(f"cannot start the home of {owner}: {error.strerror}", retry=True) from error
+            raise PoolError(f"cannot start the file server of {owner}: {error.strerror}", retry=True) from error
         finally:
             theirs.close()
         self._ours.setblocking(False)
@@ -165,7 +165,7 @@ class _Home:
                 answer.set_result(message)
 
     def _lost(self) -> HomeLost:
-        return HomeLost(f"the home of {self._owner} ended unexpectedly", retry=True)
+        return HomeLost(f"the file server of {self._owner} ended unexpectedly", retry=True)
 
     def _hang_up(self) -> None:
         if self.ended:

@@ -1,4 +1,4 @@
-"""One job's requests at home: read from its connection, done, answered as they are ready.
+"""One job's requests on the submit side: read from its connection, done, answered as they are ready.
 
 The thread that reads a request does it, too: handing it to another thread costs more than most requests are worth. When
 one takes long, another thread goes on reading (`watchdog`), and hands its requests to a few more until that one is

@@ -40,7 +40,7 @@ PARTLY = frozenset(("opt", "tmp", "var"))
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One directory of home with all below it."""
+    """One directory of the submit side with all below it."""
 
     path: str
     readonly: bool = False
@@ -87,7 +87,7 @@ def granted(allowed: Iterable[Tree], top: Iterable[str], wished: Iterable[Tree])
 
     Args:
         allowed: the administrator's.
-        top: the directories in the root of the submit machine: `/` asks for those that are home's.
+        top: the directories in the root of the submit machine: `/` asks for those that are the submit side's.
         wished: the job's.
     """
     allowed, wishes = tuple(allowed), []
@@ -125,7 +125,7 @@ def outermost(trees: Iterable[Tree]) -> tuple[Tree, ...]:
 
 
 def _is_homes(path: str) -> bool:
-    """Whether a job finds home's directory under this name, not that of the machine it runs on."""
+    """Whether a job finds the submit side's directory under this name, not that of the machine it runs on."""
     first, *inner = path.split("/")[1:]
     return first not in LOCAL and (first not in PARTLY or bool(inner)) and not below(path, "/var/tmp")
 

@@ -26,7 +26,7 @@ from pool.sparse import leave_hole, next_piece
 CHUNK = 256 * 1024
 #: A longer hole cannot be expressed to a pipe or device, where it has to be written.
 LARGEST_FILLED = 1 << 24
-#: The attribute of a file that came home from a job: its size and time of change then.
+#: The attribute of a file that reached the submit side from a job: its size and time of change then.
 CAME_HOME = "user.poolnode.came_home"
 #: Files that are put in their places in one turn.
 MANY = 1000
@@ -158,9 +158,10 @@ class Access:
     def place_unnamed(self, path: str, job: str) -> str:
         """Where an output goes that its job's description does not name: to its place, or beside what is there.
 
-        A file there that came home from a job, and is as it came, may be replaced; so may be nothing else. Of a user's
-        own file of data nobody can know that the job was meant to write it: the output goes beside it, under its name
-        and the job's. Programs, links and what is no file are no place for it at all, nor is what is beside already.
+        A file there that reached the submit side from a job, and is as it came, may be replaced; so may be nothing
+        else. Of a user's own file of data nobody can know that the job was meant to write it: the output goes beside
+        it, under its name and the job's. Programs, links and what is no file are no place for it at all, nor is what is
+        beside already.
         """
         there = os.lstat(path) if os.path.lexists(path) else None
         if there is None or came_home(path, there):
@@ -495,13 +496,13 @@ def operation_of(access: Access, name: str) -> Callable[..., Any]:
 
 
 def mark_as_home(fd: int) -> None:
-    """Note at a file that it came home from a job as it is now; some file systems cannot keep that."""
+    """Note at a file that it reached the submit side from a job as it is now; some file systems cannot keep that."""
     with contextlib.suppress(OSError):
         os.setxattr(fd, CAME_HOME, _as_it_is(os.fstat(fd)))
 
 
 def came_home(path: str, there: os.stat_result) -> bool:
-    """Whether a file came home from a job, and was not changed since."""
+    """Whether a file reached the submit side from a job, and was not changed since."""
     if not modes.S_ISREG(there.st_mode):
         return False
     try:

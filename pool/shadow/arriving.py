@@ -21,7 +21,7 @@ from pool.wire.parameter_checks import MODE, PATH, SIZE, Forms, check_item
 
 #: The names of notes on outputs that are being put in place; the job's follows.
 PLACING = "placing "
-#: The command that bounds what is carried home, as an error of it begins.
+#: The command that bounds what is carried to the submit side, as an error of it begins.
 OUTPUT_LIMIT = "max_transfer_output_mb"
 #: The messages of an execute machine while it sends outputs, beside their bytes; see `pool.starter.staging`.
 BROUGHT: Forms = {

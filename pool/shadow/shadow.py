@@ -1,4 +1,5 @@
-"""The shadow: a running job's agent at home (EV 2.4, 3.6). It hands out the job's inputs and puts its outputs in place.
+"""The shadow: a running job's agent on the submit side (EV 2.4, 3.6). It hands out the job's inputs and puts its
+outputs in place.
 
 Everything it touches it touches with the rights of the job's owner (B5). It answers only for the start (claim and
 run) that the job is in; a starter that was given up, or somebody else, gets nothing. Outputs are put in their places
@@ -137,14 +138,16 @@ async def _nothing(start: Activation) -> None:
 
 
 def keeps_its_place(directory: str) -> bool:
-    """Whether a directory of home, as a description names it, can have the same name in the job's directory."""
+    """Whether a directory of the submit side, as a description names it, can have the same name in the job's
+    directory.
+    """
     parts = directory.split("/")
     return directory != "" and not directory.startswith("/") and ".." not in parts and parts != ["."]
 
 
 def _said_of(beside: list[tuple[str, str]]) -> str:
     """The job log's line about outputs that have another name than they were given."""
-    shown = "; ".join(f"{name} came home as {got}" for name, got in beside[:SHOWN])
+    shown = "; ".join(f"{name} was written as {got}" for name, got in beside[:SHOWN])
     more = f" (and {len(beside) - SHOWN} more)" if len(beside) > SHOWN else ""
     return (
         f"{shown}{more}: what has the name is no job's output, and the description does not name it."

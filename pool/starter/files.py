@@ -1,4 +1,5 @@
-"""A running job's way to its owner's files: connections between its keeper and its home, one after the other (B1, B2).
+"""A running job's way to its owner's files: connections between its keeper and its submit side, one after the other
+(B1, B2).
 
 The keeper's file system and the submit side speak `pool.remoteio.frames`; this module carries the bytes. Where a
 connection is lost another one is made, for as long as the job lives. The job waits meanwhile, and its lease bounds
@@ -34,7 +35,7 @@ log = logging.getLogger("pool.starter")
 
 
 class RemoteHome(Protocol):
-    """How a stream to the job's home is had."""
+    """How a stream to the job's submit side is had."""
 
     async def remote_io(self, run: int, again: bool) -> Any: ...
 
@@ -44,7 +45,7 @@ class Seen:
     """The part of the submit side's files that a job sees.
 
     Attributes:
-        trees: paths that its home answers for.
+        trees: paths that its submit side answers for.
         binds: (directory of this machine, path) that it opens directly.
         home: its owner's home directory there.
     """
@@ -77,7 +78,7 @@ class StartFiles:
             hidden: directories of this machine that it must not see.
 
         Raises:
-            WireError, PoolError: home cannot be reached, or refuses.
+            WireError, PoolError: the submit side cannot be reached, or refuses.
         """
         stream, facts = await self._open(again=False)
         try:
@@ -150,7 +151,7 @@ class StartFiles:
         try:
             _, facts = await stream.receive()
             if (other := facts.get("frames", 1)) != VERSION:
-                text = f"cannot reach the job's files at its home: {said_of_versions(other)}"
+                text = f"cannot reach the job's files on its submit machine: {said_of_versions(other)}"
                 raise StartRefused(text, where="input", hint=NEARER)
         except BaseException:
             stream.abort()
@@ -170,7 +171,7 @@ def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Itera
 
 
 async def _drain(stream: Any) -> None:
-    """Send no more, and wait until home has taken in all that it was sent."""
+    """Send no more, and wait until the submit side has taken in all that it was sent."""
     await stream.finish()
     async for _ in stream:
         pass

@@ -1,4 +1,5 @@
-"""`manifest`: lists of a job's directory, before and after its run, and its environment; they go home as outputs.
+"""`manifest`: lists of a job's directory, before and after its run, and its environment; they go to the submit side as
+outputs.
 
 HTCondor's names: a directory with the files `in`, `out` and `environment`. The job may have changed the directory
 meanwhile, so that everything is done through descriptors, with its owner's rights.
@@ -30,7 +31,7 @@ def write_before(directory: str, scratch: SafeDirectory, environment: Mapping[st
 
 
 def write_after(directory: str, scratch: SafeDirectory) -> list[Output]:
-    """List what it holds after the end; what of the manifest goes home. Raises OSError."""
+    """List what it holds after the end; what of the manifest goes to the submit side. Raises OSError."""
     _write(scratch, f"{directory}/{OUT}", _listed(scratch, directory))
     names = [name for one in (IN, OUT, ENVIRONMENT) if scratch.exists(name := f"{directory}/{one}")]
     return [Output(directory, directory, directory=True), *(Output(name, name) for name in names)]

@@ -1,4 +1,5 @@
-"""A job's outputs on their way home from its scratch directory: which they are, and how each is announced.
+"""A job's outputs on their way to the submit side from its scratch directory: which they are, and how each is
+announced.
 
 The submit side decides which files are wanted and under which names they arrive (`pool.shadow`); files are read as
 `staging` does.
@@ -57,18 +58,18 @@ def outputs_of(
     if activation.stdin != NOTHING:
         own.add(os.path.basename(activation.stdin))
     asked = activation.outputs
-    if asked is not None:  # these come home in any case; a file of the same name beside them would take their place
+    if asked is not None:  # the others are sent in any case; a file of the same name would take their place
         asked = tuple(name for name in asked if name not in standard.values() or scratch.exists(name))
     found = staging.outputs(scratch, before, asked, activation.remaps, keeps_paths=activation.keeps_paths)
     return [output for output in found if activation.outputs is not None or output.name not in own]
 
 
 async def send_outputs(stream: Any, activation: Activation, scratch: SafeDirectory, found: list[staging.Output]) -> int:
-    """Carry outputs home; the bytes that travelled once home has them.
+    """Carry outputs to the submit side; the bytes that travelled once the submit side has them.
 
     Raises:
-        StagingError: one cannot be read, or home does not confirm them.
-        WireError: home cannot be reached, or refused.
+        StagingError: one cannot be read, or the submit side does not confirm them.
+        WireError: the submit side cannot be reached, or refused.
     """
     total = 0
     for head, name in _standard_files(activation):
@@ -92,7 +93,9 @@ async def send_outputs(stream: Any, activation: Activation, scratch: SafeDirecto
 
 
 def standard_files(activation: Activation) -> dict[str, str]:
-    """The files that stdout and stderr go to: name in the scratch directory, path at home as the description has it."""
+    """The files that stdout and stderr go to: name in the scratch directory, path on the submit side as the description
+    has it.
+    """
     if activation.processes:
         return {one.name: one.home for one in activation.layout.streams.values()}
     kinds = ((STDOUT, activation.stdout), (STDERR, activation.stderr))

@@ -20,7 +20,8 @@ def members_of(activation: Activation, env: Mapping[str, str], own: str | None) 
 
     Args:
         env: the job's whole environment; each process's own variables come on top.
-        own: the scratch directory as the job sees it, where files are carried; None where they are opened at home.
+        own: the scratch directory as the job sees it, where files are carried; None where they are opened on the submit
+        side.
     """
     layout = activation.layout
     return tuple(_member(process, layout, env, own) for process in activation.processes)
@@ -52,7 +53,7 @@ def on_failure_of(activation: Activation) -> OnFailure:
 
 
 def ends_of(end: EndReport) -> list[dict[str, Any]]:
-    """How each process ended, for home: see `pool.jobs.pipes.model.ENDS`."""
+    """How each process ended, for the submit side: see `pool.jobs.pipes.model.ENDS`."""
     return [
         {
             "name": one.name,

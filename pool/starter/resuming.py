@@ -1,6 +1,6 @@
 """The checkpoint that a start goes on from, from wherever its chunks are into a directory of this machine.
 
-    home's stream: manifest -> chunks that lie here, then those of the machine that made it, the rest from home
+    stream of the submit side: manifest -> chunks that lie here, then those of its last machine, the rest by the stream
 
 The manifest comes from the submit side. The previous machine is asked for the chunks it names and nothing else, so that
 a machine that is gone, slow or lies costs time at most. The starter decides what is then done with the directory.

@@ -31,7 +31,7 @@ def outputs_of(
     """
     asked = activation.checkpoint_files if activation.checkpoint_files is not None else activation.outputs
     standard = output_transfer.standard_files(activation)
-    if asked is not None:  # under the names that they get at home they do not lie here
+    if asked is not None:  # under the names that they get on the submit side they do not lie here
         asked = tuple(name for name in asked if name not in standard.values())
     found = staging.outputs(scratch, before, asked, asked or (), "checkpoint")
     written = [staging.Output(name, name) for name in standard if scratch.exists(name)]
@@ -73,10 +73,10 @@ def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, i
 
 
 class OnItsWay:
-    """A last checkpoint that goes home while it is still being put together: its machine is wanted.
+    """A last checkpoint that goes to the submit side while it is still being put together: its machine is wanted.
 
     Args:
-        stream: to home; closed with it.
+        stream: to the submit side; closed with it.
     """
 
     def __init__(self, store: ImageStore, stream: Any, pace: Pace | None) -> None:
@@ -102,7 +102,7 @@ class OnItsWay:
 
 
 async def send_home(store: ImageStore, manifest: Manifest, stream: Any, pace: Pace | None = None) -> int:
-    """Carry a checkpoint home; returns the bytes that travelled once it is on disk there."""
+    """Carry a checkpoint to the submit side; returns the bytes that travelled once it is on disk there."""
     async with stream:
         return await send_image(store, manifest, stream, pace)
 
@@ -125,10 +125,10 @@ def keep_dump(
     """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
 
     Args:
-        frozen: what is known of the scratch directory; None for a job whose files are at home.
+        frozen: what is known of the scratch directory; None for a job whose files are on the submit side.
         before: what it held when the job first began.
         run: the number of the job's present start.
-        mark: what its home calls this checkpoint; 0 where it has none.
+        mark: what its submit side calls this checkpoint; 0 where it has none.
         earlier: the image before, of which some files are this one's, too.
 
     Raises:
@@ -143,7 +143,7 @@ def keep_dump(
 
 
 def tentative(store: ImageStore, job: str, run: int) -> Manifest | None:
-    """The checkpoint of a start that an earlier run of this node has taken in, and not sent home."""
+    """The checkpoint of a start that an earlier run of this node has taken in, and not sent to the submit side."""
     found = [store.manifest(job, generation) for generation in store.generations(job)]
     mine = [manifest for manifest in found if dict(manifest.facts).get("run") == run]
     return mine[-1] if mine else None

@@ -251,6 +251,20 @@ class EndReport:
     ended: float = 0.0
     members: tuple[MemberEnd, ...] = ()
 
+    def report(self) -> dict[str, Any]:
+        """The part of a report to the schedd that every end has."""
+        return {
+            "cause": self.cause,
+            "code": self.code,
+            "signal": self.signal,
+            "core": self.core,
+            "user_cpu": self.user_cpu,
+            "system_cpu": self.system_cpu,
+            "wall": self.wall,
+            "max_rss": self.max_rss,
+            "started": self.started,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:

@@ -1,4 +1,4 @@
-"""Carrying files between a job's home and its scratch directory: the execute side of B4.
+"""Carrying files between a job's submit side and its scratch directory: the execute side of B4.
 
 The items on a staging stream are, in both directions, lists with a kind first and raw bytes in between:
 
@@ -136,12 +136,12 @@ async def send_file(stream: ItemStream, head: list[Any], safe: SafeDirectory, na
                 continue
             chunk = await _in_thread(os.pread, file, length, at)
             if not chunk:
-                raise StagingError(f"{os.path.basename(name)} became shorter while it was sent home", retry=True)
+                raise StagingError(f"{os.path.basename(name)} became shorter while it was sent", retry=True)
             at += len(chunk)
             sent += len(chunk)
             await stream.send(chunk)
         if os.fstat(file).st_size < size:
-            raise StagingError(f"{os.path.basename(name)} became shorter while it was sent home", retry=True)
+            raise StagingError(f"{os.path.basename(name)} became shorter while it was sent", retry=True)
     return sent
 
 
@@ -156,7 +156,9 @@ def top_level(scratch: SafeDirectory, folder: str = "") -> dict[str, tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One thing that goes home: its name in the scratch directory, its name there, and whether it is a directory."""
+    """One thing that goes to the submit side: its name in the scratch directory, its name there, and whether it is a
+    directory.
+    """
 
     path: str
     name: str
@@ -175,8 +177,8 @@ def outputs(
     hidden.
 
     Args:
-        renamed: names that home has another place for. Any other is put into the initial directory without the
-            directories before it, as this command has always meant, unless `keeps_paths`.
+        renamed: names that the submit side has another place for. Any other is put into the initial directory without
+            the directories before it, as this command has always meant, unless `keeps_paths`.
         kind: what they are, in what is said of them: output, checkpoint.
 
     Raises:

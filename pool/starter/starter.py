@@ -44,7 +44,7 @@ UNFIT = "machine"
 #: The submit side's number of a checkpoint: the number of the start, then so many bits of its time, so that they only
 #: grow.
 MARK_SECONDS = 32
-#: Seconds in which home is reached, or a checkpoint waits until it is whole.
+#: Seconds in which the submit side is reached, or a checkpoint waits until it is whole.
 MOMENT = 1.0
 #: The commands to the keeper.
 ON_KEEPER = frozenset({StartAction.STOP, StartAction.RESUME, StartAction.ASK, StartAction.KILL})
@@ -93,7 +93,7 @@ class Starter:
         self.keeper: Keeper | None = None
         self._keepers = keepers
         self._home = home
-        #: Bytes of files carried to the job before it began, and home from it (B4).
+        #: Bytes of files carried to the job before it began, and from it to the submit side (B4).
         self.received = 0
         self.sent = 0
         #: The latest transfer of files, in either direction.
@@ -331,17 +331,17 @@ class Starter:
         return await asyncio.shield(self.keeper.ended)
 
     def has_outputs(self, report: EndReport) -> bool:
-        """Whether files have to go home after this end."""
+        """Whether files have to go to the submit side after this end."""
         brings = report.cause in BY_ITSELF or self.activation.on_failure_too
         return self.activation.mode is FileMode.TRANSFER and brings
 
     async def save(self, created: float) -> int:
-        """Carry the job's own checkpoint home; returns the bytes that travelled once it is on disk there.
+        """Carry the job's own checkpoint to the submit side; returns the bytes that travelled once it is on disk there.
 
         Raises:
             StagingError: a file of it is missing or cannot be read.
             ImageError: it cannot be kept here.
-            WireError: home cannot be reached, or refused.
+            WireError: the submit side cannot be reached, or refused.
         """
         assert self.place.images is not None
         images, name = self.place.images(), self.activation.name
@@ -352,8 +352,8 @@ class Starter:
 
     @property
     def can_dump(self) -> bool:
-        """Whether the running job can be saved from outside: this machine allows it, and its files are at home, or in
-        a directory that has the same name on every machine."""
+        """Whether the running job can be saved from outside: the machine allows it, and its files have the same names
+        on every machine, on the submit side or in a fixed directory."""
         able = self._keepers.abilities.checkpoint and self.place.images is not None
         fixed = self.keeper is not None and self.keeper.spec.fixed
         return able and (self.activation.mode is FileMode.SHARED or fixed)
@@ -372,8 +372,8 @@ class Starter:
         stood: Callable[[], None] = lambda: None,
         number: str | None = None,
     ) -> tuple[CheckpointReport, Manifest | None]:
-        """Save the running job; with `stop` it ends with it, and the image begins its way home at once. No manifest
-        where the job cannot be saved.
+        """Save the running job; with `stop` it ends with it, and the image begins its way to the submit side at once.
+        No manifest where the job cannot be saved.
 
         Args:
             pace: that of an image of so many bytes, for one that is on its way at once.
@@ -472,14 +472,14 @@ class Starter:
         return saving.tentative(images, self.activation.saved_as, self.activation.run)
 
     async def carry(self, manifest: Manifest, pace: Pace | None = None, number: str | None = None) -> int:
-        """Carry a checkpoint home and drop it here; may be called again where home could not be reached.
+        """Send a checkpoint to the submit side and drop it here; may be called again where that could not be done.
 
         Args:
             pace: awaited with the bytes about to be sent.
             number: of the set that it belongs to, where it is of a part of a job.
 
         Raises:
-            WireError: home cannot be reached, or refused.
+            WireError: the submit side cannot be reached, or refused.
         """
         assert self.place.images is not None
         images = self.place.images()
@@ -522,11 +522,11 @@ class Starter:
         return await self.happen(Event.SUCCESS)
 
     async def bring_home(self) -> None:
-        """Carry the outputs home; may be called again after a lost connection.
+        """Carry the outputs to the submit side; may be called again after a lost connection.
 
         Raises:
             StagingError: an output is missing or cannot be read.
-            WireError: home cannot be reached, or refused.
+            WireError: the submit side cannot be reached, or refused.
         """
         with open_scratch(self.scratch, self.account.owner) as safe:
             found = await asyncio.to_thread(outputs_of, self.activation, safe, self._before)

@@ -1,9 +1,9 @@
 """Inputs that are URLs: fetched on the execute machine before the job begins, by a process that became the job's user.
 
-`http` and `https` are the machine's own, and objects of stores come by a URL that home has signed; other schemes belong
-to transfer programs of HTCondor's protocol, which TRANSFER_PLUGINS names. The process gets its work as JSON on standard
-input, so that nobody reads a URL's password in the list of processes, and works in the job's directory, which it is
-handed open.
+`http` and `https` are the machine's own, and objects of stores come by a URL that the submit side has signed; other
+schemes belong to transfer programs of HTCondor's protocol, which TRANSFER_PLUGINS names. The process gets its work as
+JSON on standard input, so that nobody reads a URL's password in the list of processes, and works in the job's
+directory, which it is handed open.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def fetch(
     """Fetch inputs into the job's directory, a descriptor of which is given; the bytes that came.
 
     Args:
-        urls: what each is read by: itself, or a URL that home has signed.
+        urls: what each is read by: itself, or a URL that the submit side has signed.
         plugins: the transfer program of each scheme that is not the machine's own.
         most: bytes that may come.
         leaves: set when the job is not wanted here any more.

@@ -47,8 +47,8 @@ class EndProc(NamedTuple):
     Attributes:
         ad: its final ad, whole.
         local_cpu, remote_cpu: seconds used on the submit side and on the execute side (EV 2.8).
-        work, lost: seconds of work done, and taken away before it was at home. saving, saved: seconds that checkpoints
-            took, and bytes of them that travelled (`pool.jobs.costs`).
+        work, lost: seconds of work done, and taken away before the submit side had it.
+        saving, saved: seconds that checkpoints took, and bytes of them that travelled (`pool.jobs.costs`).
     """
 
     cluster: int

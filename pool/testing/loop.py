@@ -184,7 +184,7 @@ class _Soon(asyncio.Handle):
         self._repr = self._source_traceback = None
 
 
-class _Timer(asyncio.TimerHandle):
+class _Timer(_Soon, asyncio.TimerHandle):
     """The same with a time."""
 
     __slots__ = ()
@@ -197,12 +197,7 @@ class _Timer(asyncio.TimerHandle):
         loop: VirtualLoop,
         context: Context | None,
     ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+        super().__init__(callback, args, loop, context)
         self._when = when
         self._scheduled = True
 

@@ -7,7 +7,7 @@
     dispatcher.add("echo", Echo())      # now `echo.say` is served on every connection of this dispatcher
 
 A method that declares no right does not exist. The right None is for everybody, strangers included.
-Transport, deadlines and errors' way home are the connection's.
+Transport, deadlines and errors' way back are the connection's.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
        |- ConnectionLost       nobody's: the connection is gone; whether the call was done is not known
        |  |- CannotConnect     nobody answers there, or the other side would not have us; nothing was done
        |- DeadlineExceeded     nobody's: no answer in time
-       |- RemoteError          the method on the other side raised; `kind` names what
+       |- RemoteError          the method on the other side raised; `kind` names its error
        |- LocalFault           ours: a value that cannot travel, a frame over the bound, use after the end
        |- RemoteFault          theirs: bytes that are not the protocol; the connection is closed with it
-       |- Refused              what a side answers instead of running a method; travels as a RemoteError
+       |- CallRefused          the answer of a side that does not run a method; travels as a RemoteError
           |- NoSuchRole        this node does not run that role (now: it may be starting again)
           |- NoSuchMethod      the role has no method of that name
           |- Malformed         the parameters are not what the method takes

@@ -70,7 +70,7 @@ SIZE = Check("a number of bytes", lambda value: type(value) is int and 0 <= valu
 #: Of a file: whoever sends it makes nothing that runs as somebody else.
 MODE = Check("a mode up to 0777", lambda value: type(value) is int and 0 <= value <= 0o777)
 PATH = Check("a path", lambda value: isinstance(value, str) and "\0" not in value)
-PLACES = Check("a list of [path here, path at home]", lambda value: isinstance(value, list) and all(map(_pair, value)))
+PLACES = Check("a list of [path here, path there]", lambda value: isinstance(value, list) and all(map(_pair, value)))
 DIGESTS = Check("a list of bytes", lambda value: _all(value, bytes))
 MAPPINGS = Check("a list of mappings", lambda value: _all(value, dict))
 

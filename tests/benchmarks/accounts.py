@@ -1,4 +1,4 @@
-"""What users' priorities cost: accounts as time goes by, and who holds each slot of a large pool."""
+"""The cost of users' priorities: accounts as time goes by, and who holds each slot of a large pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: how long a job stands still, how fast it is written and put back, beside CRIU and DMTCP where there."""
+"""Checkpoints: how long a job is frozen, how fast it is written and restored, beside CRIU and DMTCP where installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others feel while one user of the machine opens connections to its node without end."""
+"""The effect on others of one user of the machine who opens connections to its node without end."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 POLICIES = ("updown", "fairshare", "equal")
 #: The heavy user's jobs in the queue, in multiples of what the pool runs at once.
 LOADS = (1, 2, 5, 20)
-#: What the light user's wait may be, in multiples of that beside the least load.
+#: The bound of the light user's wait, in multiples of that beside the least load.
 MOST_GROWTH = 1.2
 #: Seconds between two looks of the heavy user at the queue.
 LOOK = 2.0
@@ -94,7 +94,7 @@ class Waits:
 
     @property
     def most(self) -> float:
-        """What 95 % of the jobs wait at most."""
+        """The longest wait of 95 % of the jobs."""
         return sorted(self.all)[max(0, round(0.95 * len(self.all)) - 1)]
 
 

@@ -1,4 +1,4 @@
-"""What a node with all roles costs while nothing happens, and what one look at its machine does."""
+"""The cost of a node with all roles while nothing happens, and of one look at its machine."""
 
 from __future__ import annotations
 

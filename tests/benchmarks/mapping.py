@@ -1,4 +1,4 @@
-"""What it costs that names of files are mapped to pipes: bytes through one, an open that is asked about, other calls.
+"""The cost of mapping names of files to pipes: bytes through one, an open that is asked about, other calls.
 
 Beside the same program with a shell's pipe, or without a mapping, in turns.
 """

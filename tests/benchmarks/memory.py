@@ -1,4 +1,4 @@
-"""What a job costs the submit side in memory, waiting and running."""
+"""The memory that a job costs the submit side, waiting and running."""
 
 from __future__ import annotations
 

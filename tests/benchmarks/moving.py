@@ -102,7 +102,7 @@ async def moving(effort: Effort) -> list[Row]:
             for carried in (False, True):
                 times = sorted([await _moved(nodes, pool, home, megabytes, carried) for _ in range(effort.of(5))])
                 note = f"median of {len(times)}, {times[0]:.2f} to {times[-1]:.2f} s; all nodes on one machine"
-                what = "with its files" if carried else "its files at home"
+                what = "with its files" if carried else "its files on the submit machine"
                 metric = f"evicted to running, {megabytes} MB, {what}"
                 rows.append(Row(metric, times[len(times) // 2], "s", Goal("at most", 1), note=note))
     return rows

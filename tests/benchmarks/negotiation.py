@@ -148,7 +148,7 @@ async def large_cycle(effort: Effort) -> list[Row]:
 
 
 def pairs() -> list[Row]:
-    """What one pair costs where each is asked by itself: ours, and the reference's in its Python module."""
+    """The cost of one pair where each is asked by itself: ours, and the reference's in its Python module."""
     mixed = MixedPool(400, 100, 100)
     slots = [mixed.slot(number)[1] for number in range(400)]
     requests = [mixed.request(number)[1].ad.to_wire() for number in range(40)]

@@ -1,4 +1,6 @@
-"""What the owner of a machine feels of a checkpoint: how late a task is that wakes now and again, as an editor does."""
+"""The effect of a checkpoint on the machine's owner: the delay of a task that wakes now and again, as an editor
+does.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ async def _job(keepers: NativeKeepers, program: Path, place: Path, megabytes: in
 
 
 async def _round(keeper: Keeper, task: Path, place: Path) -> dict[str, Late]:
-    """What is felt with nothing else, of a checkpoint as it is written and as it is stored, and of dd."""
+    """The delay with nothing else, with a checkpoint as it is written and as it is stored, and with dd."""
     os.mkdir(place)
     image, store = place / "image", ImageStore(place / "store")
     felt = {
@@ -134,7 +136,7 @@ async def _round(keeper: Keeper, task: Path, place: Path) -> dict[str, Late]:
 
 @benchmark("owner")
 async def owner(effort: Effort) -> list[Row]:
-    """What an owner's task feels of a checkpoint of 1 GB on its way to the disk, beside dd doing the same."""
+    """The delay of an owner's task during a checkpoint of 1 GB on its way to the disk, beside dd doing the same."""
     place = Path(tempfile.mkdtemp())
     megabytes = effort.of(1000, least=100)
     keepers = NativeKeepers(place / "keepers")

@@ -16,7 +16,7 @@ from pool.node import personal
 
 
 async def serve(slots: int, state: Path) -> None:
-    """Run the pool until told to stop."""
+    """Run the pool until it is stopped."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""What processes cost, read from /proc: memory, processor time, children.
+"""The cost of processes, read from /proc: memory, processor time, children.
 
 Knows nothing of the pool.
 """

@@ -176,7 +176,7 @@ async def _through_nodes(top: Path, arguments: tuple[str, ...]) -> dict[str, flo
 
 @benchmark("remoteio")
 async def remoteio(effort: Effort) -> list[Row]:
-    """What a job pays for having its files on another machine."""
+    """The cost for a job of having its files on another machine."""
     megabytes, files = effort.of(200, 8), effort.of(10000, 100)
     top = Path(tempfile.mkdtemp(prefix="remoteio"))
     os.chmod(top, 0o755)

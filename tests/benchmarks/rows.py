@@ -1,4 +1,4 @@
-"""What a benchmark hands back, the list of benchmarks, and how their rows are shown.
+"""The result of a benchmark, the list of benchmarks, and how their rows are shown.
 
 Measures nothing itself.
 """
@@ -27,7 +27,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row is held to: its value, or its ratio to the peer's value, at most or at least an amount."""
+    """The goal of a row: its value, or its ratio to the peer's value, at most or at least an amount."""
 
     side: Literal["at most", "at least"]
     amount: float

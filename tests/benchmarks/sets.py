@@ -131,6 +131,6 @@ async def sets(effort: Effort) -> list[Row]:
     return [
         Row(f"{what}: a part stands still", statistics.median(stood) * 1000, "ms", Goal("at most", 7.5)),
         Row(f"{what}: its stream stands still", statistics.median(waited) * 1000, "ms"),
-        Row(f"{what}: until it is kept at home, the first", first, "s"),
+        Row(f"{what}: until the submit side has it, the first", first, "s"),
         Row(f"{what}: the others, nothing changed", statistics.median(later), "s"),
     ]

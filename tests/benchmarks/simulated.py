@@ -1,4 +1,4 @@
-"""What simulated pools cost (`pool.testing`): a quiet day, a day's work, and rounds of random faults.
+"""The cost of simulated pools (`pool.testing`): a quiet day, a day's work, and rounds of random faults.
 
 Processor time: the clock of a busy machine says nothing of a program that never waits.
 """

@@ -38,7 +38,7 @@ while data := os.read(0, 1 << 20):
     count += len(data)
 print(count / (time.perf_counter() - begun))
 """
-#: What stands between the two in place of the pool: `send PORT`, or `take`, which says its port first.
+#: The program between the two in place of the pool: `send PORT`, or `take`, which says its port first.
 PEER = """
 import os, socket, sys
 if sys.argv[1] == "send":

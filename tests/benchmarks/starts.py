@@ -1,5 +1,6 @@
-"""What a job costs below the roles: starts a second through the keepers alone, beside xargs; how long one start takes,
-beside posix_spawn; and the memory of a keeper."""
+"""The cost of a job below the roles: starts a second through the keepers alone, beside xargs; how long one start takes,
+beside posix_spawn; and the memory of a keeper.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SLOTS = 8
 TURNS = 5
 #: One at a time, of each kind.
 STARTS = 100
-#: Says when it began, seconds of the wall clock, and with an argument stays until it is told to go.
+#: Says when it began, seconds of the wall clock, and with an argument stays until it is asked to go.
 BEGUN = """
 #include <stdio.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-"""The harness itself: goals, ratios, the table, the command line. What it measures is not judged here."""
+"""The harness itself: goals, ratios, the table, the command line. Its measurements are not judged here."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ Random faults against a pool of two schedds and three startds, and the four rule
   python -m tests.chaos --virtual --seed 1 --rounds 500  the same roles on the virtual clock
   python -m tests.chaos --seed 7 --show                  what a seed stands for
 
-Real nodes run in network namespaces between which packets are lost, late and cut; nodes, keepers, fork servers and
-jobs are killed and stopped, machines start again, disks fill up. Jobs report what they do over a socket that no fault
-reaches. A round ends when all of its jobs have; then no job may be lost, no two copies may have run at the same
-time, each end is told once, and each output is what the job wrote. Where a rule is broken, the seed, the faults in
-their order and the place of all logs are shown, and the status is 1.
+Real nodes run in network namespaces between which packets are lost, late and cut. Nodes, keepers, fork servers and jobs
+are killed and stopped, machines start again, disks fill up. Jobs report over a socket that no fault reaches. A round
+ends when all of its jobs have. Then no job may be lost, no two copies may have run at the same time, each end is
+reported once, and each output is what the job wrote. Where a rule is broken, the seed, the faults in their order and
+the place of all logs are shown, and the status is 1.
 """
 #: A line is shown after so many rounds.
 TELL_EVERY = 100

@@ -8,7 +8,7 @@ from tests.chaos.record import JobName, Record, Run
 
 
 def violations(record: Record) -> list[str]:
-    """What of the record breaks a rule, a line each."""
+    """The rules that the record breaks, a line each."""
     found = [f"the pool failed: {what}" for what in record.failures]
     for job in record.accepted:
         found += lost(job, record) + doubled(job, record) + reused(job, record) + told_once(job, record)

@@ -15,7 +15,7 @@ ROLES = {"h": ("collector", "negotiator"), "s": ("schedd",), "m": ("startd",)}
 
 
 class Kind(StrEnum):
-    """What goes wrong, or is asked for."""
+    """The faults and requests of a round."""
 
     KILL = "kill -9 of a node"
     REBOOT = "a machine fails with all that runs on it"

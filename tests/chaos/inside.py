@@ -21,7 +21,7 @@ NEEDED = ("unshare", "nsenter", "ip", "mount", "cc")
 
 
 def lacking() -> str:
-    """What this machine lacks for it; empty where it lacks nothing."""
+    """The abilities that this machine lacks for it; empty where it lacks none."""
     if os.geteuid() != 0:
         return "root, for network namespaces and file systems of its own"
     if missing := [name for name in NEEDED if shutil.which(name) is None]:

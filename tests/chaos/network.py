@@ -36,7 +36,7 @@ Direction = tuple[str, str]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trouble:
-    """What happens to packets in one direction. Of several at a time each does its part.
+    """The fate of packets in one direction. Of several at a time each does its part.
 
     Attributes:
         silent: nothing arrives.
@@ -134,7 +134,7 @@ class Network:
                     self._troubles[direction].remove(trouble)
 
     def cut(self, one: str, other: str) -> int:
-        """Break all connections between two machines: each side is told by the other that there is none. How many."""
+        """Break all connections between two machines: each side hears from the other that there is none. How many."""
         with self._lock:
             flows = [flow for flow in self._flows.values() if {flow.source, flow.target} == {one, other}]
             for flow in flows:

@@ -1,4 +1,4 @@
-"""What really happened in a round of real processes: from reports, queues, histories, logs and output files."""
+"""The facts of a round of real processes: from reports, queues, histories, logs and output files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Evidence:
         self._began = time.time()
 
     async def collect(self) -> Record:
-        """What the schedds say of it all, and the reports."""
+        """The schedds' account of it all, and the reports."""
         record = Record()
         for schedd in SCHEDDS:
             async with asyncio.timeout(60.0), await Pool.connect(self._cluster.machines[schedd].address) as pool:
@@ -150,12 +150,12 @@ def _outcome(job: Submitted, ad: ClassAd) -> Outcome:
     code = 0 if job.killed and ad.value("ExitSignal") == KILLED else ad.value("ExitCode")
     times = int(ad.value("NumJobCompletions") or 0)
     if ad.value("LastHoldReasonCode") == NOT_BROUGHT_HOME:
-        times = min(times, 1)  # a full disk at home: it ended, was held, and ran again
+        times = min(times, 1)  # a full disk on the submit side: it ended, was held, and ran again
     return Outcome(status, code, times, float(ad.value("CompletionDate") or 0))
 
 
 def _output(job: Submitted) -> bytes:
-    """What its program makes of its input."""
+    """The output of its program for its input."""
     given = (job.home / "in").read_bytes()
     parts = [given[at : at + PART] for at in range(0, len(given), PART)]
     return b"".join(bytes(byte ^ (job.seed + tick & 0xFF) for byte in part) for tick, part in enumerate(parts, 1))

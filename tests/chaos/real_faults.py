@@ -1,6 +1,6 @@
 """The generator for a pool of real processes: a plan of one round, drawn from a seed. Plain data, as in `faults`.
 
-Times are a real clock's, so leases and faults are short. What can only be done to processes, packets and disks is
+Times are a real clock's, so leases and faults are short. Faults that only processes, packets and disks can have are
 here; the machines are those of the virtual side.
 """
 
@@ -19,7 +19,7 @@ RATE = (1.0, 5.0)
 
 
 class RealKind(StrEnum):
-    """What goes wrong, or is asked for."""
+    """The faults and requests of a round."""
 
     KILL = "kill -9 of a node"
     FREEZE = "SIGSTOP of a node"

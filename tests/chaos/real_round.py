@@ -27,7 +27,7 @@ HELD = 5
 
 @dataclass(slots=True)
 class Done:
-    """What a round came to."""
+    """The outcome of a round."""
 
     seed: int
     faults: list[str] = field(default_factory=list)
@@ -190,7 +190,7 @@ class RealRound:
         return [one for one in found if one[0].name == node] or found
 
     async def _ask(self, fault: RealFault) -> bool:
-        """What a user asks for, of all of his jobs or of some."""
+        """A user's request for all of his jobs or for some."""
         constraint = "true" if fault.number % 2 else f"ClusterId % 3 == {fault.number % 3}"
         action = "vacate" if fault.kind is RealKind.VACATE else "hold"
         try:
@@ -233,7 +233,7 @@ class RealRound:
         return 1
 
     async def _remove_what_is_left(self) -> None:
-        """What did not end in this round is no part of the next one."""
+        """A job that did not end in this round is no part of the next one."""
         for name in SCHEDDS:
             with contextlib.suppress(*TROUBLE):
                 async with self.cluster.user(name) as pool:

@@ -1,4 +1,4 @@
-"""What really happened in a round, whatever the pool says of it: who ran where and when, and what came of each job."""
+"""The facts of a round, whatever the pool says of it: who ran where and when, and the outcome of each job."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Record:
 
     Attributes:
         accepted: jobs whose submit was answered.
-        runs: what programs did, told over a way that is never cut.
-        outcomes: what the schedds have in their histories in the end; told: the TERMINATED events of each.
+        runs: the runs of programs, reported over a way that is never cut.
+        outcomes: the schedds' histories in the end; told: the TERMINATED events of each.
         left: jobs that are still in a queue when all faults are long over.
         failures: roles that failed by themselves, and what else the pool must not do.
     """

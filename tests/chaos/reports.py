@@ -20,7 +20,7 @@ class Copy:
     Attributes:
         began, seen: its first report and its last.
         ticks: the first that it reported, and the last.
-        machine: told by `Machine.has` when its first report came.
+        machine: filled in by `Machine.has` when its first report came.
     """
 
     pid: int

@@ -46,7 +46,7 @@ class Observer:
 
 
 def job_of(spec: KeeperSpec) -> JobName:
-    """The job of a start, told from those of other schedds."""
+    """The job of a start, distinct from those of other schedds."""
     cluster, proc, *_ = spec.id.split(".")
     return str(spec.claim["node"]), int(cluster), int(proc)
 
@@ -229,7 +229,7 @@ class Round:
             await asyncio.sleep(20.0)
 
     async def _look(self) -> None:
-        """What the schedds say of it all."""
+        """The schedds' account of it all."""
         for name in SCHEDDS:
             schedd = self.pool.role(name, "schedd")
             for job in schedd.queue.jobs():

@@ -153,7 +153,7 @@ def _found(place: Path, number: int, one: bytes, what: str) -> None:
 
 
 def _reports(place: Path) -> Iterator[str]:
-    """What the sanitizers have written, once."""
+    """The sanitizers' output, once."""
     for path in place.glob("sanitizer*"):
         yield path.read_text()[:3000]
         path.unlink()

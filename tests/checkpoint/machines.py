@@ -33,7 +33,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
 #: Of them, how many before the program has said anything.
 EARLY = 3
-#: Seconds in which the end of a job is told whose checkpoint failed for that.
+#: Seconds in which the end of a job is reported whose checkpoint failed for that.
 TOLD_IN = 5.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
 MEMORY = Path("/dev/shm")
@@ -152,7 +152,7 @@ def carry(source: Path, target: Path) -> None:
 
 
 async def undisturbed(machine: Machine, work: Work) -> dict[str, bytes]:
-    """What the program leaves when nothing happens to it."""
+    """The program's output when nothing happens to it."""
     await asyncio.to_thread(work.prepare, machine.scratch)
     left = await _finish(await soon(machine.keepers.start(work.spec(machine.scratch))), machine)
     shutil.rmtree(machine.scratch)
@@ -194,7 +194,7 @@ async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work,
                 await keeper.suspend()  # not to be at its end before the image is written
             report = await soon(making)
         except CheckpointFailed:
-            await asyncio.wait([keeper.ended], timeout=TOLD_IN)  # that may be told a moment later
+            await asyncio.wait([keeper.ended], timeout=TOLD_IN)  # that may be reported a moment later
             if keeper.ended.done():
                 raise Ended from None
             raise
@@ -211,7 +211,7 @@ async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work,
 
 
 async def _finish(keeper: NativeKeeper, here: Machine) -> dict[str, bytes]:
-    """What it leaves."""
+    """Its output."""
     end = await soon(keeper.ended)
     await keeper.forget()
     left = contents(here.scratch)

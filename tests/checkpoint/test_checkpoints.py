@@ -1,4 +1,4 @@
-"""Running jobs dumped, killed and put back: each ends as it would have, had nothing happened."""
+"""Running jobs dumped, killed and restored: each ends as it would have, had nothing happened."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for step in range(60):
 
 
 def undisturbed(scratch: Path, *argv: str) -> str:
-    """What the program writes when nothing happens to it."""
+    """The program's output when nothing happens to it."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=scratch)
     return done.stdout
 
@@ -54,7 +54,7 @@ async def saved(keepers: NativeKeepers, keeper: NativeKeeper, image: Path, *, st
 
 
 async def goes_on(keepers: NativeKeepers, wanted: KeeperSpec, image: Path, scratch: Path) -> None:
-    """A job that writes lines is put back, writes more of them, and is ended."""
+    """A job that writes lines is restored, writes more of them, and is ended."""
     keeper = await soon(keepers.start(wanted, image=image))
     at = lines(scratch)
     await until(lambda: lines(scratch) > at)

@@ -98,7 +98,7 @@ async def test_what_a_copy_writes_is_not_the_jobs_work(keepers: NativeKeepers, s
     await keeper.forget()
 
 
-#: Gives a lock up by closing its file whenever it is told to, and says whether it is free then.
+#: Gives a lock up by closing its file whenever it is asked to, and says whether it is free then.
 LOCKED = """
 import fcntl, os, time
 memory = os.urandom(100 << 20)

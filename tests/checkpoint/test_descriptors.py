@@ -1,4 +1,4 @@
-"""What jobs hold open besides files: sockets among themselves, locks, watches."""
+"""The state that jobs hold open besides files: sockets among themselves, locks, watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.starter.support import PYTHON, soon, spec, until
 
 
 async def lives(keepers: NativeKeepers, place: Path, wanted: KeeperSpec, generations: int = 3) -> None:
-    """A program that says "ready", waits for `go` and looks at what it has, put back several times before it may."""
+    """A program that says "ready", waits for `go` and looks at its state, restored several times before it may."""
     scratch = place / "scratch"
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) == 1)
@@ -152,7 +152,7 @@ async def test_a_database_in_the_middle_of_writing(
     assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
 
 
-#: What is watched: numbers with gaps, a file that has lost its name, one that only its tree knows, one event only.
+#: The watches: numbers with gaps, a file that has lost its name, one that only its tree knows, one event only.
 WATCHES = """
 import ctypes, os, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -220,7 +220,7 @@ while True: time.sleep(1)
 
 
 async def test_what_a_watch_told_is_read_first(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
-    """The job is waited for, and not saved where it does not read what it was told; then it is saved the next time."""
+    """The job is waited for, and not saved where it does not read its events; then it is saved the next time."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-I", "-c", LATE, isolation="shared")))
     await until(lambda: lines(scratch) == 1)
     report = await soon(keeper.checkpoint(tmp_path / "image"))

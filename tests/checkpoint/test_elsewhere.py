@@ -73,7 +73,9 @@ def linked(program: Path, scratch: Path) -> None:
 
 
 async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
-    """What was mapped of them is in the image when that was asked for, and is not used where they are the same."""
+    """The mapped parts of them are in the image when that was asked for, and are not used where the files are the
+    same.
+    """
     built(scratch, 0)
     program = scratch / "user"
     linked(program, scratch)

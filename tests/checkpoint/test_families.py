@@ -19,7 +19,7 @@ async def test_sessions_and_groups_whose_leaders_have_ended(
     assert (scratch / "out").read_text() == "ready\n0 of 12 wrong\n"
 
 
-#: A child that a signal has stopped: its parent is told by which.
+#: A child that a signal has stopped: its parent gets the signal's number.
 STOPPED = """
 import os, signal, sys, time
 child = os.fork()

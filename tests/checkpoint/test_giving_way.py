@@ -1,4 +1,4 @@
-"""Who writes an image gives way to everybody else on the machine: its owner feels nothing (D4)."""
+"""The writer of an image gives way to everybody else on the machine: its owner feels nothing (D4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that take over from the one before what has not changed since: each puts back the same job as a whole one."""
+"""Images that take over unchanged state from the one before: each restores the same job as a full one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own(image: Path) -> int:
 async def test_a_chain_of_images(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, stop: bool, huge: tuple[str, ...]
 ) -> None:
-    """Memory written, dropped, moved and mapped anew between images; each image before is gone when it is put back."""
+    """Memory written, dropped, moved and mapped anew between images; each image before is gone when it is restored."""
     program = compiled("dirty", "-O2")
     wanted = spec(scratch, program, "100000", "stop", *huge)
     keeper = await soon(keepers.start(wanted))
@@ -67,7 +67,9 @@ async def test_a_chain_of_images(
 async def test_a_wrong_or_damaged_parent(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
 ) -> None:
-    """What is no image of this job just before counts for nothing; what is taken over is checked as all else."""
+    """An image that is not this job's previous one counts for nothing; state that is taken over is checked as all
+    else.
+    """
     wanted = spec(scratch, compiled("dirty", "-O2"), "100000", "stop")
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 1)
@@ -130,7 +132,7 @@ async def test_writes_that_the_kernel_does_not_note(
 async def test_a_job_that_writes_all_the_time(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
 ) -> None:
-    """What it writes while the kernel is asked what was written is saved, and nothing is saved twice."""
+    """Bytes that it writes while the kernel is asked what was written are saved, and nothing is saved twice."""
     wanted = spec(scratch, compiled("rounds", "-O2"))
     keeper = await soon(keepers.start(wanted))
     previous = None

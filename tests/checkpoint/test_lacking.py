@@ -16,7 +16,7 @@ from tests.starter.support import opened, shell, soon, spec, to_end, until
 
 #: System calls of x86-64.
 USERFAULTFD, UNSHARE, CLONE3, KCMP, CLOSE_RANGE, PIDFD_GETFD = 323, 272, 435, 312, 436, 438
-#: What one of them does: PAGEMAP_SCAN (ioctl), a time namespace (unshare).
+#: The system call of each of them: PAGEMAP_SCAN (ioctl), a time namespace (unshare).
 SCAN, TIME = f"16:1:{0xC0606610 - (1 << 32)}", f"{UNSHARE}:0:128"
 
 

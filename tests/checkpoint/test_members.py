@@ -1,4 +1,4 @@
-"""Jobs of several processes saved as one frozen image and put back: nothing in a pipe is lost or doubled (G7)."""
+"""Jobs of several processes saved as one frozen image and restored: nothing in a pipe is lost or doubled (G7)."""
 
 from __future__ import annotations
 

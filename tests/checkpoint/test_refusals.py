@@ -1,4 +1,4 @@
-"""What cannot be saved is named before anything is lost, and what breaks in the middle leaves the image before."""
+"""State that cannot be saved is named before anything is lost, and a dump that breaks off leaves the image before."""
 
 from __future__ import annotations
 

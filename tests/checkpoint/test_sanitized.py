@@ -205,7 +205,7 @@ def test_it_says_how_it_is_used(program: Path) -> None:
 
 
 async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
-    """Sockets, locks, threads, a crowd, chains of images with libraries in them: saved and put back."""
+    """Sockets, locks, threads, a crowd, chains of images with libraries in them: saved and restored."""
     programs = Path(__file__).parent / "programs"
     async with opened(tmp_path, program) as keepers:
         if not keepers.abilities.checkpoint:

@@ -76,7 +76,7 @@ async def test_terminals_in_every_state(keepers: NativeKeepers, tmp_path: Path, 
 
 
 async def test_a_terminal_of_a_job_that_stays(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
-    """What waits in it is read for the image, and is there again for the job."""
+    """Bytes that wait in it are read for the image, and are there again for the job."""
     keeper = await soon(keepers.start(terminals(scratch, "full")))
     await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
     for number in range(3):

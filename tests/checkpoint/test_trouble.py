@@ -1,4 +1,4 @@
-"""What goes wrong around a checkpoint: no disk, no memory, deaths, crowds, jobs that do not listen."""
+"""Troubles around a checkpoint: no disk, no memory, deaths, crowds, jobs that do not listen."""
 
 from __future__ import annotations
 

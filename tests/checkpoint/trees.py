@@ -28,7 +28,7 @@ STEPS = 6
 
 
 class Wrong(Exception):
-    """What a tree said that is not as it was."""
+    """The lines of a tree's output that differ from before."""
 
 
 async def wander(keepers: NativeKeepers, place: Path, seed: int, steps: int = STEPS) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of the language share: values as text, so that a table of cases reads like a session."""
+"""Helpers for the tests of the language: values as text, so that a table of cases reads like a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG_ENOUGH = 20.0
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """What is done here comes to an end; it is broken off and fails the test where it does not."""
+    """Work done here comes to an end; it is broken off and fails the test where it does not."""
 
     def endless(*_: object) -> None:
         raise AssertionError(f"no end after {LONG_ENOUGH:g} s of processor time")

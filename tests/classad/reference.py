@@ -1,6 +1,6 @@
 """The reference engine of the language, when it is installed: the same questions, answers made comparable.
 
-Its module hands lists out unevaluated and times as Python's; what cannot be told apart there is not compared.
+Its module hands lists out unevaluated and times as Python's; values that look alike there are not compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reference:
             return self._module.Value.Error
 
     def agrees(self, theirs: Any, ours: Any) -> bool:
-        """Whether the reference's value and ours are the same as far as can be told."""
+        """Whether the reference's value and ours are the same as far as one can see."""
         values = self._module.Value
         if isinstance(theirs, str) and theirs == "refused":
             return isinstance(ours, str) and ours == "refused"

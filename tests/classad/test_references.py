@@ -1,4 +1,4 @@
-"""What an expression needs."""
+"""The references of an expression."""
 
 from __future__ import annotations
 

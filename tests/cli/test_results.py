@@ -1,4 +1,4 @@
-"""What `run` and `wait` end with."""
+"""The exit status of `run` and `wait`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A node that only remembers: the methods users call, over the real wire, with no pool behind them.
 
-A test drives it by saying what happens to a job; it keeps the order that the real schedd keeps (a job's ad
-has moved before its event is told).
+A test drives it by events of a job. It keeps the order that the real schedd keeps: a job's ad has moved before its
+event is sent.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class FakeSchedd(Service):
 
 
 class FakeCollector(Service):
-    """Knows what it was told."""
+    """Remembers its events."""
 
     def __init__(self) -> None:
         super().__init__()

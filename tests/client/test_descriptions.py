@@ -1,4 +1,4 @@
-"""What a user hands in, made text."""
+"""A user's input, made text."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pool.wire import Call, Dispatcher, RealNetwork, Right, Service, Stream, str
 
 
 class Schedd(Service):
-    """Sends what it was told to, and notes what the client says."""
+    """Sends what the test sets, and notes what the client says."""
 
     def __init__(self, items: list[Any]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Schedd(Service):
 
 
 def seen(home: Path) -> dict[str, int]:
-    """What lies in a directory, and since when."""
+    """The files in a directory, and their times."""
     return {path.name: path.lstat().st_mtime_ns for path in home.iterdir()}
 
 

@@ -240,7 +240,7 @@ def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: P
 
 
 def test_the_first_event_after_a_watch_was_opened_is_told_at_once() -> None:
-    """Events gather for a moment only behind others: a short job's end was told ten milliseconds late."""
+    """Events gather for a moment only behind others: a short job's end was reported ten milliseconds late."""
 
     async def work() -> None:
         async with SimPool(5, settings={**QUICK, "SLOTS": "1"}) as sim:

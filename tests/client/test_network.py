@@ -1,4 +1,4 @@
-"""What a user's tool shows to another machine."""
+"""The credentials that a user's tool shows to another machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What values settings take."""
+"""The kinds of values that settings take."""
 
 from __future__ import annotations
 

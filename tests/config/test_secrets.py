@@ -1,4 +1,4 @@
-"""What is shown of settings holds no secret, wherever it is used."""
+"""Shown settings hold no secret, wherever it is used."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.ordinary_user import OrdinaryUser, as_root
 
 ALL = "collector,negotiator,schedd,startd"
 HEAD = "collector,negotiator,schedd"
-#: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
+#: Seconds for anything that is waited for: the machine may be busy. Working code takes a small part of it.
 PATIENCE = 60.0
 ROOT = os.geteuid() == 0
 #: That of the tests, also while these are an ordinary user, who may not be able to run it.
@@ -56,7 +56,7 @@ def submitting(user: OrdinaryUser) -> Iterator[None]:
 
 
 class Took(AssertionError):
-    """What was waited for did not come in time; shows the log."""
+    """The awaited event did not come in time; shows the log."""
 
 
 def free_port() -> int:
@@ -183,7 +183,7 @@ class Nodes:
         return self.directory(f"{self.directory('homes').name}/{name}")
 
     def elsewhere(self) -> tuple[str, ...]:
-        """What comes before the command of a node whose machine does not see the homes. Root's jobs see them nowhere
+        """The words before the command of a node whose machine does not see the homes. Root's jobs see them nowhere
         else as it is, where the user of the tests is root: they run as nobody.
         """
         if submitter is None:
@@ -253,7 +253,7 @@ def nodes() -> Iterator[Nodes]:
 
 @contextlib.contextmanager
 def running(start: Callable[[Nodes], Coroutine[Any, Any, None]]) -> Iterator[Nodes]:
-    """Nodes as `start` has begun them, for the tests of one module; at the end none of them has told of a fault."""
+    """Nodes as `start` has begun them, for the tests of one module; at the end none of them has logged a fault."""
     with nodes() as made:
         asyncio.run(start(made))
         yield made

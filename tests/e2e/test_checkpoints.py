@@ -1,4 +1,6 @@
-"""Jobs that write their own checkpoints (`checkpoint_exit_code`): kept at home as a whole, gone on from elsewhere."""
+"""Jobs that write their own checkpoints (`checkpoint_exit_code`): kept on the submit side as a whole, gone on from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,7 @@ async def test_a_job_that_is_asked_to_leave_may_save_itself_first(pool3: Nodes, 
     text = "trap 'echo 2 > state; echo step 2 >> deep/trace; exit 85' TERM\n" + STEPS
     async with client(pool3.all[0]) as pool:
         cluster = await submit(pool, home, text)
-        # It has its trap by the time that it waits; its output of that start is not at home yet.
+        # It has its trap by the time that it waits; its output of that start is not on the submit side yet.
         await says(cluster, b"waiting")
         (home / "go.txt").write_text("go")
         await cluster.vacate()
@@ -132,7 +134,7 @@ async def test_standard_output_holds_all_runs(pool3: Nodes, home: Path, moves: b
             await cluster.vacate()
         (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
     assert (result.state, result.exit_code) == ("completed", 0), result
-    # What was written after the last checkpoint is written again, as the work is done again.
+    # Output after the last checkpoint is written again, as the work is done again.
     assert (home / "out").read_text() == "run\n" * 4
     assert (home / "err").read_text() == "error\n" * 4
 

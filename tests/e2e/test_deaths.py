@@ -111,7 +111,9 @@ async def test_the_schedds_node_is_killed_and_its_job_runs_on(nodes: Nodes, when
 
 
 async def test_a_job_whose_files_are_carried_survives_both_nodes(nodes: Nodes) -> None:
-    """Its outputs come home to a schedd that was restarted, from a startd that was; inputs do not come back."""
+    """Its outputs reach the submit side to a schedd that was restarted, from a startd that was; inputs do not come
+    back.
+    """
     home = nodes.directory("home")
     (home / "in").write_text("before\n")
     head = nodes.start("head", HEAD).ready()

@@ -1,9 +1,9 @@
 """Every two features together once: how a job reaches its files, the kind of job, the event that comes over it while it
-runs, how its output comes home, whether the administrator changes its ad, and the pool. The table is generated
-(pairs.py); what is refused by name is in it, too.
+runs, how its output reaches the submit side, whether the administrator changes its ad, and the pool. The table is
+generated (pairs.py); what is refused by name is in it, too.
 
 Each job says the number of its start and 59,819 lines, three quarters of them after the event, which comes while its
-pipes are full; and it adds some of them to a file. Each of them has to come home once, in order.
+pipes are full; and it adds some of them to a file. Each of them has to reach the submit side once, in order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FACTORS = {
     "ad": ("as submitted", "transformed"),
     "pool": ("own pool", "root's pool"),
 }
-#: What submit says of two values that do not go together.
+#: The message of submit about two values that do not go together.
 REFUSED = {
     frozenset({files, "spread"}): "'remote_io' is not for processes that are spread over several machines"
     for files in ("remote_io", "remote_io in place")
@@ -120,7 +120,7 @@ for number, line in enumerate(lines or numbers()):
             open("there", "w").close()
             wait()
 """
-#: What makes a job of each kind, with the words that start its processes in place.
+#: The commands that make a job of each kind, with the words that start its processes in place.
 KINDS = {
     "plain": """
         executable = {python}
@@ -170,7 +170,7 @@ def description(row: Row, mark: str) -> str:
     return "\n".join([*lines, "queue", ""])
 
 
-#: What the pools' administrator does to the ads of such jobs.
+#: The changes of the pools' administrator to the ads of such jobs.
 TRANSFORM = """
 JOB_TRANSFORM_NAMES = Project
 JOB_TRANSFORM_Project @=end
@@ -261,7 +261,7 @@ class Machines:
 
 @contextlib.contextmanager
 def started(pool: str) -> Iterator[Machines]:
-    """A pool; at its end none of its nodes has told of a fault."""
+    """A pool; at its end none of its nodes has logged a fault."""
     with support.nodes() as nodes:
         made = Machines(nodes, OrdinaryUser(nodes.place) if pool == "root's pool" else None)
         asyncio.run(made.begin())
@@ -294,7 +294,7 @@ def machines(pools: Callable[[str], Machines], row: Row) -> Machines:
 
 @pytest.fixture(scope="module")
 def able() -> Abilities:
-    """What this machine lets keepers do."""
+    """The abilities of keepers on this machine."""
 
     async def look() -> Abilities:
         with tempfile.TemporaryDirectory() as place:
@@ -426,7 +426,7 @@ class Run:
         return result
 
 
-#: What each event leaves in the job's ad (NumJobStarts, NumCkpts), and the start that its output is from.
+#: The traces of each event in the job's ad (NumJobStarts, NumCkpts), and the start that its output is from.
 LEAVES = {
     "checkpoint": (2, 1, 1),
     "vacate": (2, 1, 1),

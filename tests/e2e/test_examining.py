@@ -1,5 +1,6 @@
-"""What of a real job cannot be saved is named soon after its start, and a job that requires it is held (C7); one whose
-connection ends is saved then."""
+"""State of a real job that cannot be saved is named soon after its start, and a job that requires it is held (C7); one
+whose connection ends is saved then.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 
 from tests.e2e.support import ALL, Nodes, asked, client, program
 
-#: A program with a connection to somebody else, as far as can be told: to a port of its own node.
+#: A program with a connection to somebody else, as far as the pool sees: to a port of its own node.
 CONNECTED = """
 exec {python} -c "
 import os, socket, time

@@ -1,4 +1,4 @@
-"""What somebody who keeps a pool types: reload, stop, and tokens with which users come in over TLS from elsewhere."""
+"""The commands of an administrator: reload, stop, and tokens with which users come in over TLS from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of every kind of process at random moments of a run: no job is lost, doubled, or told twice (A3)."""
+"""kill -9 of every kind of process at random moments of a run: no job is lost, doubled, or reported twice (A3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE = "3"
 
 
 class Killer:
-    """Kills what it is told to, and starts nodes again as somebody's service manager would."""
+    """Kills the named victim, and starts nodes again as a service manager would."""
 
     def __init__(self, nodes: Nodes, chance: random.Random, head: Node, run: Node) -> None:
         self._nodes = nodes

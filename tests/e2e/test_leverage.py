@@ -1,4 +1,6 @@
-"""What a job costs at home is counted wherever it is spent: in the node, its threads and its file servers (A11)."""
+"""The cost of a job on the submit side is counted wherever it is spent: in the node, its threads and its file servers
+(A11).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ MEGABYTES = 64
 
 
 async def cost_at_home(pool: Any, iwd: Path, **commands: Any) -> float:
-    """Runs a job; processor seconds at home."""
+    """Runs a job; processor seconds on the submit side."""
     (cluster,) = await pool.submit_all({"iwd": str(iwd), **commands})
     (result,) = await cluster.wait(PATIENCE, until_stuck=True)
     assert result.ok, result

@@ -1,4 +1,4 @@
-"""What the node of a submit machine uses is found again in what its jobs are said to have cost there (EV 2.8)."""
+"""The use of a submit machine's node is found again in the costs of its jobs there (EV 2.8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AT_LEAST = 0.6
 
 
 def processor_seconds(process: int) -> float:
-    """What a process and its children have used so far."""
+    """The processor time of a process and its children so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

@@ -16,7 +16,7 @@ from pool.starter.native import NativeKeepers
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, slots, token, until
 
-#: Counts in memory, a line each, until it is told that it is enough, and never looks at what it has written.
+#: Counts in memory, a line each, until it is asked to stop, and never looks at what it has written.
 COUNT = """
 import os, time
 print("begin", flush=True)
@@ -131,7 +131,7 @@ async def test_on_demand_and_back_to_the_last_one(pool3: Nodes, home: Path, able
     whole(read(home / "out"))
 
 
-#: Changes little of much memory, however long it runs, until it is told to end, and then says what all of it comes to.
+#: Changes little of much memory, however long it runs, until it is asked to end, and then prints the sum of all of it.
 MUCH = """
 import os, random, time
 much = bytearray(random.Random(1).randbytes(32 << 20))

@@ -18,7 +18,7 @@ from tests.e2e.support import HEAD, Nodes, administrator, client, slots, token, 
 from tests.starter.support import PYTHON
 
 #: Counts in memory and in files: one appended to, one written in place, one that has no name any more, one that is
-#: mapped. When it is told that it is enough it says what each of them holds.
+#: mapped. When it is asked to stop it says what each of them holds.
 COUNT = r"""
 import mmap, os, time
 steps = 0
@@ -229,6 +229,6 @@ async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: N
 
 
 def _packs(nodes: Nodes) -> list[Path]:
-    """What chunks lie in on all disks."""
+    """The files of chunks on all disks."""
     stores = [nodes.state("head") / "spool" / "checkpoints", *(nodes.state(name) / "images" for name in ("one", "two"))]
     return [path for store in stores for path in store.rglob("packs/*") if path.name.isdecimal()]

@@ -135,7 +135,7 @@ def prepared(directory: Path) -> Path:
 
 
 def undisturbed(home: Path) -> dict[str, bytes]:
-    """What the walk gives in a terminal at home."""
+    """The output of the walk in a terminal on the submit side."""
     here = prepared(home / "alone")
     subprocess.run([PYTHON, "-c", WALK, str(here), str(STEPS)], check=True)
     return {path.name: path.read_bytes() for path in here.iterdir()}
@@ -364,7 +364,7 @@ async def test_a_job_that_leaves_goes_on_elsewhere_with_its_files(pair: Nodes, h
 
 
 async def test_a_job_works_on_while_both_its_nodes_are_started_anew() -> None:
-    """The execute node finds its keeper, and that its home; then the submit node finds both."""
+    """The execute node finds its keeper, and that its submit side; then the submit node finds both."""
     with support.nodes() as nodes:
         home = nodes.directory("home")
         head = nodes.start("head", HEAD).ready()

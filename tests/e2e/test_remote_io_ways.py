@@ -1,4 +1,4 @@
-"""Jobs with remote_io without FUSE: shown their owner's files by notification, or given copies; told which."""
+"""Jobs with remote_io without FUSE: their owner's files by notification, or copies; the log says which."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_a_full_disk_at_home_loses_no_output(nodes: Nodes, monkeypatch: py
     monkeypatch.setenv("XDG_STATE_HOME", str(nodes.directory("receipts")))
     whole = nodes.start("whole", ALL).ready()
     async with client(whole) as pool:
-        # /dev/full at home; at the schedd a file of that name.
+        # /dev/full on the submit side; at the schedd a file of that name.
         commands = {"executable": "/bin/echo", "arguments": "kept", "output": "/dev/full", "transfer_executable": False}
         cluster = await pool.submit(commands, iwd=str(home), spool=True)
         assert [result.ok for result in await cluster.wait(60)] == [True]

@@ -155,7 +155,7 @@ print(lines, whole.hexdigest())
 
 
 def expected(lines: int) -> str:
-    """What the sink says when the middle puts a for 1."""
+    """The sink's output when the middle puts a for 1."""
     whole = hashlib.sha256()
     for n in range(lines):
         whole.update(f"{n} {n * n % 9973}\n".replace("1", "a").encode())

@@ -1,4 +1,4 @@
-"""What commands of a submit file do to jobs whose files are copied, on a real node."""
+"""The effect of submit commands on jobs whose files are copied, on a real node."""
 
 from __future__ import annotations
 

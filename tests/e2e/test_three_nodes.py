@@ -94,7 +94,7 @@ exit 7
     assert (home / "sub" / "one").stat().st_mode & 0o777 == 0o750
     assert (home / "sub" / "deeper" / "two").read_text() == "2\n"
     assert (home / "sub" / "none").is_dir()
-    assert not (home / "left").exists(), "only what was asked for comes home"
+    assert not (home / "left").exists(), "only what was asked for is sent back"
     assert not (home / "made").exists()
     log = (home / "log").read_text()
     sent = len("from stdin\nA\nB\nC\n" + "oops\n" + "whole\n" + "1\n" + "2\n")
@@ -131,7 +131,7 @@ async def test_output_and_error_may_be_one_file(pool3: Nodes, home: Path) -> Non
 
 
 async def test_files_from_below_and_elsewhere_land_where_they_should(pool3: Nodes, home: Path) -> None:
-    """A file named with a directory comes home without it, as users of such systems know it."""
+    """A file named with a directory reaches the submit side without it, as users of such systems know it."""
     script = program(home, "mkdir -p a/b; echo x > a/b/x; echo y > y")
     (home / "out").mkdir()
     async with client(pool3.all[0]) as pool:

@@ -1,4 +1,4 @@
-"""What a user gets without asking: results, the job's log, a notice by mail (A10)."""
+"""The things that a user gets without asking: results, the job's log, a notice by mail (A10)."""
 
 from __future__ import annotations
 

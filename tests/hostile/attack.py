@@ -14,7 +14,7 @@ from pool.wire.errors import NotPermitted
 from pool.wire.identity import ANONYMOUS
 from tests.hostile.drawing import Drawing
 
-#: Whoever may do these may end the node; that they do is what they are for.
+#: Callers that may do these may end the node; that is their purpose.
 ENDING = {"node.stop", "node.die"}
 #: Calls after which what they have queued is removed.
 TIDY_AFTER = 200
@@ -48,13 +48,13 @@ class Target(Protocol):
         """Remove the jobs that attackers have queued meanwhile: a long queue would only take time."""
 
     def secrets(self) -> Collection[str]:
-        """Texts that no caller is to be told."""
+        """Texts that no caller may see."""
 
     def state(self) -> dict[str, Any]:
-        """What is to stay as it is, by what it is."""
+        """The state that must stay as it is, by what it is."""
 
     def broken(self) -> list[str]:
-        """What does not work any more, and what the nodes logged of defects."""
+        """The calls that do not work any more, and the defects that nodes logged."""
 
 
 class Attack:

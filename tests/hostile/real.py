@@ -74,7 +74,7 @@ class ByUser:
 
 
 class RealPool:
-    """What is attacked; see `tests.hostile.attack.Target`."""
+    """The target of the attack; see `tests.hostile.attack.Target`."""
 
     callers: tuple[str, ...] = ("stranger", "user", "guest", "startd", "schedd")
     silence = 0.05
@@ -170,7 +170,7 @@ class RealPool:
 
 
 def _files(place: Path) -> dict[str, tuple[Any, ...]]:
-    """What lies where nothing may be changed, and who has it."""
+    """The files where nothing may be changed, and their owners."""
     found: dict[str, tuple[Any, ...]] = {}
     for root in (place / "alice", place / "private", *place.glob("*.state/trust")):
         for path in (root, *root.rglob("*")):

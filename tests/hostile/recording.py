@@ -1,4 +1,4 @@
-"""What real callers said to real roles: the calls that hostile ones are made from."""
+"""The calls of real callers to real roles: hostile calls are made from them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SETTINGS = {
     "CHECKPOINT_FIRST": "100",
 }
 SECRET = "sesame-of-alice"
-#: What a job's ad says of its state that no stranger may change.
+#: The attributes of a job's ad about its state that no stranger may change.
 KEPT = ("JobStatus", "NumJobStarts", "JobPrio", "HoldReason", "Requirements", "Cmd", "Owner", "Environment")
 
 
@@ -65,7 +65,7 @@ class Defects(logging.Handler):
 
 
 class SimulatedPool:
-    """What is attacked; see `tests.hostile.attack.Target`."""
+    """The target of the attack; see `tests.hostile.attack.Target`."""
 
     callers: tuple[str, ...] = ("stranger", "user", "startd", "schedd")
     silence = 1.0
@@ -197,7 +197,7 @@ async def _fill(pool: SimPool, place: Path) -> dict[str, Any]:
     await pool.submit("head", count=2, ad={**iwd, **private, "JobStatus": 5, "HoldReason": "of herself"})
     await pool.submit("head", owner="mallory", ad=here)
     carol = await pool.network.user("carol", "s2")
-    for _ in range(20):  # no two jobs of the pool have one number: what ran is told apart by it
+    for _ in range(20):  # no two jobs of the pool have one number: runs are told apart by it
         await carol.call("schedd.reserve", {})
     await carol.close()
     await pool.submit("s2", owner="carol", ad={**here, **transfer})

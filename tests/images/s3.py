@@ -148,7 +148,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(directory: Path) -> Iterator[dict[str, str]]:
-    """A store with an empty bucket named `bucket`, for as long as it is entered; what s3fs has to be told of it."""
+    """A store with an empty bucket named `bucket`, for as long as it is entered; gives the options for s3fs."""
     (directory / "bucket").mkdir()
     command = [sys.executable, "-m", "tests.images.s3", str(directory)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:

@@ -173,7 +173,7 @@ async def test_lies_are_refused_and_leave_nothing(tmp_path: Path) -> None:
 
 
 class Restoring:
-    """A machine that fetches an image from home, with another machine that is asked first."""
+    """A machine that fetches an image from the submit side, with another machine that is asked first."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.home, self.here = ImageStore(tmp_path / "home"), ImageStore(tmp_path / "here")
@@ -182,7 +182,7 @@ class Restoring:
         self.came: list[int] = []
 
     async def fetch(self, nearer: Any = None) -> int:
-        """The bytes that came from home."""
+        """The bytes that came from the submit side."""
         near, far = pipes()
 
         async def ask(assembly: Assembly) -> None:
@@ -338,7 +338,7 @@ async def test_a_chunk_ahead_that_was_not_asked_for_is_refused(tmp_path: Path) -
 
 
 async def laid(store: ImageStore, directory: Path, pieces: list[tuple[str, int, bytes]]) -> Assembly:
-    """What has come of an image when these of its chunks were sent."""
+    """The rest of an image when these of its chunks were sent."""
 
     async def made() -> AsyncIterator[list[tuple[str, int, bytes]]]:
         yield pieces

@@ -1,4 +1,4 @@
-"""What a job is started with, told whole or as what differs from the start before."""
+"""The data that a job is started with, sent whole or as the difference from the start before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file of a program tells of checkpoints, on programs that are really built and on bytes that are not."""
+"""Reasons against checkpoints in a program's file, on programs that are really built and on bytes that are not."""
 
 from __future__ import annotations
 

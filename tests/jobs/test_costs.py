@@ -1,4 +1,4 @@
-"""Accounts of a job's runs: work done and lost, checkpoints; whatever order and however often they are told."""
+"""Accounts of a job's runs: work done and lost, checkpoints; whatever order and however often they are reported."""
 
 from __future__ import annotations
 

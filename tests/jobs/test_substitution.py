@@ -1,4 +1,4 @@
-"""What a job takes from the machine that it starts on."""
+"""The values that a job takes from the machine that it starts on."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def test_a_touch_with_the_time_stamp_of_the_one_before_counts() -> None:
 def test_whatever_the_clock_does_idleness_is_right_to_a_few_seconds(looks: list[tuple[float, bool, float]]) -> None:
     """Looks at intervals; at some of them somebody typed just before; the clock is wrong by anything at each.
 
-    Nobody who types is hidden. An old time stamp that the clock now dates after the last look cannot be told from a new
-    one, and counts as a touch.
+    Nobody who types is hidden. An old time stamp that the clock now dates after the last look cannot be distinguished
+    from a new one, and counts as a touch.
     """
     touches, now, stamp, last, unclear = Touches(), 0.0, WALL - 500, -500.0, -500.0
     touches.look({"a": stamp}, WALL, now)

@@ -1,4 +1,4 @@
-"""What expressions see of the time of day."""
+"""The time of day as expressions see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real processes do, read from /proc; a process that runs another program stands for the keeper."""
+"""Real processes, read from /proc; a process that runs another program stands for the keeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process may use of its machine: control groups of both versions, within containers and without."""
+"""The limits of a process on its machine: control groups of both versions, within containers and without."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def lies_in(fd: int) -> int:
 
 
 class Job:
-    """What writes to one end and reads from the other: a step of each at a time.
+    """A writer to one end and a reader from the other: a step of each at a time.
 
     Attributes:
         wrote, got: how much by now. closed: the writer has closed its end, or ended.

@@ -58,7 +58,7 @@ async def test_a_part_that_is_over_tells_those_who_come_later() -> None:
 
 
 async def test_a_reader_that_waits_holds_its_writer_up_and_a_delay_does_not() -> None:
-    """What is on its way is bounded, and far more than one buffer: before anything has been read."""
+    """Data on its way is bounded, and far more than one buffer: before anything has been read."""
     async with crossing() as made:
         os.set_blocking(made.write, False)
         sent, block = 0, bytes(ROOM)

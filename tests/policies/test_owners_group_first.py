@@ -11,7 +11,7 @@ PAGE = "owners-group-first"
 
 
 def owners(pool: SimPool) -> list[str]:
-    """Whose jobs run, one for each machine."""
+    """The owners of the jobs that run, one for each machine."""
     clusters = pool.role("head", "schedd").queue.clusters
     return sorted(clusters[int(job.split(".")[0])].owner for job in pool.witness.running)
 

@@ -14,7 +14,7 @@ NAMES = sorted(page.stem for page in PAGES.glob("*.md") if page.stem != "README"
 def test_a_page_has_its_parts(name: str) -> None:
     text = text_of(name)
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == ["## The configuration", "## What one sees", "## Where it comes from"]
+    assert headings == ["## The configuration", "## Result", "## Where it comes from"]
     assert text.startswith("# ")
     assert "    $ poolnode why" in text
     assert any(paper in text.rpartition("## Where it comes from")[2] for paper in ("EV ", "TS ", "RL ", "WR "))

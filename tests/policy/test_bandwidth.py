@@ -8,7 +8,7 @@ from pool.policy.bandwidth import FairBandwidth
 
 
 def sent(share: FairBandwidth, wishes: dict[str, list[int]], seconds: float) -> Counter[str]:
-    """What each has sent after so long, each asking for its next piece when it got the one before."""
+    """The bytes that each has sent after a time, each asking for its next piece when it got the one before."""
     now, done = 0.0, Counter[str]()
     who = {}
     for name, sizes in wishes.items():

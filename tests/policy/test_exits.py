@@ -1,4 +1,4 @@
-"""What becomes of a job at its end, and what periodic expressions ask for."""
+"""The fate of a job at its end, and the demands of periodic expressions."""
 
 import pytest
 

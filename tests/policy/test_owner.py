@@ -124,7 +124,7 @@ def test_a_job_may_retire_where_its_owner_grants_that() -> None:
 
 
 def left(policy: OwnerPolicy, job: ClassAd, *, ran: float, suspended: float = 0) -> SlotEvent | None:
-    """What becomes of a running job that has to make room after so long."""
+    """The state of a running job that has to make room after a time."""
     ad = slot(BUSY)
     ad["JobStart"], ad["TotalJobSuspendTime"] = NOW - ran, suspended
     return judge_replaced(policy, ad, job, NOW).event

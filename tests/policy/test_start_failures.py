@@ -21,7 +21,7 @@ from pool.policy.start_failures import (
 
 
 def failures(*names: str, at: float = 0.0, gap: float = 0.0) -> tuple[tuple[StartFailure, ...], bool]:
-    """What is remembered after failures on these machines, one each `gap` seconds, and whether the job is held."""
+    """The record of failures on these machines, one each `gap` seconds, and whether the job is held."""
     known: tuple[StartFailure, ...] = ()
     for name in names:
         again = after_failure(known, name, at)

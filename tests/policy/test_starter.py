@@ -35,7 +35,7 @@ WITH_PROCESSES = {
     StartState.TERMINATE,
     StartState.KILLED,
 }
-#: Where a job that was told to leave is.
+#: The states of a job that has to leave.
 LEAVING = {
     StartState.LEAVE_EARLY,
     StartState.UPDATE_QUIT,
@@ -89,7 +89,8 @@ def test_a_synchronous_event_out_of_place_is_a_defect() -> None:
 @pytest.mark.parametrize(
     ("events", "state", "action"),
     [
-        # 3.6.2: the alarm, or a wish to have the machine back; then the checkpoints go home, then the status.
+        # 3.6.2: the alarm, or a wish to have the machine back; then the checkpoints go to the submit side, then the
+        # status.
         ((Event.ALARM,), StartState.UPDATE, StartAction.DUMP),
         ((Event.ALARM, Event.CKPT_DONE), StartState.SUPERVISE, StartAction.SUPERVISE),
         ((Event.CKPT_AND_VACATE,), StartState.UPDATE_QUIT, StartAction.DUMP_LAST),
@@ -102,12 +103,12 @@ def test_a_synchronous_event_out_of_place_is_a_defect() -> None:
         ((Event.SUSPEND,), StartState.SUSPENDED, StartAction.STOP),
         ((Event.SUSPEND, Event.CONTINUE), StartState.SUPERVISE, StartAction.RESUME),
         ((Event.SUSPEND, Event.VACATE), StartState.TERMINATE, StartAction.ASK),
-        # 3.6.3: the reason of an end is examined, then told.
+        # 3.6.3: the reason of an end is examined, then reported.
         ((Event.CHILD_EXIT,), StartState.PROC_EXIT, StartAction.EXAMINE),
         ((Event.CHILD_EXIT, Event.HAS_OUTPUT), StartState.SEND_OUTPUT, StartAction.BRING),
         ((Event.CHILD_EXIT, Event.DEFAULT, Event.SUCCESS), StartState.END, StartAction.CLEAN),
         ((Event.GET_PROC,), StartState.SUPERVISE, StartAction.LEARN),
-        # What is not in the papers: a checkpoint does not keep the owner waiting, and a failed one loses no time.
+        # Beyond the papers: a checkpoint does not keep the owner waiting, and a failed one loses no time.
         ((Event.ALARM, Event.SUSPEND), StartState.UPDATE_SUSPENDED, StartAction.STOP),
         ((Event.ALARM, Event.SUSPEND, Event.CKPT_DONE), StartState.SUSPENDED, StartAction.SUPERVISE),
         ((Event.CKPT_AND_VACATE, Event.CKPT_FAILED), StartState.TERMINATE, StartAction.ASK),

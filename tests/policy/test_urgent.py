@@ -1,4 +1,4 @@
-"""What it takes to let an urgent job in (D7): a stop, or the other's place."""
+"""The price of letting an urgent job in (D7): a stop, or the other's place."""
 
 from __future__ import annotations
 

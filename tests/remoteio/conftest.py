@@ -1,4 +1,4 @@
-"""Fixtures: a tree of files, and what works on it as home does."""
+"""Fixtures: a tree of files, and what works on it as the submit side does."""
 
 from __future__ import annotations
 

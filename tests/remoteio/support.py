@@ -1,4 +1,6 @@
-"""What the tests of remote input and output share: home's files without a process, and a job that speaks to one."""
+"""Helpers for the tests of remote input and output: the submit side's files without a process, and a job that speaks to
+one.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,7 @@ class JobEnd:
         self.end.settimeout(20.0)
         self._buffer = b""
         self._unique = 100
-        #: What home said unasked: (number of a lease, name).
+        #: The unasked messages of the submit side: (number of a lease, name).
         self.notices: list[tuple[int, bytes]] = []
 
     def hello(self) -> list[Any]:
@@ -183,7 +185,7 @@ class JobEnd:
         return found
 
     def told(self, number: int, name: bytes) -> None:
-        """Wait until home tells of a name under a lease; forgets what it told before."""
+        """Wait until the submit side reports a name under a lease; forgets earlier reports."""
         while (number, name) not in self.notices:
             assert self._frame() is None
         del self.notices[: self.notices.index((number, name)) + 1]

@@ -1,4 +1,6 @@
-"""What both machines see is found out by random content, under whatever name; names alone prove nothing (figure 3)."""
+"""Trees that both machines see are found by random content, under whatever name; names alone prove nothing (figure
+3).
+"""
 
 from __future__ import annotations
 

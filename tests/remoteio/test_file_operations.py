@@ -1,4 +1,4 @@
-"""What a job asks for is done as its owner would do it at home, and nothing beyond what it is shown."""
+"""A job's requests are done as its owner would do them on the submit side, and nothing beyond what it is shown."""
 
 from __future__ import annotations
 

@@ -165,7 +165,9 @@ def test_a_new_start_puts_back_and_hangs_up_on_the_one_before(home: HomeProcess,
 def test_a_checkpoint_of_a_job_that_opens_all_its_files_directly_is_gone_on_from(
     tree: Path, journal: Path, killed: bool
 ) -> None:
-    """Nobody on its machine speaks to home. A late one of an earlier start does not count as a moment of this one."""
+    """Nobody on its machine speaks to the submit side. A late one of an earlier start does not count as a moment of
+    this one.
+    """
     home = HomeProcess()
     ends = [home.open(tree, journal)]
     directory = os.open(journal, os.O_RDONLY)

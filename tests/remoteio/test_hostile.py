@@ -1,4 +1,4 @@
-"""What a job may do to home that home did not expect: strange names, files that are mostly holes, too many at once."""
+"""A job's attacks on the submit side: strange names, files that are mostly holes, too many requests at once."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_holes_are_not_kept_and_come_back_as_holes(desk: Desk) -> None:
 
 
 def test_rights_are_not_set_through_a_name_that_becomes_a_link(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody at home puts a link out of the tree where the file was, at the worst moment."""
+    """Somebody on the submit side puts a link out of the tree where the file was, at the worst moment."""
     outside = desk.tree.parent / "outside"
     outside.write_bytes(b"others'")
     outside.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Leases: what changes at home is told, once, and a lease ends when that cannot be promised any more."""
+"""Leases: a change on the submit side is reported, once, and a lease ends when that cannot be promised any more."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ async def test_a_home_is_started_when_needed_and_ended_when_not(tmp_path: Path) 
 
 async def test_what_a_home_cannot_do_is_said_in_words(tmp_path: Path) -> None:
     homes = Homes(lambda owner: identity_of(owner, "me"))
-    with pytest.raises(PoolError, match="home of me"):
+    with pytest.raises(PoolError, match="file server of me"):
         await homes.ask("me", "open", (), **fields(tmp_path))
     if os.geteuid() != 0:
         with pytest.raises(PoolError, match="cannot use the files of other"):

@@ -19,7 +19,7 @@ TOP = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
     ("allowed", "wished", "found"),
     [
         ("/", "/home/ann/work", "/home/ann/work"),
-        ("/", "/", "/data,/home"),  # all of home but the system, as the job finds the system where it runs
+        ("/", "/", "/data,/home"),  # all of the submit side but the system, as the job finds the system where it runs
         ("/", "/usr/bin,/etc,/tmp,/var/tmp/x", ""),
         ("/", "/tmp/trial/a,/var/lib/x", "/tmp/trial/a,/var/lib/x"),
         ("/", "/home/ann,/home/ann/bin:ro", "/home/ann"),  # what may be written may be read

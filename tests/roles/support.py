@@ -1,4 +1,4 @@
-"""What the tests of roles share: settings that make trouble come and go quickly, and waiting in virtual time."""
+"""Helpers for the tests of roles: settings that make trouble come and go quickly, and waiting in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lasting(seconds: float, code: int = 0) -> Behaviour:
 
 
 def told(pool: SimPool, slot: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the collector knows of a slot: its ad, and the private part of it."""
+    """The collector's knowledge of a slot: its ad, and the private part of it."""
     entry = pool.role("head", "collector")._registry.entries[("Machine", slot)]
     return entry.ad, entry.private or {}
 

@@ -1,4 +1,4 @@
-"""What slots say of themselves while they are claimed (D6), and how often."""
+"""The ads of slots while they are claimed (D6), and how often they are sent."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking, lasting
 
 Story = Callable[[SimPool], Awaitable[None]]
-#: What `nice_user = true` makes of a job.
+#: The attributes of a job with `nice_user = true`.
 NICE = {"NiceUser": True, "AcctGroup": "nice-user"}
 
 
@@ -105,7 +105,7 @@ def test_an_idle_claim_is_given_back_though_other_jobs_keep_coming() -> None:
 @pytest.mark.parametrize("policy", ["updown", "fairshare", "equal"])
 def test_nice_jobs_come_after_everybody_elses(policy: str) -> None:
     async def story(pool: SimPool) -> None:
-        # Whoever has used most, and waits for least.
+        # The user that has used most, and waits for least.
         await pool.submit("head", count=40, owner="bob")
         await pool.submit("head", count=40, owner="alice", ad=NICE)
         while any(job.cluster.owner == "bob" for job in jobs(pool, 1)):
@@ -149,7 +149,7 @@ def test_nice_jobs_take_what_groups_leave_and_cost_them_nothing() -> None:
         await pool.submit("head", count=400, owner="cat", ad={"AcctGroup": "chem"})
         await pool.submit("head", count=400, owner="pat")
         await asyncio.sleep(60)
-        # What nice users hold is not counted against users of no group.
+        # Slots of nice users do not count against users of no group.
         assert running(pool, "Owner") == {"cat": 2, "pat": 2}
 
     tell(story, {"GROUP_QUOTAS": "physics=0.5, chem=0.5 alone", "CLAIM_LIFE": "0"})

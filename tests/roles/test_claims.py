@@ -42,7 +42,7 @@ def test_a_slot_is_not_offered_while_its_job_dies() -> None:
 
 
 def test_a_claim_that_is_over_is_no_claim() -> None:
-    """A schedd that comes back for it is told so, once the job is dead."""
+    """A schedd that comes back for it hears so, once the job is dead."""
 
     async def work() -> None:
         async with SimPool(32, settings=QUICK) as pool:

@@ -1,4 +1,4 @@
-"""What a machine offers of the images that went home from it: one image for one ticket, and not for long."""
+"""A machine's offer of the images that it has sent to the submit side: one image for one ticket, and not for long."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
         await stream.began.wait()
     assert stream.sent == [["pages", 0, digest, store.packed(digest)]]
     assert not stream.over.is_set()
-    assert peers.ticket(JOB) == ticket  # the one that goes home with it
+    assert peers.ticket(JOB) == ticket  # the one that goes to the submit side with it
     peers.hold(JOB, store, image)
     await giving
     assert stream.over.is_set()
-    with pytest.raises(CallRefused):  # it lies there now, and at home
+    with pytest.raises(CallRefused):  # it lies there now, and on the submit side
         await give(peers, "1.0", ticket, [digest])
     await machine.settle()
     store.drop("1.0")

@@ -250,7 +250,7 @@ def test_a_periodic_checkpoint_is_what_the_next_start_goes_on_from() -> None:
         await it.pool.restart("m1")
         ad = await it.ad()
         assert ad["NumJobStarts"] == 2
-        # What it had done since then was lost, and no more.
+        # Work since then was lost, and no more.
         assert 2 * HOUR + 9 * MINUTE < it.seconds_run() < 2 * HOUR + 11 * MINUTE
 
     play(story, CHECKPOINT_FIRST="30 min")

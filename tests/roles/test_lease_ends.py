@@ -94,7 +94,7 @@ def test_what_is_done_to_a_job_whose_claim_is_gone_takes_effect(action: str, tmp
         (slot,) = startd.claims.values()
         keeper = next(iter(pool.nodes["m1"].machine.keepers.values()))
         slot.claim.running.abandoned = True
-        slot.claim.link = None  # it cannot be told
+        slot.claim.link = None  # it cannot be reported
         await keeper.kill()
         await pool.until(lambda: slot.claim is None, within=1)
         job = the_job(pool)

@@ -1,4 +1,4 @@
-"""The ads of more slots than are told of at a time, on the loop that nodes run on."""
+"""The ads of more slots than are sent at a time, on the loop that nodes run on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pool.roles.startd.slots.table import SlotTable
 
 
 class Told:
-    """An advertiser that notes what it is told, and how often the loop came round meanwhile."""
+    """An advertiser that notes its calls, and how often the loop came round meanwhile."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -40,7 +40,7 @@ def test_all_are_told_in_portions_and_changes_meanwhile_too() -> None:
         ads = SlotAds(table, facts, facts, dict, told, node="x", address="")
         ads.tell_all()
         assert len(told.names) == AT_ONCE
-        ads.touch(table.slots["slot0"])  # while the others wait to be told
+        ads.touch(table.slots["slot0"])  # while the others wait to be sent
         async with asyncio.timeout(30):
             while len(told.names) < 3 * AT_ONCE + 1:
                 told.rounds += 1

@@ -1,4 +1,4 @@
-"""What goes wrong with one job is that job's trouble: the role lives on, and the jobs beside it do not feel it."""
+"""A fault of one job is that job's trouble: the role lives on, and the jobs beside it do not feel it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of a submit file have a pool do, each seen from outside: what becomes of the jobs."""
+"""The effect of submit commands on a pool, each seen from outside: the fate of the jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node that has joined may not do although it may speak: pass for users, for other nodes, for other roles."""
+"""The limits of a node that has joined and may speak: it may not pass for users, for other nodes, for other roles."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_node_advertises_what_its_roles_have_and_in_its_own_name() -> None:
 
 
 def test_a_machine_that_only_runs_a_job_reaches_none_of_its_owners_files() -> None:
-    """`remote_io` is for a start whose job works on files at home; any other claim opens nothing (B5)."""
+    """`remote_io` is for a start whose job works on files on the submit side; any other claim opens nothing (B5)."""
 
     async def work() -> None:
         async with SimPool(8, settings=QUICK) as pool:
@@ -167,7 +167,7 @@ def test_no_parameters_of_a_user_fail_a_method() -> None:
 
 
 async def listen(link: Connection, name: str, params: dict[str, Any]) -> None:
-    """What a streaming method says until it falls silent."""
+    """The items of a streaming method until it falls silent."""
     stream = await link.stream(name, params)
     try:
         async with asyncio.timeout(1):

@@ -18,7 +18,7 @@ from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking, told
 
 SETTINGS = {**QUICK, "VALID_COD_USERS": "bob, carol"}
-#: What alice's job takes, and an urgent one, seconds.
+#: The run times of alice's job and of an urgent one, seconds.
 LONG, SHORT = 4000.0, 100.0
 LOOK = 6.0
 

@@ -1,4 +1,4 @@
-"""Several outputs come home as one: all of them or none, wherever the schedd dies on the way."""
+"""Several outputs reach the submit side as one: all of them or none, wherever the schedd dies on the way."""
 
 # A test has the loop to itself: it may block.
 # ruff: noqa: ASYNC221, ASYNC240

@@ -1,4 +1,6 @@
-"""What an execute machine may put into a user's directories at a job's end: what was asked for, and nothing else."""
+"""The files that an execute machine may put into a user's directories at a job's end: those asked for, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def start_of(home: Path, outputs: tuple[str, ...] | None, remaps: dict[str, str]
 
 
 class Notes(dict[str, bytes]):
-    """What a schedd keeps for its shadow."""
+    """The schedd's part of its shadow."""
 
     async def keep(self, name: str, value: bytes | None) -> None:
         if value is None:
@@ -172,7 +174,7 @@ async def test_a_file_of_data_that_nobody_named_stays_and_the_output_is_put_besi
     assert (tmp_path / "thesis").read_text() == "mine"
     assert (tmp_path / f"thesis.{start.name}").read_text() == "evil"
     (text,) = told
-    assert text.startswith(f"thesis came home as thesis.{start.name}: ")
+    assert text.startswith(f"thesis was written as thesis.{start.name}: ")
     # A later run replaces what an earlier one has brought, as users expect; but not once they have changed it.
     for turn in ("two", "six"):
         items = (["file", "out", 0o755, 3], turn.encode(), ["file", "thesis", 0o644, 3], turn.encode())
@@ -217,7 +219,7 @@ async def test_nothing_comes_home_that_runs_as_its_owner(tmp_path: Path, item: l
 
 
 async def test_holes_stay_holes(tmp_path: Path) -> None:
-    """Of an output at home, and of an input on its way from there."""
+    """Of an output on the submit side, and of an input on its way from there."""
     items = [["file", "out", 0o644, 1 << 32], b"begin", ["hole", (1 << 32) - 8], b"end"]
     assert await bring(tmp_path, start_of(tmp_path, None, {}), *items) == ["ok", 8]
     status = (tmp_path / "out").stat()

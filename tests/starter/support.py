@@ -1,4 +1,4 @@
-"""What the tests of real keepers share: a program, specs, ways to wait, a look at processes."""
+"""Helpers for the tests of real keepers: a program, specs, ways to wait, a look at processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pool.starter.spec import EndReport
 
 T = TypeVar("T")
 
-#: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
+#: Seconds for anything that is waited for: the machine may be busy. Working code takes a small part of it.
 PATIENCE = 60.0
 #: A Python that a job of any user can run: that of the tests may lie in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
@@ -46,7 +46,7 @@ def shell(scratch: Path, script: str, **more: Any) -> KeeperSpec:
 
 
 def helpers(keeper: NativeKeeper) -> list[psutil.Process]:
-    """What a keeper runs beside its job, the oldest first: supervisors, servers."""
+    """The processes that a keeper runs beside its job, the oldest first: supervisors, servers."""
     with contextlib.suppress(psutil.NoSuchProcess):
         its = psutil.Process(keeper.pid)
         there = [one for one in its.children() if one.status() != psutil.STATUS_ZOMBIE]

@@ -1,4 +1,4 @@
-"""What a starter asks of the keeper for a job: by its mode, its user, its machine's settings and its own wishes."""
+"""A starter's order to the keeper for a job: by its mode, its user, its machine's settings and its own wishes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A job's files while its node is cut off from home: a minute, and longer than its lease (on a clock that jumps).
+"""A job's files while its node is cut off from the submit side: a minute, and longer than its lease (on a clock that
+jumps).
 
 The node's part (`pool.starter.files`), what carries (`pool.remoteio.relay`) and the protocol between nodes are real,
 the network is in memory. The keeper's side asks again under its old numbers what was not answered, as the real one
-does, and home remembers what it has answered, as a real session does.
+does, and the submit side remembers what it has answered, as a real session does.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class Job:
 
 
 class Pair:
-    """Home and a node far away, with a job that works there."""
+    """The submit side and a node far away, with a job that works there."""
 
     def __init__(self, desk: Desk, keepalive: float) -> None:
         self.desk = desk
@@ -286,7 +287,7 @@ def test_beyond_its_lease_a_job_is_killed_and_nobody_asks_any_more(desk: Desk, h
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_job_that_opens_all_its_files_directly_asks_home_once(desk: Desk, there: bool) -> None:
-    """Home has kept that before the job begins, and no connection is left, nor made again."""
+    """The submit side has kept that before the job begins, and no connection is left, nor made again."""
 
     async def trial() -> None:
         pair = Pair(desk, keepalive=30.0)

@@ -1,4 +1,4 @@
-"""What dies, what does not, and what is found again: nodes, fork servers, keepers and jobs killed."""
+"""Deaths, survivals, and recovery: nodes, fork servers, keepers and jobs killed."""
 
 # A test has the loop to itself: it may block.
 # ruff: noqa: ASYNC220

@@ -226,7 +226,9 @@ def test_a_list_that_is_cut_off_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_lease_is_not_broken_by_looking(tmp_path: Path, keepers: NativeKeepers) -> None:
-    """What a job has a lease for writing on is not opened while it runs: the kernel would tell it, by a signal."""
+    """A file that a job has a lease for writing on is not opened while it runs: the kernel would tell it, by a
+    signal.
+    """
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     program = (

@@ -21,7 +21,7 @@ from pool.starter.keeper import NativeKeepers
 from pool.starter.messages import unpack_cell
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
-#: What the keeper program is to do without (`pool.starter.abilities.Able`).
+#: The abilities that the keeper program is to do without (`pool.starter.abilities.Able`).
 WITHOUT = {"all": 0, "none": 1, "pid only": 4}
 NODE = """
 import asyncio, sys

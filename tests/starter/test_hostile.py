@@ -127,7 +127,7 @@ async def test_root_in_full_cannot_set_the_kernel(best: NativeKeepers, scratch: 
 
 
 async def test_covers_keep_nothing(best: NativeKeepers, place: Path, scratch: Path) -> None:
-    """What hides a directory is no place to leave something in for the claim's next job."""
+    """The mount that hides a directory is no place to leave something in for the claim's next job."""
     if not best.abilities.mount:
         pytest.skip("needs the ability mount")
     (place / "state").mkdir()

@@ -76,7 +76,7 @@ async def test_the_next_job_has_the_machines_own_tree_again(
 async def test_what_cannot_be_a_root_is_named(
     best: NativeKeepers, scratch: Path, tmp_path: Path, which: str
 ) -> None:
-    """What the node keeps to itself is not shown by naming a directory around it, or in it."""
+    """The node's own directories are not shown by naming a directory around them, or in them."""
     if not best.abilities.full:
         pytest.skip("needs a file tree of a job's own")
     image = make_image(tmp_path / "image")

@@ -27,7 +27,7 @@ def written(store: ImageStore, number: int) -> Path:
 
 
 def kept(earlier: Earlier, store: ImageStore, number: int) -> tuple[Path, Manifest]:
-    """An image that was taken in, and goes home: what becomes of its directory is `earlier`'s to say."""
+    """An image that was taken in, and goes to the submit side: what becomes of its directory is `earlier`'s to say."""
     directory = written(store, number)
     with store.begin("1.0") as draft:
         manifest = draft.commit(draft.take_in(directory, known=earlier.known), float(number))

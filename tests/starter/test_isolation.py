@@ -1,4 +1,4 @@
-"""What a job can see and reach of the machine it runs on, on root's node and on a user's (A13, A14)."""
+"""The parts of its machine that a job can see and reach, on root's node and on a user's (A13, A14)."""
 
 # A test has the loop to itself: it may block.
 # ruff: noqa: ASYNC221, ASYNC230, ASYNC240

@@ -1,4 +1,4 @@
-"""Real jobs under real keepers: what they are given, how they end, what is told of it."""
+"""Real jobs under real keepers: their environment, how they end, and the report of that."""
 
 # A test has the loop to itself: it may block.
 # ruff: noqa: ASYNC240

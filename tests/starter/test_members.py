@@ -251,7 +251,7 @@ def test_a_message_says_all_of_it(tmp_path: Path) -> None:
 
 
 async def test_the_load_of_all_of_them_is_the_jobs(keepers: NativeKeepers, scratch: Path) -> None:
-    """What tells a machine's owner apart (A5, VS 7.4): a pipeline that is busy all over counts below its keeper."""
+    """The processes that a machine's owner does not cause (A5, VS 7.4): a busy pipeline counts below its keeper."""
     busy = "while :; do :; done"
     keeper = await soon(keepers.start(line(scratch, busy, busy, busy)))
     trees = Trees()

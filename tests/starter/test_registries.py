@@ -40,7 +40,7 @@ MANIFEST, CONFIG, LAYER = (
 
 
 def blobs(more: list[Entry] | None = None) -> dict[str, tuple[str, bytes]]:
-    """What a registry has of one image: by path the kind and the bytes."""
+    """A registry's content for one image: by path the kind and the bytes."""
     given = (LOWER[:8], UPPER[:1], *([] if more is None else [more]))
     layers = [layer([entry for entry in entries if entry[0] != "c"]) for entries in given]
     named = {_digest(data): data for data in layers}

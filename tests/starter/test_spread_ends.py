@@ -157,7 +157,7 @@ async def test_a_writer_is_saved_with_what_nobody_has_taken(best: NativeKeepers,
 
 
 async def test_an_end_that_is_closed_stays_closed(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
-    """What lay in the pipe then is the node's, which is told so."""
+    """The bytes in the pipe then belong to the node, which hears so."""
     ours, theirs = os.pipe()
     asked = writer(scratch, f"echo last; exec >&-; touch closed; {WAIT}")
     keeper = await best.start(asked, ends={0: theirs})

@@ -184,7 +184,7 @@ def test_names_that_are_taken() -> None:
 
 
 async def test_holes_stay_holes_both_ways(tmp_path: Path) -> None:
-    """A file of 4 GB with 208 kB in it went home as 4 GB."""
+    """A file of 4 GB with 208 kB in it went to the submit side as 4 GB."""
     scratch, home = tmp_path / "scratch", tmp_path / "home"
     scratch.mkdir()
     home.mkdir()

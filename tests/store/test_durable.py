@@ -1,4 +1,4 @@
-"""What is acknowledged is there afterwards: kill -9, full disks, read-only places, vanished directories."""
+"""Acknowledged changes are there afterwards: kill -9, full disks, read-only places, vanished directories."""
 
 from __future__ import annotations
 

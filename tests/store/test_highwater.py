@@ -93,7 +93,7 @@ async def test_what_lost_its_jobs_is_refused_with_a_way_out(
     after = sorted(name for name in os.listdir(tmp_path) if not name.endswith((".lock", "-shm")))
     assert after == before
 
-    # One way out: put back what is missing.
+    # One way out: restore the missing file.
     for name in ("queue.db", "queue.db-wal"):
         shutil.copy(kept / name, tmp_path)
     store = Store.open(str(path))

@@ -1,4 +1,4 @@
-"""What was removed from a store is given back to the file system, a little at a time."""
+"""The space of removed rows is given back to the file system, a little at a time."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def pages_on_disk(path: Path) -> int:
     return path.stat().st_size // 4096
 
 
+async def old_store(folder: Path) -> Path:
+    """A filled store whose file is as an earlier version of the program made it."""
+    path = folder / "q"
+    store = Store.open(str(path))
+    await fill(store)
+    await store.close()
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (0,)
+    connection.close()
+    return path
+
+
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_store_shrinks_in_slices(tmp_path: Path, how: str) -> None:
     store = opened(tmp_path / "q", how)
@@ -50,11 +64,7 @@ async def test_a_store_shrinks_in_slices(tmp_path: Path, how: str) -> None:
 
 
 async def test_an_older_store_learns_to_shrink(tmp_path: Path) -> None:
-    path = tmp_path / "q"
-    store = Store.open(str(path))
-    await fill(store)
-    await store.close()
-    make_old(path)
+    path = await old_store(tmp_path)
     store = Store.open(str(path))
     assert len(store.load().clusters) == 200
     await empty(store)
@@ -63,23 +73,10 @@ async def test_an_older_store_learns_to_shrink(tmp_path: Path) -> None:
     assert pages_on_disk(path) < 50
 
 
-def make_old(path: Path) -> None:
-    """Have a store's file as an earlier version of the program made it."""
-    with sqlite3.connect(path, isolation_level=None) as connection:
-        connection.execute("PRAGMA auto_vacuum = NONE")
-        connection.execute("VACUUM")
-        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (0,)
-    connection.close()
-
-
 async def test_an_older_store_that_keeps_little_is_made_small_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "q"
-    store = Store.open(str(path))
-    await fill(store)
-    await store.close()
-    make_old(path)
+    path = await old_store(tmp_path)
     monkeypatch.setattr(session, "_REWRITTEN", 100 * 4096)
     store = Store.open(str(path))  # too much is kept in it
     full, _ = await store.free()
@@ -98,17 +95,13 @@ async def test_an_older_store_that_keeps_little_is_made_small_when_it_is_opened(
 async def test_an_older_store_that_keeps_much_is_written_anew_while_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    path = tmp_path / "q"
-    store = Store.open(str(path))
-    await fill(store)
-    await store.close()
-    make_old(path)
+    path = await old_store(tmp_path)
     monkeypatch.setattr(session, "_REWRITTEN", 4096)
     store = opened(path, how)
     full, _ = await store.free()
     await empty(store, 150)
     assert not store.shrinks
-    # What is written before and after it, in one turn of the loop, is kept.
+    # Changes written before and after it, in one turn of the loop, are kept.
     results = await asyncio.gather(
         store.write(NewCluster(901, "ann", b"a", 1, None, 0.0)),
         store.write(Rewrite()),
@@ -129,11 +122,7 @@ async def test_an_older_store_that_keeps_much_is_written_anew_while_it_is_used(
 async def test_without_room_for_it_an_older_store_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "q"
-    store = Store.open(str(path))
-    await fill(store)
-    await store.close()
-    make_old(path)
+    path = await old_store(tmp_path)
     monkeypatch.setattr(session, "_ROOM", 1e12)
     store = Store.open(str(path))
     with pytest.raises(StoreFull, match="no room"):

@@ -1,4 +1,4 @@
-"""What the store keeps and gives back, in memory and whichever way it commits."""
+"""The content of the store, in memory and whichever way it commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the wire call: a service with one method of each kind, and how to wait for something."""
+"""Helpers for the tests of the wire: a service with one method of each kind, and how to wait for something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes to a node's doors that is no node: garbage, half a frame, too much, silence, crowds."""
+"""Callers at a node's doors that are no nodes: garbage, half a frame, too much, silence, crowds."""
 
 from __future__ import annotations
 

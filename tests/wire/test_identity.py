@@ -1,4 +1,4 @@
-"""Who is who, and the addresses they are found at."""
+"""Identities, and the addresses they are found at."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def frame(value: object) -> bytes:
 
 
 def pair(bounds: Bounds = SMALL) -> tuple[Protocol, Protocol]:
-    """Who connected and who was connected to, both ready."""
+    """The side that connected and the other one, both ready."""
     one, two = Protocol(opener=True, bounds=bounds), Protocol(opener=False, bounds=bounds)
     one.greet()
     (hello,) = carry(one, two)
@@ -44,7 +44,7 @@ def carry(source: Protocol, target: Protocol) -> list[ev.Event]:
 
 
 def faulty(core: Protocol, *frames: object) -> str:
-    """What a core says to frames it must refuse."""
+    """The answer of a core to frames it must refuse."""
     events = core.receive(b"".join(map(frame, frames)))
     closed = events[-1]
     assert isinstance(closed, ev.Closed)

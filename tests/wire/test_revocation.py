@@ -1,4 +1,4 @@
-"""Who is on the list of revoked nodes, for how long, and that a damaged or older list puts nobody back."""
+"""The nodes on the list of revoked nodes, for how long, and that a damaged or older list removes none."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def said(home: Path) -> str:
 
 
 def judge(name: str, state: str, output: str, ad: Any) -> Outcome:
-    """What became of a test that was to be moved."""
+    """The outcome of a test that was to be moved."""
     values = (
         {key: ad.value(key) for key in ("NumJobStarts", "HoldReason", "CheckpointTrouble", "NumCkpts")} if ad else {}
     )

@@ -607,7 +607,7 @@ def check(job: JobDraft) -> None:
     if job.facts.as_reference:
         return
     if job.text_of("WhenToTransferOutput") == "ON_SUCCESS":
-        job.warn("when_to_transfer_output", "outputs come home after a failure, too, as with ON_EXIT")
+        job.warn("when_to_transfer_output", "outputs are sent back after a failure, too, as with ON_EXIT")
     for name, row in _spoken(sorted(job.written)):
         text = job.param(name)
         if text is None or row.asks_nothing(text):

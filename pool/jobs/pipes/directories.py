@@ -1,9 +1,9 @@
 """Where the files of a job of several processes lie while they are carried: the same answers on both sides (G6).
 
-At home each process has its initial directory. On the execute machine the job's own is the scratch directory itself,
-and every other one a directory in it; processes with one initial directory have one there too. Programs, standard
-input and what goes to files from stdout and stderr lie under names that no program sees. Names are relative to the
-scratch directory. Nothing here reads anything.
+On the submit side each process has its initial directory. On the execute machine the job's own is the scratch directory
+itself, and every other one a directory in it; processes with one initial directory have one there too. Programs,
+standard input and what goes to files from stdout and stderr lie under names that no program sees. Names are relative to
+the scratch directory. Nothing here reads anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PROGRAMS, FOLDERS, INPUTS, STREAMS = (f"{OWN}/{name}" for name in ("programs", "
 
 @dataclass(frozen=True, slots=True)
 class StreamFile:
-    """A file at home that stdout or stderr of processes go to, and its name in the scratch directory meanwhile.
+    """A file on the submit side that stdout or stderr of processes go to, and its name in the scratch directory
+    meanwhile.
 
     `append`: what it has already goes along, and comes back with it.
     """
@@ -33,7 +34,9 @@ class StreamFile:
 
 @dataclass(frozen=True, slots=True)
 class TransferredFile:
-    """A file that goes to the job: from where at home, below which directory, under which name ('': its own)."""
+    """A file that goes to the job: from where on the submit side, below which directory, under which name ('': its
+    own).
+    """
 
     home: str
     under: str

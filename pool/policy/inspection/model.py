@@ -113,7 +113,7 @@ class InspectedPart:
         slot: where it runs.
         stage: how far this start of the job is: a word of `STAGES`.
         machine: the processor's architecture, by which system calls have their numbers.
-        received, sent: bytes of files carried to the job before it began, and home from it.
+        received, sent: bytes of files carried to the job before it began, and from it to the submit side.
         transferred: bytes of files that the transfer under way has carried so far; None where none is under way.
         still: seconds since anything of it moved last (processor time, bytes read or written), as far as is known.
         looked: seconds for which it was looked at.

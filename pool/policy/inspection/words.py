@@ -29,7 +29,7 @@ STAGES = {
     "proc_exit": "has ended",
     "proc_exit_quit": "has ended",
     "send_own": "has ended with a checkpoint of its own, which travels",
-    "send_output": "has ended; its output files travel home",
+    "send_output": "has ended; its output files are on their way to the submit machine",
     "send_status": "has ended; its end is reported",
     "end": "has ended",
 }
@@ -76,7 +76,7 @@ def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
     if part.trouble:
         yield f"  {shorten(part.trouble, 500)}"
     carried = [f"{_bytes(part.received)} of files came before it began"] if part.received else []
-    carried += [f"{_bytes(part.sent)} went home"] if part.sent else []
+    carried += [f"{_bytes(part.sent)} sent to the submit machine"] if part.sent else []
     if part.transferred is not None:
         carried.append(f"{_bytes(part.transferred)} have been carried so far")
     if carried:

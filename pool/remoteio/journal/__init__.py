@@ -7,7 +7,7 @@ way to undo it:
 - bytes that are overwritten or cut off are copied first, once for each mark; of a file that only grew its length
   (`contents`)
 - a file that is removed or replaced gets a hidden name beside it instead (UNDO...), and goes when it is not needed
-  (`names`, `aside`)
+  (`names`, `removed_files`)
 - what was created, renamed, linked (`names`), and rights, owners, times and extended attributes that were
   changed (`settings`), are noted
 

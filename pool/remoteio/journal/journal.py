@@ -87,7 +87,8 @@ class ChangeJournal:
 
         Args:
             mark: that of the checkpoint which this is for. It is there already but for a job that opens all its files
-                directly: nobody on its machine speaks to home then, and nothing was changed through home since.
+                directly: nobody on its machine speaks to the submit side then, and nothing was changed through the
+                submit side since.
             run: the start of the job which made it; a later one has marks of its own.
 
         Raises:

@@ -22,7 +22,7 @@ from pool.remoteio.journal.settings import beneath
 from pool.remoteio.journal.volumes import Flushes
 from pool.remoteio.path_lookup import NameInDirectory, PathDescriptor
 
-#: Said after a restart of home's machine; whether that was a power cut nobody knows.
+#: Said after a restart of the submit side's machine; whether that was a power cut nobody knows.
 RESTARTED = (
     "the submit machine was restarted meanwhile; if it lost power, what was written in its last seconds may be missing"
 )

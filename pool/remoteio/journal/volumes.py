@@ -24,7 +24,7 @@ class Volumes:
         self._paths.setdefault(device, path)
 
     def learn(self, path: bytes) -> None:
-        """Something of this path was changed before home was killed; on what device is not known."""
+        """Something of this path was changed before the submit side was killed; on what device is not known."""
         try:
             self.changed(os.lstat(path.rpartition(b"/")[0] or b"/").st_dev, path)
         except OSError:

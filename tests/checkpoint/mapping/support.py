@@ -1,4 +1,4 @@
-"""What the tests of mapped files share: jobs of small programs joined by files."""
+"""Helpers for the tests of mapped files: jobs of small programs joined by files."""
 
 from __future__ import annotations
 

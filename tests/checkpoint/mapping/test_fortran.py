@@ -41,8 +41,9 @@ async def test_records_pass_whole(keepers: NativeKeepers, scratch: Path, program
 async def test_records_longer_than_the_runtimes_buffer_say_what_helps(
     keepers: NativeKeepers, scratch: Path, programs: Program
 ) -> None:
-    """The runtime writes a record's length over its beginning when it knows it. What went before has gone: a reader
-    that finds a length of 0 may well be the first to end."""
+    """The runtime writes a record's length over its beginning when it knows it. The bytes before have gone: a reader
+    that finds a length of 0 may well be the first to end.
+    """
     writer = program(scratch, "phnx", programs("records.f90"), "w", "5", "1000000")
     pipe = (0, "fort.10", 1, "fort.11")
     end = await to_end(keepers, job(scratch, (writer, sh(scratch, "geom", "wc < fort.11")), pipe))

@@ -1,4 +1,4 @@
-"""Who writes to a mapped file is told of its last reader's going as by a shell's pipe: SIGPIPE, also when it waits."""
+"""A writer of a mapped file hears of its last reader's going as by a shell's pipe: SIGPIPE, also when it waits."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ except OSError as error:
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 os.write(out, b"more")
 """
-#: How a reader leaves when it may, in a process that lives on: it ends, is killed; closes, or puts something else to
-#: the number, which the supervisor is told of for high numbers alone; runs another program.
+#: The ways in which a reader leaves a process that lives on. It ends, or is killed. It closes, or puts something else
+#: to the number, which the supervisor hears of for high numbers alone. It runs another program.
 LEAVES = {
     "ends": f"(head -c 10 > /dev/null; {UNTIL_GO}) < i",
     "is killed": f"(touch has; exec sleep 1000) < i & {UNTIL_GO}; until [ -e has ]; do sleep 0.01; done; kill -9 $!",
@@ -112,7 +112,7 @@ async def test_a_reader_that_leaves(keepers: NativeKeepers, scratch: Path, leave
 
 
 async def test_two_readers_that_have_enough(keepers: NativeKeepers, scratch: Path) -> None:
-    """What a shell's user does: the supervisor reads for both, and is the one that leaves."""
+    """As in a shell: the supervisor reads for both, and is the one that leaves."""
     members = (sh(scratch, "a", WRITER), *(sh(scratch, f"b{n}", "head -c 100000 i | wc -c") for n in range(2)))
     end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i"), (0, "o", 2, "i")))
     assert (end.code, end.members[0].signal) == (0, signal.SIGPIPE)

@@ -1,4 +1,4 @@
-"""Jobs with mapped files saved and put back (VS 5.3): what was on its way is neither lost nor doubled."""
+"""Jobs with mapped files saved and restored (VS 5.3): data on its way is neither lost nor doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fstat and fdinfo tell of memory files, removed files and locks: the same before and after `go`."""
+"""The results of fstat and fdinfo for memory files, removed files and locks: the same before and after `go`."""
 
 from __future__ import annotations
 

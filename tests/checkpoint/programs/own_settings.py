@@ -1,4 +1,4 @@
-"""What a process and its threads set of themselves: told before "ready" and after `go`, and both are the same."""
+"""The settings that a process and its threads make of themselves: printed before "ready" and after `go`, the same."""
 
 from __future__ import annotations
 

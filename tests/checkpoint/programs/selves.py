@@ -1,4 +1,4 @@
-"""What a process has open of /proc about itself: half read before the checkpoint, and the rest after it."""
+"""A process that has files of /proc about itself open: half read before the checkpoint, and the rest after it."""
 
 import os
 import threading

@@ -41,7 +41,7 @@ def expect(fd: int, wanted: bytes) -> None:
 
 
 def settled(fd: int, count: int) -> None:
-    """What was written has come in."""
+    """The written bytes have come in."""
     end = time.monotonic() + 10
     while struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0] < count:
         assert time.monotonic() < end

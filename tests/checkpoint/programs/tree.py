@@ -358,7 +358,7 @@ OF_THREAD = [a_thread_setting, a_pending_signal, a_pipe, memory, an_eventfd]
 
 
 def self_state() -> dict[str, object]:
-    """What of a process is the same at each look."""
+    """The properties of a process that are the same at each look."""
     fds = {}
     for name in os.listdir("/proc/self/fd"):
         try:

@@ -1,4 +1,6 @@
-"""A job that sees a directory of home's under its own name: real keepers, a real home, the file server between."""
+"""A job that sees a directory of the submit side's under its own name: real keepers, a real home, the file server
+between.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Site:
     """Home's tree, and the machine that runs jobs on it.
 
     Attributes:
-        tree: at home; the job sees it under the same name.
+        tree: on the submit side; the job sees it under the same name.
         scratch: the job's own directory, /job to it.
     """
 
@@ -69,7 +71,7 @@ class Site:
             end.close()
 
     async def run(self, *argv: str, code: int = 0, **more: Any) -> str:
-        """What the job wrote to its output."""
+        """The job's output."""
         keeper = await self.start(*argv, **more)
         end: EndReport = await soon(keeper.ended)
         await keeper.forget()
@@ -100,7 +102,7 @@ def top() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-#: The ways in which a job is shown home's files, by what the keeper is to do without.
+#: The ways in which a job is shown the submit side's files, by what the keeper is to do without.
 WAYS = {"fuse": Able.NOTIFY, "notification": Able.FUSE}
 
 

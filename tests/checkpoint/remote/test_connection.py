@@ -17,7 +17,7 @@ from tests.starter.support import PYTHON, helpers, soon
 
 
 class Relay:
-    """Passes bytes between the keeper and home; cut at any byte, with what is on its way lost."""
+    """Passes bytes between the keeper and the submit side; cut at any byte, with what is on its way lost."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

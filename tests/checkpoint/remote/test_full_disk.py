@@ -1,4 +1,4 @@
-"""A disk that is full at home: who writes is told, at the latest when the file is closed (B1)."""
+"""A full disk on the submit side: the writer gets the error, at the latest when the file is closed (B1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.checkpoint.remote.conftest import Site
 from tests.starter.support import PYTHON
 
-#: Writes more than there is room for, or a little where there is none; prints what it was told, by which call.
+#: Writes more than there is room for, or a little where there is none; prints each error and the call that gave it.
 WRITES = """
 import errno, os, sys
 how = sys.argv[1]
@@ -60,7 +60,7 @@ async def test_who_writes_is_told(site: Site, small: None, how: str) -> None:
 
 
 @pytest.mark.parametrize("redirects", [">", ">>", "1<>"])
-@pytest.mark.parametrize("who", ["the job", "somebody at home"])
+@pytest.mark.parametrize("who", ["the job", "a user of the submit side"])
 async def test_a_shell_is_told(site: Site, small: None, way: str, who: str, redirects: str) -> None:
     """It looks at nothing but what its first write says, which by notification is what this machine's disk says."""
     if not site.able or way == "notification":

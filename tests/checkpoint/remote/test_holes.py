@@ -1,4 +1,4 @@
-"""Sparse files at home: holes stay holes in a job, and only data travel."""
+"""Sparse files on the submit side: holes stay holes in a job, and only data travel."""
 
 from __future__ import annotations
 

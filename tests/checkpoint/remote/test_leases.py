@@ -1,4 +1,4 @@
-"""While a lease stands the job's machine answers by itself; what changes at home is seen when home has told of it."""
+"""While a lease stands the job's machine answers by itself; a change on the submit side is seen once it is reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Asked:
         return ast.literal_eval(await soon(asyncio.to_thread(self._answers.readline)))
 
     async def until(self, question: str, answer: Any) -> None:
-        """Ask until that is said: home's word of it is on its way."""
+        """Ask until that is said: the submit side's word of it is on its way."""
         async with asyncio.timeout(30):
             while (said := await self(question)) != answer:
                 assert said is not None

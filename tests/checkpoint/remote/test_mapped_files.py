@@ -15,7 +15,9 @@ PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def pipeline(site: Site) -> KeeperSpec:
-    """Two programs in a directory at home: one writes numbers to `numbers`, the other adds those of `in` up."""
+    """Two programs in a directory on the submit side: one writes numbers to `numbers`, the other adds those of `in`
+    up.
+    """
 
     def member(name: str, script: str) -> Member:
         out, err = f"/job/{name}.out", f"/job/{name}.err"

@@ -1,4 +1,4 @@
-"""A job with home's files open is saved and goes on, in another keeper, as if nothing had been."""
+"""A job with the submit side's files open is saved and goes on, in another keeper, as if nothing had been."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expected(number: int) -> str:
 @pytest.mark.parametrize("way", ["fuse"])
 @pytest.mark.parametrize("undone", [False, True])
 async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> None:
-    """Also when the job has run on after the image, and home has undone that."""
+    """Also when the job has run on after the image, and the submit side has undone that."""
     if not site.able or not site.keepers.abilities.checkpoint:
         pytest.skip("needs remote files in this way and the ability checkpoint")
     (site.tree / "source").write_bytes(b"".join(bytes([number]) * 5000 for number in range(40)))

@@ -1,4 +1,4 @@
-"""What only notification has to take care of: stand-ins that are not whole, programs, what is written and by whom."""
+"""Cases of notification alone: stand-ins that are not whole, programs, and which bytes are written by whom."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_what_a_killed_process_wrote_is_at_home(site: Site) -> None:
 
 
 async def test_two_change_different_blocks_of_one_file(site: Site) -> None:
-    """What one has not changed it does not write, so that what the other wrote meanwhile stays."""
+    """A writer does not write bytes that it has not changed, so that the other's bytes stay."""
     if not site.able:
         pytest.skip("needs remote files in this way")
     (site.tree / "data").write_bytes(b"-" * 40960)

@@ -1,4 +1,4 @@
-"""What a job does to home's files comes out as if they lay on its own disk."""
+"""A job's operations on the submit side's files have the same results as on its own disk."""
 
 from __future__ import annotations
 

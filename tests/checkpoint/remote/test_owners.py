@@ -1,4 +1,4 @@
-"""Whose files they are: the job's own user here is their owner at home, and home decides what he may."""
+"""The owner of the files: the job's own user here is their owner on the submit side, which decides on rights."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ BASH = shutil.which("bash") or "/bin/bash"
 
 
 def read_at_home(site: Site) -> int:
-    """Bytes that home has read since it began."""
+    """Bytes that the submit side has read since it began."""
     return int(psutil.Process(site.home.process.pid).io_counters().read_chars)
 
 
 def libraries(program: str) -> list[Path]:
-    """What the loader finds for a program, but for the loader itself."""
+    """The libraries that the loader finds for a program, without the loader itself."""
     told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     return [Path(path) for path in re.findall(r"=> (/\S+)", told)]
 

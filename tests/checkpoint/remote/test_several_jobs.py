@@ -61,7 +61,7 @@ for _ in range(times):
         os.unlink("lock")
 """
 
-#: Adds rows to a database, each kept before it is told as added.
+#: Adds rows to a database, each kept before it is reported as added.
 ROWS = """
 import sqlite3, sys
 who, times = sys.argv[1], int(sys.argv[2])
@@ -153,7 +153,7 @@ async def test_a_counter_that_programs_at_home_add_to(site: Site, way: str) -> N
 
 
 async def test_a_database(site: Site, way: str) -> None:
-    """As the same three programs on the local disk: each row that was told of is there, and the file is whole."""
+    """As the same three programs on the local disk: each reported row is there, and the file is whole."""
     if not site.able or way == "notification":
         pytest.skip("needs remote files in this way and /dev/fuse")
     told = await all_of(site, ROWS, lambda number: (f"job {number}", str(TIMES // 2)))

@@ -1,4 +1,4 @@
-"""What the tests of the description language share: facts, and reading a text with files in memory."""
+"""Helpers for the tests of the description language: facts, and reading a text with files in memory."""
 
 from __future__ import annotations
 

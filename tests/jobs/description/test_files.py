@@ -104,7 +104,7 @@ def _closed_directory_is_named(folder: Path, line: str) -> None:
 
 
 def complaint_of_ordinary_user(folder: Path, text: str) -> str:
-    """What is said to a user whom a file's mode binds: where root runs the tests, to another one."""
+    """The message to a user whom a file's mode binds: where root runs the tests, to another one."""
     if os.geteuid() != 0:
         try:
             return complaint(folder, text)

@@ -1,4 +1,4 @@
-"""What is said about descriptions that are wrong: place, expectation, nearest word, all of them at once."""
+"""Errors in descriptions: place, expectation, nearest word, all of them at once."""
 
 from __future__ import annotations
 

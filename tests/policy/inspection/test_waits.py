@@ -1,4 +1,4 @@
-"""What a thread waits for, from what /proc says of all processes of its job."""
+"""The waits of a thread, from what /proc says of all processes of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a claimed slot from being taken, told for each slot."""
+"""The reasons that keep a claimed slot from being taken, given for each slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may take a claimed slot, and in which order candidates are compared (RL 4.3)."""
+"""The requests that may take a claimed slot, and the order in which candidates are compared (RL 4.3)."""
 
 from __future__ import annotations
 

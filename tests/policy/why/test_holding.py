@@ -1,4 +1,4 @@
-"""Clauses asked of many machines: once for those that cannot be told apart, and in pieces."""
+"""Clauses asked of many machines: once for those that look alike, and in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cycle's rejections say, and which are news."""
+"""A cycle's rejections in words, and which are news."""
 
 from __future__ import annotations
 

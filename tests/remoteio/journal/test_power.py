@@ -60,7 +60,7 @@ def prepared(top: Path) -> Desk:
 
 
 def restarted(desk: Desk) -> None:
-    """Home is there again, after its machine is."""
+    """The submit side is there again, after its machine is."""
     desk.close()
     state = desk.tree.parent / "journal/state"
     state.write_text(json.dumps(json.loads(state.read_text()) | {"boot": "another"}))
@@ -248,7 +248,7 @@ class Disk:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """What the disk has now is all it has. Whoever has files of it open closes them inside."""
+        """The disk's present content is all it has. Code that has files of it open closes them inside."""
         saved = self._image.with_name("saved")
         _run("cp", "--sparse=always", str(self._image), str(saved))
         yield

@@ -1,4 +1,6 @@
-"""Whatever a job does, undone: the tree is as it was at the mark, also when home was killed anywhere in between."""
+"""Whatever a job does, undone: the tree is as it was at the mark, also when the submit side was killed anywhere in
+between.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,7 @@ def test_a_file_that_is_new_is_exchanged_for_an_old_one_and_removed(desk: Desk) 
 
 
 def seen(tree: Path) -> dict[str, Any]:
-    """What the job sees: without hidden names."""
+    """The files that the job sees: without hidden names."""
     return {name: what for name, what in picture(tree).items() if ".poolnode-undo." not in name}
 
 

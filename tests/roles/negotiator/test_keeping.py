@@ -23,7 +23,7 @@ def accounting(path: Path) -> Accounting:
 
 
 def on_disk(path: Path) -> dict[str, float]:
-    """What another process finds there now."""
+    """The file as another process finds it now."""
     store = AccountStore.open(str(path))
     accounts, _ = store.load()
     store.close()

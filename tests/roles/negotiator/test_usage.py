@@ -1,4 +1,4 @@
-"""What is read from the slots' ads."""
+"""The holders of slots, read from the slots' ads."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _check(job: JobDraft) -> None:
     refused = (
         ("remote_io", job.lookup("RemoteIO") is True, "leave it out: files are carried, or opened where they are"),
         ("checkpoint_exit_code", job.lookup("SuccessCheckpointExitCode") is not None, "leave it out"),
-        ("transfer_output_files", job.lookup("TransferOutput") is not None, "leave it out: what is new comes home"),
+        ("transfer_output_files", job.lookup("TransferOutput") is not None, "leave it out: new files are sent back"),
     )
     for command, wrong, hint in refused:
         if wrong:

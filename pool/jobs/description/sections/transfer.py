@@ -123,7 +123,7 @@ def transfer(job: JobDraft) -> None:
             job.set("TransferOutputRemaps", bare)
 
 
-#: Schemes of URLs that every machine fetches; those of object stores are signed at home.
+#: Schemes of URLs that every machine fetches; those of object stores are signed on the submit side.
 _EVERYWHERE = frozenset({"http", "https", "s3", "gs"})
 _CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
 
@@ -201,7 +201,7 @@ def _agree(job: JobDraft, inputs: bool, outputs: bool) -> tuple[str, str]:
         name = "transfer_input_files" if inputs else "transfer_output_files"
         raise job.refuse(
             name,
-            f"'{name}' is given, but with remote_io = on the job opens its files at home",
+            f"'{name}' is given, but with remote_io = on the job opens its files on the submit machine",
             "leave it out, or write remote_io = auto",
         )
     whether = _WHETHER.get(text.lower(), "") if text else "NO" if always else "IF_NEEDED"
@@ -300,7 +300,7 @@ def methods(job: JobDraft) -> None:
 def _fetched(job: JobDraft, urls: list[str], remaps: str) -> list[str]:
     """The inputs that a machine has to fetch; what none can fetch or store is refused or spoken of."""
     if "://" in remaps:
-        raise job.refuse("transfer_output_remaps", "outputs come home, and are not sent to a URL", "send it in the job")
+        raise job.refuse("transfer_output_remaps", "outputs are sent back, and not to a URL", "send it in the job")
     found = [url for url in urls if is_fetched(url)]
     for scheme in sorted({scheme_of(url) for url in found} - _EVERYWHERE):
         job.warn(

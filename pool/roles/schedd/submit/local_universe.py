@@ -386,17 +386,7 @@ class LocalJobs:
 
 def _report(end: EndReport, stopped: bool) -> dict[str, Any]:
     """The end of a run as a startd would report it."""
-    report: dict[str, Any] = {
-        "cause": end.cause,
-        "code": end.code,
-        "signal": end.signal,
-        "core": end.core,
-        "user_cpu": end.user_cpu,
-        "system_cpu": end.system_cpu,
-        "wall": end.wall,
-        "max_rss": end.max_rss,
-        "started": end.started,
-    }
+    report = end.report()
     if end.cause == "start":
         report |= {"where": "start", "error": end.error, "retry": False}
     elif stopped:

@@ -461,17 +461,7 @@ class RunningJob:
     # -- reports -----------------------------------------------------------------------------------------
 
     def _end(self, end: EndReport, output_error: str | None) -> dict[str, Any]:
-        report: dict[str, Any] = {
-            "cause": end.cause,
-            "code": end.code,
-            "signal": end.signal,
-            "core": end.core,
-            "user_cpu": end.user_cpu,
-            "system_cpu": end.system_cpu,
-            "wall": end.wall,
-            "max_rss": end.max_rss,
-            "started": end.started,
-        }
+        report = end.report()
         if self.start.mpi:
             report |= self._ranks_end(end)
         elif end.members:

@@ -1,6 +1,6 @@
 """Does random operations on the files of a directory and says what came of each: operations.py DIRECTORY SEED COUNT.
 
-What it says must not depend on where the directory lies. Run by a Python of the system, as a job would be.
+Its output must not depend on where the directory lies. Run by a Python of the system, as a job would be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints that are made while their checkpoint server is away: they wait at home, and nothing is lost (C4, A15)."""
+"""Checkpoints made while their checkpoint server is away: they wait on the submit side, and none is lost (C4, A15)."""
 
 from __future__ import annotations
 

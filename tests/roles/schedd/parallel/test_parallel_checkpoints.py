@@ -139,7 +139,7 @@ def test_a_checkpoint_that_one_part_cannot_go_on_from_gives_way_to_the_one_befor
     run_virtual(work())
 
 
-#: What the second of two parts is asked first, second, third; and its word that its image is at home.
+#: The requests to the second of two parts, in order; and its word that its image is on the submit side.
 STEPS = [("startd.checkpoint_part", count) for count in (2, 4, 6)] + [("schedd.told", 4)]
 
 
