@@ -159,7 +159,7 @@ class Flag(_NotedFlag):
 
 
 class FailurePolicy(_Noted):
-    """What happens to a job when one of its members fails."""
+    """The effect on a job when one of its members fails."""
 
     ENDS = 0, "the job ends at once"
     WAITS = 1, "the job fails when all members have ended"

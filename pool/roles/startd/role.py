@@ -227,7 +227,7 @@ class Startd(Role):
         return self.stores.of(schedd)
 
     async def _drop_stale_images(self) -> None:
-        """What an earlier run of the node had not sent home, of jobs that are not here any more."""
+        """Drop the checkpoints that an earlier run of the node has not sent, of jobs that are no longer here."""
         here = {slot.claim.running.key for slot in self.claims.values() if slot.claim and slot.claim.running}
         await asyncio.to_thread(self.stores.drop_all_but, here)
 
@@ -253,7 +253,7 @@ class Startd(Role):
 
     @method(Right.READ, takes={"slots": TEXTS})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What the owner's policy makes of slots: {slots: names} -> {slots: {name: findings}, time}"""
+        """The verdict of the owner's policy on slots: {slots: names} -> {slots: {name: findings}, time}"""
         found = {str(name): self.table.of(str(name)) for name in params["slots"]}
         views = {name: to_wire(self.judge.view(slot)) for name, slot in found.items() if slot is not None}
         return {"slots": views, "time": self.outside.wall()}
@@ -375,7 +375,7 @@ class Startd(Role):
 
     @method(Right.SUBMIT, takes=ORDER)
     async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
+        """Give a restarted startd the order of a job that it runs and no longer knows, as for `activate`."""
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         start, ad = self.activations.read_order(claim, params)
@@ -393,7 +393,7 @@ class Startd(Role):
 
     @streaming(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int})
     async def join(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.pipes.remote_pipes`."""
+        """Receive the bytes that another part of a job writes: {gang, run, stream}; see `pool.pipes.remote_pipes`."""
         await self.streams.serve(params, stream)
 
     @method(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int, "ticket": str, "key": bytes})
@@ -432,7 +432,7 @@ class Startd(Role):
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """What a running job has written so far: {claim, file, offset | lines} -> bytes
+        """The output of a running job so far: {claim, file, offset | lines} -> bytes
 
         With `lines` it begins so many before the end, and says first at which offset that is.
         """
@@ -449,7 +449,7 @@ class Startd(Role):
 
     @method(Right.SUBMIT, cancellable=True, takes={"claim": str, "run": int, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a running job does now: {claim, run, seconds} -> {part}; see `pool.policy.inspection`."""
+        """Report on a running job's processes: {claim, run, seconds} -> {part}; see `pool.policy.inspection`."""
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is None or running.start.run != params["run"]:

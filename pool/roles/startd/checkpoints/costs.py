@@ -1,4 +1,4 @@
-"""What the checkpoints of one run came to so far, counted where they are made: see `pool.jobs.costs`."""
+"""The costs of the checkpoints of one run so far, counted where they are made: see `pool.jobs.costs`."""
 
 from __future__ import annotations
 

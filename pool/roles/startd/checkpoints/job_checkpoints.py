@@ -80,7 +80,7 @@ class CheckpointedJob(Protocol):
     async def happen(self, event: Event) -> None: ...
 
     def note(self) -> dict[str, Any]:
-        """What the keeper keeps of the claim, to be found again by."""
+        """The note that the keeper stores of the claim, by which the job is found again."""
 
     def tell_leaving(self) -> None:
         """Tell the schedd that the last checkpoint is made now."""
@@ -162,7 +162,7 @@ class JobCheckpoints:
         self._own_kept: asyncio.Future[None] | None = None
 
     def report(self) -> dict[str, Any]:
-        """What an end says of checkpoints."""
+        """The part about checkpoints in the report of an end."""
         found: dict[str, Any] = {"checkpointed": True} if self.saved else {}
         if (costs := self._costs.to_wire()) is not None:
             found["costs"] = costs
@@ -226,7 +226,7 @@ class JobCheckpoints:
         return True
 
     async def do(self, actions: list[StartAction]) -> None:
-        """What the starter's state asks for beside what the keeper does."""
+        """Do what the starter's state asks for beside the keeper's work."""
         for action in actions:
             if action is StartAction.SUPERVISE:
                 self._costs.program_runs()
@@ -511,7 +511,7 @@ class JobCheckpoints:
             self._due()
 
     async def _found(self, refused: tuple[str, ...]) -> None:
-        """What speaks against a checkpoint now: told where it is not what was told before."""
+        """Report the reasons against a checkpoint now, if they have changed since the last report."""
         # The schedd knows what an earlier start came to.
         known = self._refused is not None or self._running.claim.ad_wire.get("CheckpointTrouble") is None
         told = refused == (self._refused or ()) and known
@@ -560,8 +560,11 @@ class JobCheckpoints:
         self._context.spawn(self._running.happen(Event.ALARM), "end of patience", alone=True)
 
     async def _dump_last(self, number: str | None) -> tuple[CheckpointReport, Manifest]:
-        """What the job has done since the last checkpoint hangs on this one: where it comes to nothing for what passes
-        by itself it is tried again, while there is time. That of one part is its set's."""
+        """Make the last checkpoint before the job leaves its machine.
+
+        All work since the previous checkpoint depends on it, so one that fails for a temporary reason is tried again
+        while there is time. The last checkpoint of a part of a parallel job belongs to the job's set.
+        """
         running, loop = self._running, asyncio.get_running_loop()
         keeper = running.starter.keeper if running.starter is not None else None
         assert keeper is not None

@@ -159,7 +159,7 @@ class ClaimGrants:
         return self._claimed_ad(slot, self._ads.wire_of(slot))
 
     def answer(self, made: list[Slot], refused: str | None = None) -> Wire:
-        """What a claimant is told."""
+        """The answer to a claimant."""
         return {
             "claims": [
                 {"claim": one.claim.id, "slot": f"{one.name}@{self._node}", "ad": self.claimed_ad(one)}

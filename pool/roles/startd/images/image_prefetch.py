@@ -69,7 +69,7 @@ class Prepared:
             self._over.set()
 
     async def take(self) -> Assembly | None:
-        """What has come, when no more comes; from now on the caller's."""
+        """Wait until no more of the image comes, and hand over what has come; it belongs to the caller from now on."""
         while not self._over.is_set():
             self._came.clear()
             waits = [asyncio.ensure_future(event.wait()) for event in (self._over, self._came)]

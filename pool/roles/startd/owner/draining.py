@@ -40,7 +40,7 @@ class DrainState:
             self.on, self.why = True, self._kept.read_text(encoding="utf-8", errors="replace")
 
     def wire(self) -> Wire:
-        """What the slots' ads say of it."""
+        """The attributes about draining in the slots' ads."""
         return {"Draining": True, "DrainReason": self.why} if self.on else {}
 
     def set(self, on: bool, why: str = "") -> None:

@@ -34,7 +34,7 @@ class HasAbilities(Protocol):
 
 
 def own_attributes(settings: Settings) -> Wire:
-    """What the administrator has a machine's ads say beside what it is (STARTD_ATTRS).
+    """The attributes that the administrator adds to a machine's ads (STARTD_ATTRS).
 
     Raises:
         PolicyError: a name is none, or what it stands for is no expression.
@@ -121,7 +121,7 @@ class MachineFacts:
         return facts
 
     def _abilities(self) -> Wire:
-        """What settings and keepers can do, which stays the same for long."""
+        """The abilities that settings and keepers give the machine; they seldom change."""
         able, settings = self._keepers.abilities, self._settings()
         if self._same is not None and self._same[0] is able:
             return self._same[1]

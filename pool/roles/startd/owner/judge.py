@@ -24,7 +24,7 @@ class OwnerJudge:
         self._wall = wall
 
     def verdict(self, slot: Slot) -> OwnerVerdict:
-        """What the policy asks of a slot now."""
+        """The verdict of the policy on a slot now."""
         policy, claim = self._policy, slot.claim
         if claim is not None and claim.running is not None and claim.running.ended:
             return OwnerVerdict(None)  # nothing of the job is left but its report
@@ -45,7 +45,7 @@ class OwnerJudge:
         return self._policy.weighs_cpus and settled(self._policy.policy, slot.condition)
 
     def verdict_if_replaced(self, slot: Slot, claim: SlotClaim) -> OwnerVerdict:
-        """What the policy asks of a slot whose job has to make room for another."""
+        """The verdict of the policy on a slot whose job has to make room for another."""
         ad = ClassAd.from_wire(self._ads.wire_of(slot))
         return judge_replaced(self._policy.policy, ad, claim.ad, self._wall())
 

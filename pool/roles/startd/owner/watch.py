@@ -179,6 +179,6 @@ class OwnerWatch:
 
 
 def _load_of(slot: Slot, loads: Mapping[int, float]) -> float:
-    """What the job in a slot adds to the machine's load (A5)."""
+    """The share of the machine's load that comes from the job in a slot (A5)."""
     running = slot.claim.running if slot.claim is not None else None
     return loads.get(running.pid, 0.0) if running is not None and running.pid is not None else 0.0

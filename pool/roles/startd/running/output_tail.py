@@ -1,4 +1,4 @@
-"""What a job has written to a file so far, for who looks on. A name that leads out of its directory gives nothing."""
+"""Reads the end of a file that a job writes, for its owner. A name that leads out of the job's directory is empty."""
 
 from __future__ import annotations
 

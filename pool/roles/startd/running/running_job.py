@@ -284,7 +284,7 @@ class RunningJob:
             pass
         if self.was_found and not self.saving.saved and end.cause not in BY_ITSELF:
             await self.saving.finish()
-        error = await self._outputs_home(end) if self.starter.machine.state in EXAMINED else None
+        error = await self._transfer_outputs(end) if self.starter.machine.state in EXAMINED else None
         if self.abandoned:
             await self.starter.done()
             self._leave()
@@ -292,7 +292,7 @@ class RunningJob:
         await self._report(self._end(end, error))
 
     async def _streams_end(self, end: EndReport) -> None:
-        """What the processes wrote for other machines has come there, or the job runs no more."""
+        """Wait until all that the processes wrote for other machines has arrived there, or the job has ended."""
         remote_pipes = self.starter.remote_pipes if self.starter is not None else None
         if remote_pipes is None:
             return
@@ -311,8 +311,8 @@ class RunningJob:
     def _stream_broke(self, why: str) -> None:
         self._context.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop", alone=True)
 
-    async def _outputs_home(self, end: EndReport) -> str | None:
-        """What is to be carried home after this end; in words what makes it impossible."""
+    async def _transfer_outputs(self, end: EndReport) -> str | None:
+        """Transfer the outputs to the submit side after this end; the reason, in words, where that fails."""
         starter = self.starter
         assert starter is not None
         if not starter.has_outputs(end):
@@ -426,7 +426,7 @@ class RunningJob:
             self.starter.renew(max(seconds, 0.0))
 
     async def inspect(self, seconds: float) -> InspectedPart:
-        """What the job does now, looked at for so many seconds."""
+        """Report on the job's processes, observed for so many seconds."""
         slot = f"{self.slot.name}@{self._context.node}"
         if self.starter is None:
             return InspectedPart(slot, stage=str(StartState.START))
@@ -442,7 +442,7 @@ class RunningJob:
         return await output_tail.last(path, self._owner, lines) if path is not None else 0
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
-        """What the job has written to its standard output or error so far, from an offset."""
+        """The job's standard output or error so far, from an offset."""
         path = self._written(which)
         if path is not None:
             async for chunk in output_tail.since(path, self._owner, offset):

@@ -177,7 +177,7 @@ class SlotAds:
         self._publisher.publish("Machine", self._name(slot), self.wire_of(slot), private)
 
     def _held(self, slot: Slot, claim: SlotClaim, wire: Wire) -> Wire:
-        """What the job in a claimed slot adds to its ad."""
+        """The attributes that the job in a claimed slot adds to the slot's ad."""
         held: Wire = {"CurrentRank": self._rank(slot, claim, wire)}
         limits = claim.ad_wire.get("ConcurrencyLimits")
         if isinstance(limits, list):

@@ -27,7 +27,7 @@ def request_of(params: Wire, submitter: str) -> Wire:
 
 
 def owner_of(submitter: str, ad: Wire) -> str:
-    """Whose job a claim is made for."""
+    """The kind of job that a claim is made for."""
     name = submitter.rsplit("@", 1)[0]
     owner = ad.get("Owner")
     return owner if name == ACCOUNT and isinstance(owner, str) and owner else name
@@ -70,12 +70,12 @@ def ranked_ad(claim: SlotClaim) -> ClassAd:
 
 
 def note_of(claim: SlotClaim) -> Wire:
-    """What a keeper is told: that the job is the dedicated scheduler's own."""
+    """The keeper's note that the job is the dedicated scheduler's own."""
     return {"dedicated": True} if says(claim.ad_wire, claim.submitter) else {}
 
 
 def remembered(note: Wire, ad: Wire) -> Wire:
-    """What is known of a job's ad by its keeper's note, until the schedd says the rest."""
+    """The part of a job's ad that its keeper's note gives, until the schedd sends the rest."""
     return marked(ad, str(note["submitter"]), dedicated=note.get("dedicated") is True)
 
 
