@@ -38,6 +38,8 @@ STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 AS_NOBODY = "JobRunsAsNobody"
 #: The directory of the job that an image is unpacked to, and the suffixes of image files.
 UNPACKED_IMAGE, UNPACKED = ".image", (".tar", ".sif")
+#: The attributes of a slot by which a start differs: on slots that have the same values a job is started alike.
+OF_SLOT = ("FileSystemDomain", AS_NOBODY, "HasRemoteIO", "JavaPath")
 #: The number of the java universe.
 JAVA = 10
 #: The attributes that list a job's inputs: its own, and those that many jobs may share.
@@ -159,6 +161,16 @@ class Activation:
         return f"{self.job[0]}.{self.job[1]}"
 
     @property
+    def is_node(self) -> bool:
+        """Whether it is of one node of a parallel job."""
+        return bool(self.gang) and not self.processes
+
+    @property
+    def core_name(self) -> str:
+        """What its core file is called where its owner finds it: those of several nodes come into one directory."""
+        return f"core.{self.part}" if self.is_node else "core"
+
+    @property
     def saved_as(self) -> str:
         """The name of its checkpoints on its machine, which may run several parts of a job."""
         return f"{self.name}.{self.part}" if self.gang else self.name
@@ -218,6 +230,8 @@ class Activation:
             return True
         if self.processes and self.layout.home_of(name) is not None:
             return self.outputs is None or os.path.basename(name) in self.outputs
+        if self.is_node and name == self.core_name:
+            return True
         if self.outputs is None:
             return "/" not in name and not hidden(name)
         for asked in self.outputs:

@@ -14,7 +14,7 @@ the claims is `pool.policy.gangs`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ MOST_PARTS = 10_000
 #: The universes of parallel jobs, and what stands in their ads where the node's number belongs.
 MPI, PARALLEL = 8, 11
 NODE_MARKS = {MPI: "#MpInOdE#", PARALLEL: "#pArAlLeLnOdE#"}
-#: The attributes in which it may stand.
+#: The attributes in which it may stand; `_NUMBERED` has what becomes of them in a start.
 NUMBERED = (
     *("Arguments", "Args", "Environment", "Env", "In", "Out", "Err", "TransferInput", "TransferOutput"),
     "TransferOutputRemaps",
@@ -169,17 +169,6 @@ def policy_of(ad: ClassAd) -> str:
     return wish if wish in POLICIES else NODE0
 
 
-def for_node(wire: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A job's ad in wire form as one node has it: with its number where the mark stands."""
-    result = dict(wire)
-    mark = NODE_MARKS.get(result.get("JobUniverse", PARALLEL), NODE_MARKS[PARALLEL])
-    for name in NUMBERED:
-        value = result.get(name)
-        if isinstance(value, str) and mark in value:
-            result[name] = value.replace(mark, str(number))
-    return result
-
-
 def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str) -> Activation:
     """The data that one part of a pipe job is started with.
 
@@ -213,13 +202,15 @@ def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -
     """The data that one node of a parallel job is started with.
 
     Args:
-        start: that of the node's own ad (`for_node`) on its slot.
+        start: that of all nodes alike, with the mark where the number belongs.
         parts: how many nodes there are.
         gang: the secret that the nodes of this start know each other by.
         hosts: the addresses of all nodes by number, with blanks between them.
     """
-    env = {**start.env, NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
-    return replace(start, env=env, gang=gang, part=number, parts=parts)
+    told = {NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
+    changes = {name: value for name in _NUMBERED if (value := _numbered(was := getattr(start, name), number)) != was}
+    env = {**_numbered(start.env, number), **told}
+    return replace(start, **changes, env=env, gang=gang, part=number, parts=parts)
 
 
 def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activation:
@@ -234,3 +225,18 @@ def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activ
     pipes, crossings = mpi.pipes_of(start.part, start.parts)
     kinds = [(kind.own.get(mpi.RANKS, job.get(mpi.RANKS, 1)), kind.count) for kind in parts.kinds]
     return replace(start, ranks=mpi.layout_of(kinds), pipes=pipes, crossings=crossings)
+
+
+#: The fields of a start in which the mark may stand, beside its environment.
+_NUMBERED = ("argv", "stdin", "stdout", "stderr", "inputs", "outputs", "remaps")
+
+
+def _numbered(value: Any, number: int) -> Any:
+    if isinstance(value, str):
+        for mark in NODE_MARKS.values():
+            value = value.replace(mark, str(number))
+    elif isinstance(value, tuple):
+        return tuple(_numbered(one, number) for one in value)
+    elif isinstance(value, dict):
+        return {name: _numbered(one, number) for name, one in value.items()}
+    return value

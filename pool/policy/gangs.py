@@ -54,12 +54,12 @@ class Gathering:
     @property
     def whole(self) -> bool:
         """Whether every part has a claim."""
-        return self.held.keys() | self.over == set(range(len(self.kinds)))
+        return len(self.held) + len(self.over) == len(self.kinds)
 
     @property
     def covered(self) -> bool:
         """Whether every part has a claim, or is offered a slot."""
-        return bool(self.offered) and self.held.keys() | self.offered.keys() | self.over == set(range(len(self.kinds)))
+        return bool(self.offered) and len(self.held.keys() | self.offered.keys() | self.over) == len(self.kinds)
 
     @property
     def machines(self) -> set[str]:

@@ -80,10 +80,8 @@ def merged(reports: Sequence[tuple[int, Report]], root: int | None, on_failure: 
     result["max_rss"] = int(result["max_rss"])
     if starts := [one["started"] for one in values if one.get("started")]:
         result["started"] = min(starts)
-    if any(one.get("started_event") for one in values):
-        result["started_event"] = True
     result["core"] = bool(first.get("core"))
-    for name in ("slot", "at", "taken_over"):  # of the one node
+    for name in ("slot", "at", "taken_over", "started_event"):  # of the one node
         result.pop(name, None)
     return result
 

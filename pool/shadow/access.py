@@ -295,6 +295,14 @@ class Access:
                 sync_directory(directory)
         return named
 
+    def rename(self, path: str, to: str) -> bool:
+        """Give a file another name in its directory, in the place of what has it; False where there is no such file."""
+        there = os.lstat(path) if os.path.lexists(path) else None
+        if there is None or not modes.S_ISREG(there.st_mode):
+            return False
+        os.replace(path, to)
+        return True
+
     def begin_journal(self, path: str) -> int:
         """Begin the journal of outputs that are too many to be kept open; see `pool.shadow.placing`."""
         number = next(self._numbers)
@@ -478,6 +486,7 @@ OPERATIONS: dict[str, str] = {
     "commit_journal": "write",
     "place_some": "write",
     "finish_journal": "write",
+    "rename": "rename",
     "append": "append to",
     "makedirs": "make directory",
     "remove": "remove",

@@ -37,10 +37,13 @@ Note = Callable[[str, bytes | None], Awaitable[None]]
 class Arriving:
     """The outputs of one end as they come: a few are open, and what they are is noted before any is in its place."""
 
-    def __init__(self, files: UserFiles, start: Activation, note: Note, number: int) -> None:
+    def __init__(
+        self, files: UserFiles, start: Activation, note: Note, number: int, brought: dict[str, int] | None = None
+    ) -> None:
         self._files = files
         self._start = start
         self._note = note
+        self._brought = {} if brought is None else brought
         self._name = f"{PLACING}{start.name}.{start.run} {number}"
         self._number = number
         self._writers: list[FileWriter] = []
@@ -49,6 +52,8 @@ class Arriving:
         self._noted = False
         #: Outputs that were put beside what was there: its name, and theirs.
         self.beside: list[tuple[str, str]] = []
+        #: Outputs of a node whose names another node's have: the name, and theirs.
+        self.renumbered: list[tuple[str, str]] = []
 
     async def take(self, stream: Stream, places: OutputPlaces) -> tuple[int, list[list[Any]]]:
         """Take what comes, up to "done": how many bytes, and what was announced, each with its place as the last.
@@ -127,8 +132,12 @@ class Arriving:
     async def _begin(self, path: str, mode: int, *, named: bool) -> None:
         """One more file; where the job does not name it, it replaces nothing of its owner's."""
         if not named:
-            asked, path = path, await self._files.place_unnamed(path, self._start.name)
-            if path != asked:
+            asked = path
+            if self._start.is_node and self._brought.setdefault(path, self._start.part) != self._start.part:
+                path = f"{path}.{self._start.part}"
+                self.renumbered.append((posixpath.basename(asked), posixpath.basename(path)))
+            before, path = path, await self._files.place_unnamed(path, self._start.name)
+            if path != before:
                 self.beside.append((posixpath.basename(asked), posixpath.basename(path)))
         if len(self._writers) >= OPEN_OUTPUTS:
             await self._set_aside()

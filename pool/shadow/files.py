@@ -214,6 +214,11 @@ class UserFiles(ABC):
         done: bool = await self._call("finish", pairs[0][1], pairs, slow=True)
         return done
 
+    async def rename(self, path: str, to: str) -> bool:
+        """Give a file another name: see `Access.rename`."""
+        done: bool = await self._call("rename", path, path, to)
+        return done
+
     async def begin_journal(self, path: str) -> ManyOutputs:
         """Outputs that are too many to be kept open: see `pool.shadow.placing`."""
         number = await self._call("begin_journal", path, path, slow=True)

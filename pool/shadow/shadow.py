@@ -63,6 +63,10 @@ class ClaimedJob(Protocol):
     start: Activation | None
     owner: str
 
+    @property
+    def brought(self) -> dict[str, int] | None:
+        """Of a parallel job: the places of its nodes' outputs that it does not name, and the node of each."""
+
 
 class Claims(Protocol):
     """Where claims are found by their id."""
@@ -145,12 +149,16 @@ def keeps_its_place(directory: str) -> bool:
     return directory != "" and not directory.startswith("/") and ".." not in parts and parts != ["."]
 
 
+def _shown(renamed: list[tuple[str, str]]) -> str:
+    """Outputs that have another name than they were given."""
+    shown = "; ".join(f"{name} was written as {got}" for name, got in renamed[:SHOWN])
+    return shown + (f" (and {len(renamed) - SHOWN} more)" if len(renamed) > SHOWN else "")
+
+
 def _said_of(beside: list[tuple[str, str]]) -> str:
     """The job log's line about outputs that have another name than they were given."""
-    shown = "; ".join(f"{name} was written as {got}" for name, got in beside[:SHOWN])
-    more = f" (and {len(beside) - SHOWN} more)" if len(beside) > SHOWN else ""
     return (
-        f"{shown}{more}: what has the name is no job's output, and the description does not name it."
+        f"{_shown(beside)}: what has the name is no job's output, and the description does not name it."
         " List it in transfer_output_files to have it replaced."
     )
 
@@ -236,7 +244,7 @@ class Shadow:
         start, files = self._running(params)
         claim: ClaimedJob = self._claims.claims[str(params.get("claim"))]
         log = claim.job.get("UserLog") if claim.job is not None else None
-        arriving = Arriving(files, start, self._note, next(self._numbers))
+        arriving = Arriving(files, start, self._note, next(self._numbers), claim.brought)
         try:
             total, announced = await arriving.take(stream, OutputPlaces(start, str(log) if log else None))
             await arriving.see_on_disk()
@@ -249,6 +257,9 @@ class Shadow:
             raise
         if arriving.beside and claim.job is not None:
             await self._tell(claim.job, _said_of(arriving.beside))
+        if arriving.renumbered and claim.job is not None:
+            said = f"node {start.part}: {_shown(arriving.renumbered)}: another node's has the name"
+            await self._tell(claim.job, said)
         await stream.send(["ok", total])
         await stream.finish()
 

@@ -8,6 +8,7 @@ The submit side decides which files are wanted and under which names they arrive
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,18 @@ def outputs_of(
     if asked is not None:  # the others are sent in any case; a file of the same name would take their place
         asked = tuple(name for name in asked if name not in standard.values() or scratch.exists(name))
     found = staging.outputs(scratch, before, asked, activation.remaps, keeps_paths=activation.keeps_paths)
-    return [output for output in found if activation.outputs is not None or output.name not in own]
+    found = [output for output in found if activation.outputs is not None or output.name not in own]
+    return _with_core(activation, scratch, before, found) if activation.is_node else found
+
+
+def _with_core(
+    activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]], found: list[staging.Output]
+) -> list[staging.Output]:
+    """The outputs of a node with its core file under the node's own name, wanted or not: it tells what went wrong."""
+    cores = [name for name, mark in staging.top_level(scratch).items() if before.get(name) != mark]
+    cores = [name for name in cores if re.fullmatch(r"core(\.\d+)?", name)][:1]
+    rest = [output for output in found if output.path not in cores]
+    return rest + [staging.Output(name, activation.core_name) for name in cores]
 
 
 async def send_outputs(stream: Any, activation: Activation, scratch: SafeDirectory, found: list[staging.Output]) -> int:

@@ -330,9 +330,9 @@ class Starter:
         assert self.keeper is not None
         return await asyncio.shield(self.keeper.ended)
 
-    def has_outputs(self, report: EndReport) -> bool:
-        """Whether files have to go to the submit side after this end."""
-        brings = report.cause in BY_ITSELF or self.activation.on_failure_too
+    def has_outputs(self, report: EndReport, wanted: bool = False) -> bool:
+        """Whether files have to go to the submit side after this end; `wanted`: its job has ended elsewhere."""
+        brings = wanted or report.cause in BY_ITSELF or self.activation.on_failure_too
         return self.activation.mode is FileMode.TRANSFER and brings
 
     async def save(self, created: float) -> int:

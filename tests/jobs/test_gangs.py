@@ -15,7 +15,6 @@ from pool.jobs.gangs import (
     GangPart,
     Parts,
     attributes_of,
-    for_node,
     name_of,
     node_of,
     parts_of,
@@ -56,7 +55,7 @@ def test_what_is_no_list_of_parts_is_refused(value: str) -> None:
 
 def test_a_node_is_told_its_number_the_number_of_nodes_and_where_the_others_are() -> None:
     wire: dict[str, Any] = {"Cmd": "/bin/true", "Owner": "alice", "Arguments": "#pArAlLeLnOdE#", "JobUniverse": 11}
-    job = ClassAd.from_wire({**for_node(wire, 7), "FileSystemDomain": "here"})
+    job = ClassAd.from_wire({**wire, "FileSystemDomain": "here"})
     start = node_of(activation(job, ClassAd({"FileSystemDomain": "here"}), 1, None), 1000, 7, "secret", "a b")
     assert start.argv == ("/bin/true", "7")
     assert start.env == {"_CONDOR_PROCNO": "7", "_CONDOR_NPROCS": "1000", "POOLNODE_HOSTS": "a b"}

@@ -255,6 +255,7 @@ class Schedd(Role):
             ended=ended,
             local=self.local,
             remote=self.remote,
+            files=self.given.files,
             changed=self._changed,
             delay=self.deferrals.delay,
             refused=self.notes.refused,

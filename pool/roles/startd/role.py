@@ -295,9 +295,15 @@ class Startd(Role):
         self.activations.begin(slot, claim, params)
         return {}
 
-    @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None})
+    @method(
+        Right.SUBMIT,
+        takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None, "outputs": bool | None},
+    )
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever."""
+        """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever.
+
+        With `outputs` its job has ended elsewhere, and what this part of it has written is wanted.
+        """
         _, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is not None and params.get("run") in (None, running.start.run):
@@ -305,6 +311,7 @@ class Startd(Role):
             saves = Saves(save) if save in set(Saves) else Saves.WORTH
             signal = params.get("signal")
             asks = signal if signal is not None and 1 <= signal <= 64 else None
+            running.job_is_over = params.get("outputs") is True
             await running.stop(bool(params.get("graceful", True)), ASKED, saves, asks)
         return {}
 

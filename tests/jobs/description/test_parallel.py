@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd
+from pool.jobs.activation import activation
 from pool.jobs.description.check import IWD
-from pool.jobs.gangs import MOST_PARTS, GangPart, for_node, is_parallel, parts_of, policy_of, wants_dedicated
+from pool.jobs.gangs import MOST_PARTS, GangPart, is_parallel, node_of, parts_of, policy_of, wants_dedicated
 from tests.jobs.description.support import attributes, read, refusal
 
 FOUR = "universe = parallel\nexecutable = /bin/true\nmachine_count = 4\n"
@@ -45,9 +46,10 @@ def test_a_node_has_its_number_where_it_is_asked_for(universe: str) -> None:
         'arguments = "-n $(Node) of $(machine_count)"\noutput = $(NODE).out\nerror = e.$(Node)\ninput = in/$(Node)\n'
         'environment = "RANK=$(Node)"\ntransfer_input_files = part.$(Node)\nqueue\n'
     )
-    wire = for_node(attributes(text), 3)
-    assert (wire["Arguments"], wire["Out"], wire["Err"], wire["In"]) == ("-n 3 of 4", "3.out", "e.3", "in/3")
-    assert (wire["Environment"], wire["TransferInput"]) == ("RANK=3", "part.3")
+    ad = ClassAd.from_wire({**attributes(text), "ShouldTransferFiles": "YES"})
+    start = node_of(activation(ad, ClassAd({}), 1, None), 4, 3, "secret", "")
+    assert (start.argv[1:], start.stdout, start.stderr, start.stdin) == (("-n", "3", "of", "4"), "3.out", "e.3", "in/3")
+    assert (start.env["RANK"], start.inputs) == ("3", ("part.3",))
 
 
 def test_several_queue_statements_are_the_nodes_of_one_job() -> None:

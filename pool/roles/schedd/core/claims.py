@@ -111,6 +111,11 @@ class HeldClaim:
         """Whether a job on it is the dedicated scheduler's, not one that the machine is lent to."""
         return self.dedicated and (self.gang is not None or wants_dedicated(job.ad()))
 
+    @property
+    def brought(self) -> dict[str, int] | None:
+        """Of a parallel job: the places of its nodes' outputs that it does not name, and the node of each."""
+        return self.gang.brought if self.gang is not None else None
+
 
 class ClaimTable(dict[str, HeldClaim]):
     """All claims of one schedd, by their ids.

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import ImageError, Manifest
+from pool.jobs.activation import Activation
 from pool.jobs.gangs import NODE0, Parts, is_parallel, parts_of, policy_of
 from pool.policy import nodes
-from pool.policy.gangs import breaks
+from pool.policy.gangs import BY_ITSELF, breaks
 from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class RunningGang:
         begun: the slots of the nodes whose programs have begun; told_begun, told_ended: how many of `begun` and of the
             reports the events have.
         suspended: the parts that are. sizes: KiB of each part; sized_at: when their sum was written.
+        templates: the starts of alike nodes, by kind and by what of the slot they go by, without the nodes' numbers;
+            none where a node takes something from its own slot (`fills`).
+        brought: the places of outputs that the job does not name, and the node of each.
         pending, writing: what has happened to its parts is written together; finished: its run is over, durably.
     """
 
@@ -110,6 +114,9 @@ class RunningGang:
     suspended: builtins.set[int] = field(default_factory=builtins.set)
     sizes: dict[int, int] = field(default_factory=dict)
     sized_at: float = float("-inf")
+    templates: dict[tuple[Any, ...], Activation] = field(default_factory=dict)
+    fills: bool = False
+    brought: dict[str, int] = field(default_factory=dict)
     pending: asyncio.Task[None] | None = None
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     finished: bool = False
@@ -126,6 +133,11 @@ class RunningGang:
         if self.parallel:
             return nodes.ends_job(part, report, self.policy, self.on_failure)
         return breaks(report, self.on_failure)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a node's end was the end of the job, so that the others are not needed any more."""
+        return self.parallel and self.root is not None and self.reports[self.root][1].get("cause") in BY_ITSELF
 
     def find_root(self) -> None:
         """Find the report that ended the gang among those that are there."""

@@ -16,16 +16,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.errors import PoolError
 from pool.jobs import costs
-from pool.jobs.activation import Activation, CannotStart, activation, mode_for
-from pool.jobs.gangs import for_node, name_of, node_of, part_of, with_ranks
+from pool.jobs.activation import OF_SLOT, Activation, CannotStart, FileMode, activation, mode_for
+from pool.jobs.gangs import name_of, node_of, part_of, with_ranks
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
+from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy import nodes
 from pool.policy.charges import charge
 from pool.policy.gangs import Gathering, costs_of, merged, taken_over
-from pool.policy.queue import IDLE, QueuedJob
+from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.roles.schedd.checkpoints.images import Images
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
@@ -38,6 +40,7 @@ from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.parallel.gathering import Gatherings, Obtain
 from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
 from pool.roles.schedd.parallel.part_events import ENDED, PartEvents
+from pool.shadow.files import FilesOf
 from pool.wire import RemoteError, parse_address
 from pool.wire.errors import CallRefused
 
@@ -55,6 +58,8 @@ class Gangs:
         obtain: claims the slots that were matched to parts.
         changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
         send: sends a start that is durable to the startd of its claim.
+        files: the files of a job's owner.
+        digest_of: the stored copy of a job's executable (A12).
     """
 
     def __init__(
@@ -68,7 +73,11 @@ class Gangs:
         obtain: Obtain,
         changed: Callable[[str, bool], None],
         send: Callable[[HeldClaim, Activation], Awaitable[None]],
+        files: FilesOf,
+        digest_of: Callable[[QueuedJob], str | None],
     ) -> None:
+        self._files = files
+        self._digest_of = digest_of
         self.gathering = Gatherings(context, settings, images, obtain=obtain, changed=changed, begin=self.begin)
         self.sets = ParallelCheckpoints(context, settings, images)
         self.events = PartEvents(context)
@@ -99,7 +108,7 @@ class Gangs:
             gang.told_ended = len(gang.reports)
             gang.hosts = _hosts(len(gang.parts), {part: claim.startd for part, claim in claims.items()})
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
-        except CannotStart as error:
+        except (CannotStart, CannotFill) as error:
             self.gathering.done(job)
             for claim in claims.values():
                 self.gathering.give_back(claim)
@@ -143,12 +152,25 @@ class Gangs:
         return gang.claims[min(gang.claims) if gang.parallel else max(gang.claims)]
 
     def _start_of(self, gang: RunningGang, part: int, claim: HeldClaim) -> Activation:
-        wire = {**gang.job.wire(), **gang.parts[part].own}
-        if not gang.parallel:
-            start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
-            return part_of(start, gang.parts, part, gang.secret)
-        start = activation(ClassAd.from_wire(for_node(wire, part)), claim.ad, gang.run, None, gang.checkpoint)
-        return with_ranks(node_of(start, len(gang.parts), part, gang.secret, gang.hosts), gang.parts, wire)
+        if gang.parallel:
+            kind = gang.parts.kind_of(part)
+            key = (kind, *(claim.ad.value(name, None) for name in OF_SLOT))
+            start = gang.templates.get(key)
+            if start is None:
+                start = self._start_of_whole(gang, part, claim)
+                if not gang.fills:
+                    gang.templates[key] = start
+            node = node_of(start, len(gang.parts), part, gang.secret, gang.hosts)
+            return with_ranks(node, gang.parts, gang.job.wire()) if node.mpi else node
+        return part_of(self._start_of_whole(gang, part, claim), gang.parts, part, gang.secret)
+
+    def _start_of_whole(self, gang: RunningGang, part: int, claim: HeldClaim) -> Activation:
+        own = gang.parts[part].own
+        ad = ClassAd.from_wire({**gang.job.wire(), **own})
+        if needs_filling(ad):
+            gang.fills, ad = True, fill(ad, claim.ad, self._context.outside.wall())
+        digest = self._digest_of(gang.job) if "Cmd" not in own else None
+        return activation(ad, claim.ad, gang.run, digest, gang.checkpoint)
 
     def start_of(self, claim: HeldClaim) -> Activation:
         """The start of a claim's part, worked out again after a restart of the schedd.
@@ -179,7 +201,7 @@ class Gangs:
         return JobChange(gang.job, Happening.START, changes | not_begun(gang.job))
 
     async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
-        """A part is ready to begin: waits for the others, and answers with what each part brought.
+        """A part is ready to begin: waits for the others, and answers with what those brought that it has pipes to.
 
         Raises:
             CallRefused: they do not come any more.
@@ -193,13 +215,17 @@ class Gangs:
             gang.met.set_result(None)
             self.sets.begins(gang)
         await asyncio.shield(gang.met)
-        return {"cards": [gang.cards.get(part) for part in range(len(gang.parts))]}
+        others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
+        cards = [gang.cards.get(part) if part in others else None for part in range(max(others, default=-1) + 1)]
+        return {"cards": cards}
 
     # -- ends --------------------------------------------------------------------------------------------
 
     async def ended(self, claim: HeldClaim, report: dict[str, Any]) -> None:
         """A part is over: it has ended, could not be started, or is lost. Durable when this returns."""
         gang, context = claim.gang, self._context
+        if gang is not None and gang.parallel and report.get("core"):
+            await self._name_core(claim)
         if gang is None or gang.claims.get(claim.part) is not claim:
             return
         job, part = gang.job, claim.part
@@ -267,16 +293,28 @@ class Gangs:
             gang.begun[claim.part] = claim.slot
             await self.events.begun(gang)
 
+    async def _name_core(self, claim: HeldClaim) -> None:
+        """Where a node's core file lies in its owner's directory already: give it the node's own name."""
+        start = claim.start
+        if start is None or start.mode is not FileMode.SHARED:
+            return
+        try:
+            await self._files(start.owner).rename(f"{start.iwd}/core", f"{start.iwd}/{start.core_name}")
+        except PoolError as error:
+            self._context.log.info("a core file keeps its name", extra={"job": start.name, "why": error.message})
+
     async def gone(self, claim: HeldClaim, why: str) -> None:
         """A part is not running any more, without having ended."""
         await self.ended(claim, {"cause": "lost", "why": why, "reason": str(Evict.MACHINE_LOST)})
 
     async def _stop(self, gang: RunningGang) -> None:
-        """The gang is broken: what is left of it has to go."""
+        """The gang is broken, or its job is over: what is left of it has to go."""
         await asyncio.gather(*(self.stop_part(claim) for claim in list(gang.claims.values())))
 
     async def stop_part(self, claim: HeldClaim) -> None:
-        asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
+        asked: Wire = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
+        if claim.gang is not None and claim.gang.is_over:
+            asked["outputs"] = True
         try:
             await self._context.calls.ask(claim, "startd.deactivate", asked, 30.0)
         except (*TROUBLE, RemoteError):
@@ -317,6 +355,8 @@ class Gangs:
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
         gang.told_ended = len(gang.reports)
+        gang.begun = {int(entry["part"]): str(entry["slot"]) for entry in note["parts"]}
+        gang.told_begun = len(gang.begun)
         gang.find_root()
         gang.hosts = _hosts(len(gang.parts), {int(entry["part"]): str(entry["startd"]) for entry in note["parts"]})
         over, now = gang.over, asyncio.get_running_loop().time()

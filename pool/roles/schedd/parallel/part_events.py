@@ -69,7 +69,7 @@ class PartEvents:
             rows = [[node, slot] for node, slot in sorted(fresh)]
             found.append(JobChange(job, None, {}, EventKind.NODE_EXECUTE, {"nodes": rows}))
         all_begun = len(gang.begun) + sum(bool(one.get("taken_over")) for _, one in gang.reports) == len(gang.parts)
-        if fresh and all_begun and job.get(BEGAN) is None:
+        if all_begun and job.get(BEGAN) is None:
             changes = {BEGAN: int(self._context.outside.wall())}
             found.append(JobChange(job, None, changes, EventKind.EXECUTE, {"slot": gang.begun[min(gang.begun)]}))
         return found
@@ -79,9 +79,7 @@ def _is_told(gang: RunningGang, report: Wire) -> bool:
     """Whether an event says that a node has ended: by itself, or killed because the job has."""
     if report.get("taken_over"):
         return False
-    if report.get("cause") in BY_ITSELF:
-        return True
-    return gang.root is not None and gang.reports[gang.root][1].get("cause") in BY_ITSELF
+    return report.get("cause") in BY_ITSELF or gang.is_over
 
 
 def _row(node: int, report: Wire) -> list[Any]:

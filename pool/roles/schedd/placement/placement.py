@@ -50,6 +50,7 @@ from pool.roles.schedd.placement.rematch import Rematch
 from pool.roles.schedd.placement.run_reports import OwnersFiles, RunReports
 from pool.roles.schedd.placement.starts import ExecutableDigests, Starts
 from pool.roles.schedd.placement.successor import Successors
+from pool.shadow.files import FilesOf
 from pool.wire import RemoteError
 
 #: A checkpoint on demand is waited for so long, seconds.
@@ -90,6 +91,7 @@ class Placement:
     Args:
         local: the jobs that run beside the schedd.
         remote: the files of jobs that work on them from another machine.
+        files: the files of a job's owner.
         changed: called when the owner's idle or running numbers changed.
         delay: seconds until the program of a job that is started now may begin.
         refused: called with a job that cannot be checkpointed and the reason, or with "" where it can again.
@@ -106,6 +108,7 @@ class Placement:
         ended: EndedJobs,
         local: LocalStarts,
         remote: RunFiles,
+        files: FilesOf,
         changed: Callable[[str, bool], None],
         delay: Callable[[QueuedJob], float],
         refused: Callable[[QueuedJob, str], None],
@@ -124,7 +127,18 @@ class Placement:
         obtain = claiming.obtain
         self.successors = Successors(context, settings, obtain=obtain, use=self.use, changed=self.changed)
         self.rematch = Rematch(context, settings, obtain=obtain, use=self.use, stop=self.stop)
-        self.gangs = Gangs(context, settings, images, costs, ended, obtain=obtain, changed=self.changed, send=self.send)
+        self.gangs = Gangs(
+            context,
+            settings,
+            images,
+            costs,
+            ended,
+            obtain=obtain,
+            changed=self.changed,
+            send=self.send,
+            files=files,
+            digest_of=executables.digest_of,
+        )
         others = (self.gangs.gathering, self.successors, self.rematch)
         self.matches = Matches(context, others=others, obtain=obtain, beyond=self.gangs.beyond, use=self.use)
         self.starts = Starts(

@@ -123,6 +123,8 @@ class RunningJob:
         self.suspended = 0.0
         self._suspended_at: float | None = None
         self._why_still = ""
+        #: It is a part of a job that has ended elsewhere, and what it has written is wanted.
+        self.job_is_over = False
         #: Its processes are gone, and what they wrote for other machines may be on its way yet.
         self.closing = False
         #: One look at its processes at a time, however many ask.
@@ -315,7 +317,7 @@ class RunningJob:
         """Transfer the outputs to the submit side after this end; the reason, in words, where that fails."""
         starter = self.starter
         assert starter is not None
-        if not starter.has_outputs(end):
+        if not starter.has_outputs(end, self.job_is_over):
             await starter.happen(Event.DEFAULT)
             return None
         await starter.happen(Event.HAS_OUTPUT)
