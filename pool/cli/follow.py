@@ -132,6 +132,7 @@ def tail(
         int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")
     ] = 10,
     whole: Annotated[bool, typer.Option("--all", help="Begin at the beginning.")] = False,
+    node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
     address: Address = None,
 ) -> int:
     """Show the end of a job's output, also while it runs, wherever it runs.
@@ -141,12 +142,13 @@ def tail(
       poolnode tail 12.3
       poolnode tail -f 12.3            until it has ended
       poolnode tail --all --err 12.3
+      poolnode tail --node 3 12        of a parallel job
     """
     chosen = one_job(job)
 
     async def question(pool: Pool) -> None:
         cluster, proc = await _which(pool, chosen)
-        await _tail(pool, cluster, proc, "err" if error else "out", None if whole else lines, follow)
+        await _tail(pool, cluster, proc, "err" if error else "out", None if whole else lines, follow, node)
 
     ask(address, question, working="")
     return 0
@@ -166,8 +168,8 @@ async def _which(pool: Pool, chosen: tuple[int, ...]) -> tuple[int, int]:
     return found[0]["ClusterId"], found[0]["ProcId"]
 
 
-async def _tail(pool: Pool, cluster: int, proc: int, file: str, lines: int | None, follow: bool) -> None:
+async def _tail(pool: Pool, cluster: int, proc: int, file: str, lines: int | None, follow: bool, node: int) -> None:
     out = sys.stdout.buffer
-    async for piece in pool.tail(cluster, proc, file=file, lines=lines, follow=follow):
+    async for piece in pool.tail(cluster, proc, file=file, lines=lines, follow=follow, node=node):
         out.write(piece)
         out.flush()

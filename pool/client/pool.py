@@ -593,14 +593,18 @@ class Pool:
         offset: int = 0,
         lines: int | None = None,
         follow: bool = True,
+        node: int = 0,
     ) -> AsyncIterator[bytes]:
         """A job's output (`file`: out or err) as it grows, until the job has ended.
 
         Args:
             offset: the byte it begins at.
             lines: how many lines before the end it begins instead.
+            node: of a parallel job: whose output.
         """
         params: WireAd = {"id": [cluster, proc], "file": file, "offset": offset, "lines": lines}
+        if node:
+            params["node"] = node
         params |= {"follow": follow, "told": True}
         patience = Patience(self.patience)
         while True:

@@ -14,7 +14,7 @@ the claims is `pool.policy.gangs`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -167,6 +167,28 @@ def policy_of(ad: ClassAd) -> str:
     """The rule for the end of a parallel job, of `POLICIES`."""
     wish = str(ad.value(POLICY, NODE0)).upper()
     return wish if wish in POLICIES else NODE0
+
+
+def file_of(wire: Mapping[str, Any], name: str, number: int) -> str:
+    """A file that an ad names, as one node has it; as the job has it where there are no nodes.
+
+    Args:
+        wire: the job's ad in wire form.
+        name: the attribute: Out, Err.
+
+    Raises:
+        PoolError: there is no such node.
+    """
+    own: Mapping[str, Any] = {}
+    if wire.get(PARTS) is not None and wire.get("Processes") is None:
+        parts = parts_of(ClassAd.from_wire({PARTS: wire[PARTS]}))
+        if not 0 <= number < len(parts):
+            raise PoolError(f"the job has no node {number}", hint=f"its nodes are 0 to {len(parts) - 1}")
+        own = parts[number].own
+    elif number:
+        raise PoolError("the job has no nodes: it is no parallel job", hint="leave the node out")
+    text = {**wire, **own}.get(name)
+    return str(_numbered(text, number)) if isinstance(text, str) else ""
 
 
 def part_of(start: Activation, parts: Sequence[GangPart], number: int, gang: str) -> Activation:

@@ -61,7 +61,7 @@ class OutputStreams:
         self._context = context
         self._files = files
         self._costs = costs
-        self._followers: dict[tuple[JobId, str], _Follower] = {}
+        self._followers: dict[tuple[JobId, int, str], _Follower] = {}
         context.ledger.listen(self._happened)
 
     def take_up(self) -> None:
@@ -86,8 +86,15 @@ class OutputStreams:
     async def begin(self, job: QueuedJob) -> None:
         """A job's program runs: follow what it writes, where it does not write it home itself."""
         claim: HeldClaim | None = job.run if job.status in ACTIVE else None
-        start = claim.start if claim is not None else None
-        if claim is None or start is None or start.mode is not FileMode.TRANSFER or start.processes:
+        if claim is None:
+            return
+        nodes = claim.gang is not None and claim.gang.parallel
+        for one in list(claim.gang.claims.values()) if claim.gang is not None and nodes else [claim]:
+            await self._begin(job, one)
+
+    async def _begin(self, job: QueuedJob, claim: HeldClaim) -> None:
+        start = claim.start
+        if start is None or start.mode is not FileMode.TRANSFER or start.processes:
             return
         paths = {"out": start.stdout, "err": start.stderr}
         wanted = [which for which, asks in _FILES if job.get(asks) is True and paths[which] != NOTHING]
@@ -95,18 +102,18 @@ class OutputStreams:
             wanted = ["out"]
         for which in wanted:
             path = paths[which] if paths[which].startswith("/") else f"{start.iwd}/{paths[which]}"
-            before = self._followers.get((job.id, which))
+            before = self._followers.get((job.id, start.part, which))
             if before is not None:
                 if before.start is start and not before.over:
                     continue
                 await before.end()
-            follower = self._followers[job.id, which] = _Follower(job, claim, start, which, path)
+            follower = self._followers[job.id, start.part, which] = _Follower(job, claim, start, which, path)
             self._context.spawn(self._follow(follower), "stream output", alone=True)
 
     async def end(self, start: Activation) -> None:
         """The whole output is about to take its place: nothing is added to it any more."""
         for which, _ in _FILES:
-            if (follower := self._followers.get((start.job, which))) is not None:
+            if (follower := self._followers.get((start.job, start.part, which))) is not None:
                 await follower.end()
 
     async def _follow(self, one: _Follower) -> None:
@@ -129,8 +136,9 @@ class OutputStreams:
                     told = True
                 await asyncio.sleep(pause)
         finally:
-            if self._followers.get((one.job.id, one.which)) is one:
-                del self._followers[one.job.id, one.which]
+            key = one.job.id, one.start.part, one.which
+            if self._followers.get(key) is one:
+                del self._followers[key]
 
     async def _empty(self, one: _Follower, files: UserFiles) -> None:
         async with one.writing:

@@ -44,6 +44,8 @@ from pool.shadow.files import FilesOf
 from pool.wire import RemoteError, parse_address
 from pool.wire.errors import CallRefused
 
+#: Seconds between two writes of what a gang has in memory.
+SIZED = 50.0
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
 
@@ -302,6 +304,30 @@ class Gangs:
             await self._files(start.owner).rename(f"{start.iwd}/core", f"{start.iwd}/{start.core_name}")
         except PoolError as error:
             self._context.log.info("a core file keeps its name", extra={"job": start.name, "why": error.message})
+
+    def concerns_job(self, claim: HeldClaim, kind: str, data: Wire, changes: Wire) -> bool:
+        """Whether what a part says concerns the job as a whole: it is suspended with its first part, and continued with
+        its last; what its parts have in memory counts together, and is written once a minute.
+
+        Args:
+            changes: of the job; its size is put right.
+        """
+        gang = claim.gang
+        if gang is None:
+            return True
+        if kind == "suspended":
+            gang.suspended.add(claim.part)
+        elif kind == "continued":
+            gang.suspended.discard(claim.part)
+            return not gang.suspended
+        elif kind == "usage" and changes:
+            gang.sizes[claim.part] = int(changes["ResidentSetSize"])
+            now = asyncio.get_running_loop().time()
+            if now < gang.sized_at + SIZED:
+                return False
+            gang.sized_at = now
+            changes["ImageSize"] = changes["ResidentSetSize"] = data["max_rss"] = sum(gang.sizes.values())
+        return True
 
     async def gone(self, claim: HeldClaim, why: str) -> None:
         """A part is not running any more, without having ended."""

@@ -75,6 +75,8 @@ class RunReports:
                 return  # reported again by a startd that was restarted
             changes[BEGAN] = int(data.get("started") or self._context.outside.wall())
             step = JobChange(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **started(data)})
+        elif claim.gang is not None and not self._gangs.concerns_job(claim, kind, data, changes):
+            return
         elif kind == "suspended" and job.status == RUNNING:
             changes["TotalSuspensions"] = int(job.get("TotalSuspensions", 0)) + 1
             changes["LastSuspensionTime"] = int(self._context.outside.wall())

@@ -57,7 +57,10 @@ class JobViews(Service):
         """Events of jobs for any number of watches: `following` has the messages."""
         await Following(self._ledger, stream).run()
 
-    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None})
+    @streaming(
+        Right.SUBMIT,
+        takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None, "node": int | None},
+    )
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output as it grows."""
         await self._listings.tail(params, stream, self._own(call))

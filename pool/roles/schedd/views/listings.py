@@ -12,6 +12,7 @@ from typing import Any
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.gangs import file_of
 from pool.jobs.privacy import may_see, public
 from pool.jobs.tail import start_of
 from pool.outside import OutsideWorld
@@ -248,14 +249,14 @@ class Listings:
     # -- output ------------------------------------------------------------------------------------------
 
     async def tail(self, params: dict[str, Any], stream: Stream, only_owner: str | None) -> None:
-        """A job's output: {id, file: out|err, offset | lines, follow} -> bytes; ends when all of an ended job is sent.
+        """A job's output: {id, file: out|err, offset | lines, follow, node} -> bytes; ends when an ended job's is sent.
 
         With `lines` it begins so many before the end; with `told`, the byte where that is comes first.
         """
         number = (int(params["id"][0]), int(params["id"][1]))
         which = "err" if params.get("file") == "err" else "out"
         told = not params.get("told")  # an older client does not know what to do with a number
-        follow = bool(params.get("follow"))
+        follow, node = bool(params.get("follow")), int(params.get("node") or 0)
         offset = int(params.get("offset") or 0)
         lines: int | None = int(params["lines"]) if params.get("lines") is not None else None
         while True:
@@ -264,7 +265,8 @@ class Listings:
             owner = str(ad.get("Owner"))
             if only_owner is not None and owner != only_owner:
                 raise PoolError(f"job {number[0]}.{number[1]} belongs to {owner}")
-            iwd, path = str(ad.get("Iwd") or "/"), str(ad.get("Out" if which == "out" else "Err") or "/dev/null")
+            iwd = str(ad.get("Iwd") or "/")
+            path = file_of(ad, "Out" if which == "out" else "Err", node) or "/dev/null"
             if path == "/dev/null":
                 raise PoolError(
                     f"job {number[0]}.{number[1]} keeps no {'output' if which == 'out' else 'error'} file",
@@ -276,6 +278,8 @@ class Listings:
                 raise PoolError(f"the output of job {number[0]}.{number[1]} is kept here no longer", hint=hint)
             running = job is not None and job.status in ACTIVE
             claim: HeldClaim | None = job.run if job is not None else None
+            if claim is not None and claim.gang is not None and claim.gang.parallel:
+                claim = claim.gang.claims.get(node)
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
                 offset = await self._tail_remote(claim, which, offset, stream, lines, told)
             else:

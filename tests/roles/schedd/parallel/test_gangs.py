@@ -91,6 +91,26 @@ def test_each_part_has_its_own_requirements() -> None:
     run_virtual(work())
 
 
+def test_each_part_takes_from_its_own_slot() -> None:
+    seen: dict[str, str] = {}
+
+    async def work() -> None:
+        async with SimPool(1, settings=SETTINGS) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+
+            def behave(spec: KeeperSpec) -> Behaviour:
+                seen[spec.id] = spec.env["WHERE"]
+                return Behaviour(5.0)
+
+            for index in range(2):
+                await pool.add(f"m{index}", "startd", behave=behave)
+            await pool.submit("head", ad=gang(2, Environment="WHERE=$$(Machine)"))
+            await ended(pool)
+            assert sorted(seen.values()) == ["m0", "m1"]
+
+    run_virtual(work())
+
+
 def test_a_gang_that_cannot_get_whole_holds_nothing_for_long() -> None:
     """Two machines, a gang of three: others' jobs run, and when a third machine comes so does the gang."""
 
