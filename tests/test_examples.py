@@ -40,6 +40,7 @@ RUN = {
     "survivor/survivor.sub",
     "grep/grep.sub",
     "grep/paper.sub",
+    "parallel/primes.sub",
     "smc/smc.sub",
     "digits/digits.sub",
     "digits/table.sub",
@@ -212,6 +213,16 @@ def test_remote(example: Path, run: Run) -> None:
     assert len(said) == 3
     assert set(said) <= set(lines_of(promised(example)))
     assert (example / "books/bert").read_text() == "210.00\n"
+
+
+@pytest.mark.parametrize("example", ["parallel"], indirect=True)
+def test_parallel(example: Path, run: Run) -> None:
+    run(example, "primes.sub")
+    said = "".join((example / f"primes.{node}.out").read_text() for node in range(4))
+    assert said in (EXAMPLES / "parallel" / "README.md").read_text().replace("    node", "node")
+    counts = [int(count) for count in re.findall(r": (\d+) primes", said)]
+    assert sum(counts) == 9592  # below 100,000
+    assert logged(example / "primes.log", "terminated.", 5).count("Node ") == 8
 
 
 @pytest.mark.parametrize("example", ["grep"], indirect=True)

@@ -245,13 +245,16 @@ def _check(description: Description, name: str, as_json: bool, known: PoolFacts 
         )
         warn(description)
         return 0
+    from pool.jobs.gangs import is_parallel
+
     several = len(description.clusters) > 1
     for number, draft in enumerate(description.clusters, 1):
         facts = _facts(draft, known)
         lines = [f"{'cluster ' + str(number) + ': ' if several else ''}{formats.amount(draft.count, 'job')}"]
         width = max(map(len, facts))
         if drawn := _drawn(draft, _columns() - width - 4):
-            lines += [f"  {'' if i else 'pipes':<{width}}  {line}" for i, line in enumerate(drawn)]
+            label = "nodes" if is_parallel(draft.ad) else "pipes"
+            lines += [f"  {'' if i else label:<{width}}  {line}" for i, line in enumerate(drawn)]
         lines += [f"  {label:<{width}}  {value}" for label, value in facts.items()]
         say([*lines, ""])
     warn(description)
