@@ -39,6 +39,8 @@ from pool.policy.dedicated.reservations import Reserved
 from pool.policy.dedicated.supply import Dealer, MachineNode, Supply, Tier, shares_of
 from pool.policy.dedicated.timeline import Counts, PlannedHead, Profile, enough
 
+#: Machines that a head is going to need, in the order in which they are taken for it before it can start.
+EARLY = (Tier.IDLE, Tier.UNCLAIMED, Tier.OCCUPIED)
 #: How many jobs that a head waits for are named.
 MOST_HOLDERS = 10
 
@@ -384,14 +386,16 @@ class _SchedulingCycle:
             return []
         if wait.expected - self.now > self.settings.reclaim_seconds or not self.settings.lend:
             return []
-        wanted = {kind for part in head.parts for kind in part.fits}
-        room = head.size - sum(len(names) for node, names in dealer.rest(Tier.IDLE) if node.kind in wanted)
+        left = [(node, list(names)) for tier in EARLY for node, names in dealer.rest(tier)]
         asked = []
-        for tier in (Tier.UNCLAIMED, Tier.OCCUPIED):
-            for node, names in dealer.rest(tier):
-                if node.kind in wanted and room > 0:
-                    asked.append((0, node, tuple(names[:room])))
-                    room -= min(room, len(names))
+        for part, needed in enumerate(head.parts):
+            room = needed.count
+            for node, names in left:
+                given = names[:room] if node.kind in needed.fits else []
+                del names[: len(given)]
+                room -= len(given)
+                if given and node.tier is not Tier.IDLE:
+                    asked.append((part, node, tuple(given)))
         if not asked:
             return []
         reclaim = tuple(name for _, node, names in asked if node.tier is Tier.OCCUPIED for name in names)

@@ -139,6 +139,19 @@ def test_a_hole_shorter_than_a_reclaim_is_kept_and_lent_ones_come_back_in_time()
     assert before.wake == 95.0
 
 
+def test_machines_that_are_reclaimed_early_are_for_parts_that_they_fit() -> None:
+    parts = (PartClass(1, ("a",), "master"), PartClass(2, ("b", "a"), "worker"))
+    head = DedicatedJob("1.0", "alice", parts, 0.0)
+    running = [runs(gang("9.0", 1, fits=("b",), duration=100.0), kind="b")]
+    there = (
+        MachineClass("b", MachineState.CLAIMED_IDLE, ("b1",)),
+        MachineClass("a", MachineState.OCCUPIED, ("a1",)),
+    )
+    [request] = decide(queue(head), running, there, 97.0, LENDING).requests
+    assert [(share.part, share.kind, share.machines) for share in request.shares] == [(0, "a", ("a1",))]
+    assert request.reclaim == ("a1",)
+
+
 def test_claims_that_no_job_can_use_are_released_after_a_time() -> None:  # W26
     assert decide((), (), machines(idle=2), 0.0, LENDING).keeps[0].reason is KeepReason.RECENT
     assert decide((), (), machines(idle=2, unused=True), 0.0, LENDING).releases[0].machines == ("i1", "i2")
