@@ -12,8 +12,9 @@ gangs that should run. The second is the same with the gangs pinned that may not
 there start, and the running gangs that are in the way are saved. A winner that does not fit there keeps its share of
 the first matching, so that no later gang takes what it waits for.
 
-A gang that has not run for `patience` goes before all others, and then runs until it leaves its level, so that an
-endless stream of short gangs starves nobody: each of its turns is `level_factor` times longer than the one before.
+A gang that has not run for `patience` goes before all others, and then runs until it leaves its level, or for a tenth
+of `patience` if that is less. So an endless stream of short gangs starves nobody, and short gangs wait for such a turn
+no longer than that.
 With logical queues for users, the turn goes to the user with the least usage, and levels order each user's own gangs.
 """
 
@@ -28,6 +29,9 @@ from pool.policy.dedicated.decisions import SaveGang
 from pool.policy.dedicated.flow import ClassMatching, Demand
 from pool.policy.dedicated.model import DedicatedJob, DedicatedRun, DedicatedSettings, Kind, QueueOrder
 from pool.policy.dedicated.supply import Supply
+
+#: The longest turn of a gang that has not run for `patience`, as a share of that.
+AGED_TURN = 0.1
 
 
 @dataclass(slots=True)
@@ -202,7 +206,8 @@ def _running(gang: DedicatedRun, settings: DedicatedSettings, now: float) -> _Ca
     least = settings.least_gain * (job.save_seconds + job.restore_seconds)
     run = max(least, settings.first_quantum if job.attained else 0.0)
     if _aged(job, gang.started, settings):
-        run = max(run, job.restore_seconds + level_ends(level_of(job.attained, settings), settings) - job.attained)
+        rest = level_ends(level_of(job.attained, settings), settings) - job.attained
+        run = max(run, job.restore_seconds + min(rest, AGED_TURN * settings.patience))
     level = level_of(gang.attained(now), settings)
     return _Candidate((level, 0, job.submitted, job.id), job, gang, demands, gang.started + run)
 
