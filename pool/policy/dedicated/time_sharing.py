@@ -12,9 +12,10 @@ gangs that should run. The second is the same with the gangs pinned that may not
 there start, and the running gangs that are in the way are saved. A winner that does not fit there keeps its share of
 the first matching, so that no later gang takes what it waits for.
 
-A gang that has not run for `patience` goes before all others, and then runs until it leaves its level, or for a tenth
-of `patience` if that is less. So an endless stream of short gangs starves nobody, and short gangs wait for such a turn
-no longer than that.
+A gang that has not run for `patience` goes before all others, and then runs until it leaves its level, or for a
+hundredth of `patience` if that is less. So an endless stream of short gangs starves nobody, and short gangs wait for
+such a turn no longer than that. Longer turns cost the short gangs much: turns of a tenth of a day make the mean bounded
+slowdown on Lublin-256 twenty times as large.
 With logical queues for users, the turn goes to the user with the least usage, and levels order each user's own gangs.
 """
 
@@ -31,7 +32,7 @@ from pool.policy.dedicated.model import DedicatedJob, DedicatedRun, DedicatedSet
 from pool.policy.dedicated.supply import Supply
 
 #: The longest turn of a gang that has not run for `patience`, as a share of that.
-AGED_TURN = 0.1
+AGED_TURN = 0.01
 
 
 @dataclass(slots=True)

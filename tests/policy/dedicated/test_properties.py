@@ -194,7 +194,7 @@ def test_a_user_with_one_second_gangs_cannot_starve_others(sharing: bool, backfi
 def test_a_gang_that_needs_everything_starts_though_short_ones_never_stop() -> None:
     """One queue, time sharing: the large gang is as new as each small one, and then ages."""
     flood = [TraceJob(n, float(n), 7.0, 1, None) for n in range(3600)]
-    jobs = sorted([*flood, TraceJob(3600, 100.0, 100.0, MACHINES, None)], key=lambda job: job.submitted)
+    jobs = sorted([*flood, TraceJob(3600, 100.0, 50.0, MACHINES, None)], key=lambda job: job.submitted)
     configured = replace(WRIGHT, time_sharing=True, patience=300.0, first_quantum=10.0)
     sim = Simulation(jobs, MACHINES, configured, costs=SimulatedCosts(save=1.0, restore=1.0), saveable=True)
     sim.run()
