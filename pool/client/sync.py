@@ -1,8 +1,8 @@
 """The pool from programs without asyncio: the same classes and methods, which return when it is done.
 
-    from pool.client.sync import Pool
+    from pool.client.sync import SyncPool
 
-    with Pool.connect() as pool:
+    with SyncPool.connect() as pool:
         cluster = pool.submit({"executable": "/bin/true", "queue": 3})
         for result in pool.as_completed([cluster]):
             print(result.job, result.exit_code)
