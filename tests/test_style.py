@@ -217,6 +217,19 @@ def shared_class_names(trees: Iterable[tuple[str, ast.Module]]) -> list[str]:
     return [f"{name}: {', '.join(sorted(files))}" for name, files in sorted(where.items()) if len(files) > 1]
 
 
+def veiled_subjects(text: str) -> list[str]:
+    """Docstrings and comments that begin with a clause as their subject ("What is left ..."), by line.
+
+    A reader has to hold such a clause until its verb comes. A noun says the same at once: "The rest ...". Questions may
+    begin so.
+    """
+    lines = enumerate(text.splitlines(), start=1)
+    return [f"{number}: {line.strip()}" for number, line in lines if _VEILED.search(line) and "?" not in line]
+
+
+_VEILED = re.compile(r'^\s*[rf]?"""(What|Who|Whoever|Whose) |#:? (What|Who|Whoever|Whose) ')
+
+
 def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
     """The full dotted name that an expression stands for, when it begins with something imported."""
     if isinstance(node, ast.Name):
@@ -356,6 +369,10 @@ def test_each_class_has_a_name_of_its_own() -> None:
     assert shared_class_names((identify(path), parsed(path)) for path in SOURCES) == []
 
 
+def test_sentences_begin_with_their_subject() -> None:
+    assert faults([*SOURCES, *TESTS], lambda path: veiled_subjects(path.read_text())) == []
+
+
 def test_no_test_passes_without_testing() -> None:
     """Where a machine lacks what a test needs, the test is skipped and says so (tests/skips.py)."""
     tests = [path for path in TESTS if path.name.startswith("test_")]
@@ -431,6 +448,21 @@ def test_the_outside_rule_catches(text: str, caught: bool) -> None:
 )
 def test_the_rule_of_silent_tests_catches(text: str, caught: bool) -> None:
     assert bool(silent_skips(ast.parse(text))) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ('    """What is left of it."""', True),
+        ("{}: Who asked first.", True),
+        ("x = 1  {} Whoever sends them may be gone.", True),
+        ('    """The rest of it."""', False),
+        ("{} What if nobody answers? The lease ends.", False),
+        ('text = "Whose job is that"', False),
+    ],
+)
+def test_the_rule_of_subjects_catches(text: str, caught: bool) -> None:
+    assert bool(veiled_subjects(text.format("#"))) == caught
 
 
 @pytest.mark.parametrize(

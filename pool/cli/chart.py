@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pool.client.dedicated import DedicatedPlan
 
-#: What fills a bar, by what it is; and its colour.
+#: The fill of each kind of bar, and its colour.
 FILLS = {"running": "#", "planned": "=", "reserved": "R"}
 COLOURS = {"running": "#4c78a8", "planned": "#9ecae9", "reserved": "#f58518"}
 #: Seconds that a chart shows at least, and how much of it what ends nobody knows when takes beyond the last known end.

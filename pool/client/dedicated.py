@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DedicatedPlan:
-    """What is expected to run when, if nothing else comes.
+    """The expected starts and ends, if nothing else comes.
 
     Attributes:
         scheduler: whose plan it is.

@@ -167,7 +167,7 @@ class Activation:
 
     @property
     def core_name(self) -> str:
-        """What its core file is called where its owner finds it: those of several nodes come into one directory."""
+        """The name of its core file on the submit side: those of several nodes come into one directory."""
         return f"core.{self.part}" if self.is_node else "core"
 
     @property
@@ -246,7 +246,7 @@ class Activation:
 
     @property
     def ends_here(self) -> dict[str, int]:
-        """What is at this machine's end of its pipes, by name, with its number among the job's processes here."""
+        """The ends of its pipes on this machine, by name, with its number among the job's processes here."""
         if self.mpi:
             return {RANKER: 0}
         return {process.name: index for index, process in enumerate(self.processes)}

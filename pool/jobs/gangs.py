@@ -236,7 +236,7 @@ def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -
 
 
 def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activation:
-    """What a node of an MPI job is started with: it knows the ranks of all nodes, and has its ranker's pipes.
+    """The start of a node of an MPI job: it has the ranks of all nodes, and its ranker's pipes.
 
     Args:
         start: the node's, from `node_of`.

@@ -26,7 +26,7 @@ MPICH, OPENMPI = FAMILIES = ("mpich", "openmpi")
 MOST_RANKS, MOST_IN_ALL = 4096, 1 << 20
 #: So many nodes hang below one in the tree of rankers.
 FANOUT = 16
-#: What the ranker is called in the list of a node's pipes.
+#: The name of the ranker in the list of a node's pipes.
 RANKER = "ranker"
 #: The first descriptor of its pipes.
 _FIRST_DESCRIPTOR = 10

@@ -34,7 +34,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class RanksStatus:
-    """What a ranker says of its ranks.
+    """The report of a ranker on its ranks.
 
     Attributes:
         first, size: the number of its first rank, and of all ranks of the job.
@@ -133,7 +133,7 @@ def store_name(activation: Activation) -> str:
 
 
 def read_status(scratch: Path, owner: tuple[int, int] | None) -> RanksStatus | None:
-    """What the ranker has said last in a scratch directory; None where that is nothing that can be read."""
+    """The ranker's last report in a scratch directory; None where there is none that can be read."""
     try:
         with SafeDirectory(scratch, owner) as safe, os.fdopen(safe.open_file(STATUS), "rb") as file:
             text = file.read(_MOST).decode(errors="replace")

@@ -68,7 +68,7 @@ def description(program: Path, *arguments: object, count: int = 1, ranks: int = 
 
 
 def errors(home: Path) -> list[str]:
-    """What the nodes wrote to their error files."""
+    """The nodes' error files."""
     return [file.read_text() for file in home.glob("err.*")]
 
 

@@ -68,7 +68,7 @@ def sanitized_ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What sanitizers find goes to files, of which there must be none."""
+    """The findings of sanitizers go to files; there must be none."""
     log = tmp_path / "sanitizer"
     monkeypatch.setenv("ASAN_OPTIONS", f"detect_leaks=0:log_path={log}")
     monkeypatch.setenv("UBSAN_OPTIONS", f"print_stacktrace=1:log_path={log}")

@@ -96,7 +96,7 @@ def exchange2() -> None:
 
 
 def look() -> None:
-    """What a rank has."""
+    """The data of a rank."""
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     fds = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     told = [name for name in os.environ if name.startswith("POOLNODE_MPI")]

@@ -1,4 +1,4 @@
-"""What a ranker says about its ranks, read from a file that the job's user may write; and how it is started."""
+"""A ranker's report on its ranks, read from a file that the job's user may write; and how it is started."""
 
 from __future__ import annotations
 

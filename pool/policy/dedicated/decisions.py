@@ -1,4 +1,4 @@
-"""What the dedicated scheduler decides in one cycle, and what it plans. Plain frozen data.
+"""The decisions of the dedicated scheduler in one cycle, and its plans. Plain frozen data.
 
 A role acts on `Decisions` in the order of its fields and forgets it: the next cycle computes everything anew from the
 state of then (W21). Only `DedicatedRun.backfilled`, `Reservation.machines` and `UserQueue.last_start` carry something

@@ -24,7 +24,7 @@ from pool.policy.dedicated.model import MachineState
 
 @dataclass(frozen=True, slots=True)
 class MachineStanding:
-    """What is known of a machine from its ad.
+    """The facts about a machine, from its ad.
 
     Attributes:
         schedulers: the names of its dedicated schedulers, the upper ones first.

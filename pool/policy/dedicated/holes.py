@@ -1,4 +1,4 @@
-"""What becomes of idle claims that nothing starts on: kept, lent or released (W14, W23, W26; WR 4.1, 4.2, 6.2).
+"""Idle claims that nothing starts on are kept, lent or released here (W14, W23, W26; WR 4.1, 4.2, 6.2).
 
 | situation | the claim is |
 |---|---|

@@ -93,7 +93,7 @@ class DedicatedJob:
 
     @property
     def remaining(self) -> float | None:
-        """What is expected to be left of it while it is idle; None when nothing is known."""
+        """The time that it will probably need, while it is idle; None when nothing is known."""
         whole = self.whole
         if whole is None:
             return None
@@ -239,7 +239,7 @@ class Reservation:
 
 
 class Backfill(StrEnum):
-    """What may start behind a head that waits."""
+    """The jobs that may start behind a head that waits."""
 
     NONE = "none"
     """Nothing by dedicated means: WR 3.3 to the letter. Holes are lent to opportunistic jobs."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from pool.policy.dedicated.model import DedicatedJob, DedicatedSettings, QueueOrder, UserQueue
 
-#: What a job is charged for the order within one cycle where nothing is known of its duration.
+#: The charge of a job for the order within one cycle, where nothing is known of its duration.
 NOMINAL_SECONDS = 3600.0
 
 

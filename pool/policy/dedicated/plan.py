@@ -51,7 +51,7 @@ def make_plan(
     guess: float | None = None,
     errors: StartErrors | None = None,
 ) -> Plan:
-    """What is expected, from the state of now; the first arguments are those of `decide`.
+    """The expected course of things from now on; the first arguments are those of `decide`.
 
     Args:
         guess: the duration of a job of which nothing is known (`RunPredictor.mean`).
@@ -131,7 +131,7 @@ class _Forecast:
         return _Expected(job, PlanBasis.GUESSED if job.duration is None else PlanBasis.SAID, place)
 
     def _remaining(self, job: DedicatedJob) -> float:
-        """What is probably left of a job. A prediction is nearer to the truth than what its user said, which is an
+        """The probable rest of a job. A prediction is nearer to the truth than what its user said, which is an
         upper bound: the scheduler goes by that, and the job ends earlier."""
         whole = job.predicted if job.predicted is not None else job.duration
         if whole is None:

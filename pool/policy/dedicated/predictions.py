@@ -77,7 +77,7 @@ class RunPredictor:
         return self._sum / self._count if self._count else None
 
     def as_dict(self) -> dict[str, list[float]]:
-        """What the constructor takes: runs by "user", and by "user/size"."""
+        """The argument of the constructor: runs by "user", and by "user/size"."""
         return {
             f"{user}/{size}" if size else user: list(last)
             for user, sizes in self._runs.items()
@@ -105,7 +105,7 @@ class StartErrors:
         return ordered[round(0.1 * last)], ordered[round(0.9 * last)]
 
     def as_list(self) -> list[float]:
-        """What the constructor takes."""
+        """The argument of the constructor."""
         return list(self._ratios)
 
 

@@ -39,7 +39,7 @@ from pool.policy.dedicated.timeline import Counts, Profile, enough, taken_by
 
 @dataclass(frozen=True, slots=True)
 class ReservationQuota:
-    """What a user may reserve, all of the user's reservations together.
+    """The most that a user may reserve, in all of the user's reservations together.
 
     Attributes:
         machines: at any one time.
@@ -293,7 +293,7 @@ class Reserved:
             self.requests.append(RequestMachines(reservation.id, (Share(0, node.kind, tuple(names)),), reclaim))
 
     def _guard(self, reservation: Reservation, coming: Sequence[Reservation]) -> ClassMatching[Kind]:
-        """What a job that is on its machines when this reservation begins may use."""
+        """The machines that a job may use which still runs when this reservation begins."""
         counts = dict(self._supply.usable)
         for gang in self._running:
             soft = gang.job.saveable or gang.leaving

@@ -48,7 +48,7 @@ class MachineNode(NamedTuple):
 
 
 class Supply:
-    """What there is: machines that can be had, by node, and the numbers of all that are configured.
+    """The supply: machines that can be had, by node, and the numbers of all that are configured.
 
     Attributes:
         names: the machines of each node.
@@ -100,7 +100,7 @@ class Supply:
         self._choices.clear()
 
     def demands(self, job: DedicatedJob, tier: Tier, now: float) -> list[Demand[MachineNode]]:
-        """What a job asks of the matching if it may use machines up to a tier."""
+        """The demand of a job in the matching, if it may use machines up to a tier."""
         ends = -math.inf
         if self._limited and not job.saveable:
             ends = math.inf if job.remaining is None else now + job.remaining

@@ -37,7 +37,7 @@ AGED_TURN = 0.01
 
 @dataclass(slots=True)
 class SharedTime:
-    """Who runs now.
+    """The gangs that run now.
 
     Attributes:
         winners: waiting jobs that get machines now, in order; some after the saves.
@@ -185,7 +185,7 @@ def _set_wake(
 
 
 def demands_of(job: DedicatedJob) -> list[Demand[Kind]]:
-    """What a job asks of machines by kind."""
+    """The demands of a job on machines, by kind."""
     return [(part.fits, part.count) for part in job.parts]
 
 

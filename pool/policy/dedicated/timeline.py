@@ -156,7 +156,7 @@ class Profile:
                 steps[position] -= count
 
     def at(self, time: float) -> Counts:
-        """What is free at a time."""
+        """The free machines at a time."""
         position = max(0, bisect.bisect_right(self.times, time) - 1)
         return {kind: steps[position] for kind, steps in self.free.items()}
 

@@ -461,7 +461,7 @@ class Schedd(Role):
             self.ledger.next_cluster += 1
         elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
-        # What has been begun is done to its end, also where nobody waits for the answer any more.
+        # Work that has begun is done to its end, also where nobody waits for the answer any more.
         work = self.costs.submitted(self._queued(intake, owner, number, spool))
         cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
         return {"cluster": cluster.id, "count": intake.count}

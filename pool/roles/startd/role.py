@@ -215,7 +215,7 @@ class Startd(Role):
         await self.sensors.stop()
 
     async def die(self) -> None:
-        # Who is started in this one's place counts the leases on, from when they were last asked for.
+        # The next role counts the leases on, from the time when they were last renewed.
         self.given.leases.update({name: slot.claim.asked for name, slot in self.claims.items() if slot.claim})
         await super().die()
         await self.leases.break_links()

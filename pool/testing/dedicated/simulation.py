@@ -34,7 +34,7 @@ KIND = "machine"
 
 
 class Durations(StrEnum):
-    """What the scheduler knows of a job's duration."""
+    """The scheduler's knowledge of a job's duration."""
 
     NONE = "none"
     PERFECT = "perfect"
@@ -46,7 +46,7 @@ class Durations(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCosts:
-    """What takes time, in seconds.
+    """The costs in time, in seconds.
 
     Attributes:
         negotiate: from a request for a machine that nobody uses to its claim.

@@ -1,4 +1,4 @@
-"""What holds for every workload: no head is delayed by backfill, none starves, machines are never given twice."""
+"""Rules for every workload: no head is delayed by backfill, none starves, machines are never given twice."""
 
 from __future__ import annotations
 

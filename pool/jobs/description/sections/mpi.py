@@ -50,7 +50,7 @@ def mpi(job: JobDraft) -> None:
 
 
 def _family(job: JobDraft, wish: str) -> str:
-    """What the description says, where the program's file does not say otherwise."""
+    """The wish of the description, unless the program's file contradicts it."""
     path = job.full_path(job.text_of("Cmd"))
     if job.nature.docker or job.nature.container:
         if wish == "auto":

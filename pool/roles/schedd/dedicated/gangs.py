@@ -82,7 +82,7 @@ class DedicatedQueue:
         self._numbers: dict[bytes, str] = {}
 
     def wanted(self, job: QueuedJob) -> list[Wanted]:
-        """What of a job needs a machine, alike parts together.
+        """The parts of a job that need a machine, alike ones together.
 
         Raises:
             PoolError: its parts cannot be read.
@@ -118,7 +118,7 @@ class DedicatedQueue:
         return Wanted(numbers, request, wire, apart)
 
     def request_ad(self, job: QueuedJob, part: int) -> Wire:
-        """What a part of a job asks for, as a request of this scheduler (WR 3.1)."""
+        """The demands of a part of a job, as a request of this scheduler (WR 3.1)."""
         wire = self._gatherings.wanted_ad(job, part) if is_gang(job) else job.wire()
         return {**wire, SCHEDULER: self._submitter}
 

@@ -173,5 +173,5 @@ class Lending:
         self.reclaims += 1
 
     def of(self, claims: Mapping[str, HeldClaim]) -> Mapping[HeldClaim, Lent]:
-        """What is lent, of these claims."""
+        """The lent ones of these claims."""
         return {claim: lent for claim in claims.values() if (lent := self.lent.get(claim)) is not None}

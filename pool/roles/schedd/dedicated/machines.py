@@ -42,7 +42,7 @@ def is_held(claim: HeldClaim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What the scheduler does with a claim that has a job which is not its own.
+    """The scheduler's dealings with a claim whose job is not its own.
 
     Attributes:
         reclaimed: it has been asked to leave.

@@ -27,7 +27,7 @@ class DedicatedMethods(Service):
 
     @method(Right.READ)
     async def dedicated_plan(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What runs, is planned and reserved: {} -> {scheduler, time, machines, bars, starts, reservations}"""
+        """The running, planned and reserved jobs: {} -> {scheduler, time, machines, bars, starts, reservations}"""
         plan = self._scheduler.plan(await self._scheduler.look_now())
         return {
             "machines": sum(plan.machines.values()),

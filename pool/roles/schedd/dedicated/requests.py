@@ -45,12 +45,12 @@ class MachineRequest:
 
     @property
     def key(self) -> tuple[QueuedJob | None, tuple[str, ...]]:
-        """What tells it from another cycle's."""
+        """The mark by which it differs from another cycle's."""
         return self.job, self.machines
 
 
 class DedicatedRequests:
-    """What one dedicated scheduler asks for.
+    """The requests of one dedicated scheduler.
 
     Args:
         submitter: its name; address: of its schedd.
@@ -157,7 +157,7 @@ class DedicatedRequests:
     # -- negotiator --------------------------------------------------------------------------------------
 
     def requests(self, limit: int) -> list[dict[str, Any]]:
-        """What the negotiator is told (`schedd.requests`)."""
+        """The answer to the negotiator (`schedd.requests`)."""
         self.asked_at = asyncio.get_running_loop().time()
         found: list[dict[str, Any]] = []
         for number, request in self._open.items():

@@ -60,7 +60,7 @@ class KeptReservation:
         return f"reservation {self.id}"
 
     def ad(self) -> Wire:
-        """What it asks of each machine, in wire form."""
+        """Its demands on each machine, in wire form."""
         wire: Wire = {"MyType": "Job", "Owner": self.user or self.group, "QDate": int(self.start)}
         wire |= {"RequestCpus": 1, "RequestMemory": 1, "RequestDisk": 1}
         return {**wire, "Requirements": [self.requirements or "true"]}
@@ -108,12 +108,12 @@ class Reservations:
     # -- the cycle ---------------------------------------------------------------------------------------
 
     def requests(self, more: Iterable[KeptReservation] = ()) -> Iterator[tuple[str, Wire, int]]:
-        """What reservations ask for, these included: a name, an ad, how many machines."""
+        """The demands of all reservations, these included: a name, an ad, the number of machines."""
         for one in (*self._known.values(), *more):
             yield one.request, one.ad(), one.count
 
     def ad_of(self, reservation: str) -> Wire | None:
-        """What a reservation asks of a machine; None where there is none of that id."""
+        """The demands of a reservation on a machine; None where there is none of that id."""
         one = self._known.get(reservation)
         return one.ad() if one is not None else None
 
@@ -185,7 +185,7 @@ class Reservations:
         return [asdict(one) for one in sorted(self._known.values(), key=lambda one: (one.start, one.id))]
 
     def next_id(self) -> str:
-        """What the next one will be called."""
+        """The id of the next one."""
         return f"r{self._last + 1}"
 
     async def _write(self) -> None:

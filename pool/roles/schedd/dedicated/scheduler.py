@@ -71,7 +71,7 @@ class BeginGang(Protocol):
 
 @dataclass(slots=True)
 class SchedulerCalls:
-    """What the scheduler has other parts of the schedd do.
+    """The calls of the scheduler to other parts of the schedd.
 
     Attributes:
         gatherings: parts of gangs that have yet to be placed.
@@ -99,7 +99,7 @@ class SchedulerCalls:
 
 @dataclass(frozen=True, slots=True)
 class CycleState:
-    """What one cycle decided about."""
+    """The subjects of one cycle's decisions."""
 
     now: float
     queues: tuple[UserQueue, ...]
@@ -413,7 +413,7 @@ class DedicatedScheduler:
         return await self._looked((asked,))
 
     def plan(self, state: CycleState) -> Plan:
-        """What is expected from a state on, if nothing else comes (WR 6.3)."""
+        """The expected course of things from a state on, if nothing else comes (WR 6.3)."""
         settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
         classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
         reservations = self.reservations.current(state.now, state.fits)

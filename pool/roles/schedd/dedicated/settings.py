@@ -19,7 +19,7 @@ def dedicated_settings(settings: Settings) -> DedicatedSettings:
 
 
 def reservation_quota(settings: Settings) -> ReservationQuota:
-    """What a user may reserve."""
+    """The most that a user may reserve."""
     return ReservationQuota(
         machines=int(settings.number("RESERVATION_MACHINES")),
         machine_seconds=3600.0 * settings.number("RESERVATION_MACHINE_HOURS"),

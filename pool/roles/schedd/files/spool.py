@@ -246,7 +246,7 @@ class Spool:
         await files.sync_volume(root)
         self._charge(record, await files.tree_size(root) - record.size)
         self._check_there(number, record, turn)
-        # Whoever sends them may be gone: what has been begun is done to its end.
+        # The sender may be gone; work that has begun is done to its end.
         await asyncio.shield(self._spawn(self._complete(number, record), "inputs"))
         await stream.send(["ok", record.size])
         await stream.finish()

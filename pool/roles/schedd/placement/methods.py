@@ -25,7 +25,7 @@ MOST_REASON = 500
 
 
 class SchedulerRequests(Protocol):
-    """What the dedicated scheduler asks the negotiator for; see `pool.roles.schedd.dedicated.requests`."""
+    """The requests of the dedicated scheduler to the negotiator; see `pool.roles.schedd.dedicated.requests`."""
 
     def requests(self, limit: int) -> list[dict[str, Any]]:
         """Its requests."""

@@ -149,7 +149,7 @@ class JobCheckpoints:
         self._costs = Costs(lambda: running.stood_still)
         #: Wall time of the last checkpoint of this start that came home.
         self.last: float | None = None
-        #: What was found the last time that cannot be saved; None before it was looked at.
+        #: The reasons against a checkpoint that were found last; None before the first look.
         self._refused: tuple[str, ...] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._examination: asyncio.TimerHandle | None = None

@@ -26,7 +26,7 @@ from pool.wire import Call
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
-#: What the machine is may have been read so long before a claim, seconds: one reading is for all claims of a moment.
+#: Seconds that a reading of the machine's state may be old at a claim: one reading serves all claims of a moment.
 AT_A_CLAIM = 0.1
 
 

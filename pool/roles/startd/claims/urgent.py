@@ -33,7 +33,7 @@ from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRef
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
 
-#: What the name of a slot on top of another ends with.
+#: The end of the name of a slot on top of another.
 ON_TOP = "_urgent"
 
 

@@ -116,7 +116,7 @@ class RunningJob:
         self.abandoned = False
         #: Set when nothing of the job is left here: its end is known at home, or nobody wants to hear of it.
         self.gone = asyncio.Event()
-        #: What was wished before there was a starter.
+        #: The wish that came before there was a starter.
         self._early: list[Event] = []
         self.began = context.wall()
         #: Seconds for which the job stood still, up to its last suspension's end.

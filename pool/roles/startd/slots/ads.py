@@ -22,7 +22,7 @@ from pool.roles.startd.slots.table import SlotTable
 GATHER = 0.05
 #: Slots that are told of before others get their turn on the loop.
 AT_ONCE = 200
-#: What jobs come and go on a kept claim is told this often at most, seconds.
+#: Seconds between two reports at least of the jobs that come and go on a kept claim.
 FLIPS = 1.0
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a job while its end is on the way, or a moment after it: what is done is not done again."""
+"""Requests to a job whose end is on the way, or a moment old: nothing that is done is done again."""
 
 from __future__ import annotations
 

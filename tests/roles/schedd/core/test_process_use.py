@@ -1,4 +1,4 @@
-"""What the processes of a job of several have used, over all its runs (VS 6.3.3)."""
+"""The usage of each process of a job of several, over all its runs (VS 6.3.3)."""
 
 from __future__ import annotations
 

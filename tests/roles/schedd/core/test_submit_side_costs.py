@@ -1,4 +1,4 @@
-"""What a process does for several jobs at once is shared out among them, and what it does for none is not (EV 2.8)."""
+"""The work of a process for several jobs at once is shared out among them, other work is not (EV 2.8)."""
 
 from __future__ import annotations
 

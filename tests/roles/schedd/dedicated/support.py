@@ -1,4 +1,4 @@
-"""What the tests of the dedicated scheduler share: pools with machines of its own, parallel jobs, and looks at both."""
+"""Shared by the tests of the dedicated scheduler: pools with machines of its own, parallel jobs, and looks at both."""
 
 from __future__ import annotations
 

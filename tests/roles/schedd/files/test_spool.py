@@ -18,7 +18,7 @@ from pool.wire import Connection, RemoteError
 from pool.wire.errors import WireError
 from tests.roles.support import QUICK, asking, lasting
 
-#: Whose files this process may make.
+#: The users whose files this process may make.
 ME = pwd.getpwuid(os.geteuid()).pw_name
 AD = {"Cmd": "/home/x/prog", "Iwd": "/home/x", "Out": "out", "UserLog": "logs/log", "TransferInput": "in"}
 DONE = ["done"]

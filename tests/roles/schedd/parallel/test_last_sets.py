@@ -169,7 +169,7 @@ def test_one_that_comes_while_the_parts_are_saved_beside_their_run_waits_for_tha
     run_virtual(work())
 
 
-#: What the second of two parts is asked first, and second; the first's word that it leaves; the first end of one.
+#: The first and second question to the second part; the first part's word that it leaves; the first end of one.
 STEPS = [("startd.checkpoint_part", 2), ("startd.checkpoint_part", 4), ("schedd.told", 1), ("schedd.ended", 1)]
 
 
