@@ -38,6 +38,16 @@ NUMBERED = (
     *("Arguments", "Args", "Environment", "Env", "In", "Out", "Err", "TransferInput", "TransferOutput"),
     "TransferOutputRemaps",
 )
+#: The attributes, in lower case, that a part may have in place of the job's, beside all that begin with `request`.
+OWN = frozenset(
+    {
+        *("cmd", "args", "arguments", "env", "envdelim", "environment", "in", "out", "err", "iwd"),
+        *("transferin", "transferout", "transfererr", "streamin", "streamout", "streamerr", "transferexecutable"),
+        *("transferinput", "transferoutput", "transferoutputremaps", "imagesize", "diskusage", "executablesize"),
+        *("requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
+        *("rankspermachine", "mpirun"),
+    }
+)
 #: The job asks for the dedicated scheduler, or says that it does not need it: `dedicated` in a description.
 DEDICATED = "WantDedicated"
 #: The end of a parallel job: that of node 0, of all nodes, or of any (`ParallelShutdownPolicy`, HTCondor's name).
@@ -142,6 +152,17 @@ def _part(record: ClassAd) -> GangPart:
     processes = tuple(name for name in str(record.value(PROCESSES, "")).split(",") if name)
     count = record.value(COUNT, 1)
     return GangPart(processes, own, count if type(count) is int else 0)
+
+
+def may_be_own(name: str) -> bool:
+    """Whether a part may have an attribute of its own."""
+    return name.lower() in OWN or name.lower().startswith("request")
+
+
+def holders_of(parts: Parts, name: str) -> list[int]:
+    """The numbers of the parts that have an attribute in place of the job's."""
+    kinds = [number for number, kind in enumerate(parts.kinds) if name.lower() in {one.lower() for one in kind.own}]
+    return [number for kind in kinds for number in parts.numbers_of(kind)]
 
 
 def is_parallel(ad: ClassAd) -> bool:

@@ -31,20 +31,10 @@ from pool.jobs.gangs import (
     POLICY,
     GangPart,
     attributes_of,
+    may_be_own,
 )
 
 _COUNT = re.compile(r"\s*[-+]?\d+")
-#: The attributes that the nodes of one queue statement may have in place of the job's, in lower case; `request...` as
-#: well.
-_OWN = frozenset(
-    {
-        *("cmd", "args", "arguments", "env", "envdelim", "environment", "in", "out", "err", "iwd"),
-        *("transferin", "transferout", "transfererr", "streamin", "streamout", "streamerr", "transferexecutable"),
-        *("transferinput", "transferoutput", "transferoutputremaps", "imagesize", "diskusage", "executablesize"),
-        *("requirements", "rank", "requiregpus", "commoninputfiles", "publicinputfiles", "transferinputsizemb"),
-        *("rankspermachine", "mpirun"),
-    }
-)
 #: The attributes that each statement sets anew and the job has as a whole.
 _COUNTED = frozenset({"minhosts", "maxhosts", "gangparts", "gangapart"})
 _REQUIREMENTS = "Requirements"
@@ -197,7 +187,7 @@ def add_statement(job: JobDraft, parts: list[GangPart], where: Where) -> None:
     for key, value in job.own.items():
         if key in _COUNTED:
             continue
-        if key not in _OWN and not key.startswith("request"):
+        if not may_be_own(key):
             job.reporter.error(
                 where,
                 f"{job.names[key]} differs between the queue statements of one parallel job, which has one as a whole",

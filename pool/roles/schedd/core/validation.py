@@ -11,7 +11,8 @@ from typing import Any
 from pool.classad import ClassAd, ParseError, parse_expr
 from pool.errors import PoolError
 from pool.jobs.activation import JAVA
-from pool.jobs.gangs import NODE_MARKS, PARTS, parts_of
+from pool.jobs.gangs import NODE_MARKS, PARTS, Parts, attributes_of, may_be_own, parts_of
+from pool.jobs.pipes.model import processes_of
 from pool.jobs.privacy import canonical
 from pool.policy.queue import AT_HOME, HELD, Wire
 
@@ -56,17 +57,37 @@ def clean(ad: Any) -> Wire | None:
 
 
 def _check_parts(ad: Wire) -> None:
-    """The attributes of a job's parts, which replace the job's own, are checked in the same way."""
+    """The attributes of a job's parts, which replace the job's own, are checked in the same way. The list itself is
+    kept as it is now: an expression in it could be another list at the next look."""
     try:
         parts = parts_of(ClassAd.from_wire({PARTS: ad[PARTS]}))
     except PoolError as error:
         raise PoolError(f"cannot queue: {error.message}", hint=error.hint) from error
     for part in parts.kinds:
         for name, value in part.own.items():
-            if _kept_name(name) is None:
+            if not may_be_own(name):
                 raise PoolError(f"cannot queue: {name} is not for a part of a job to say")
             if isinstance(value, list):
                 _check_expression(name, value)
+            elif not isinstance(value, (str, int, float)):
+                raise PoolError(f"cannot queue: {name} of a part is neither a value nor an expression")
+    _check_numbers(ad, parts)
+    ad |= {PARTS: attributes_of(parts.kinds, apart=False)[PARTS]}
+
+
+def _check_numbers(ad: Wire, parts: Parts) -> None:
+    """The number of parts, and the processes of a pipe job's parts, are those of the job."""
+    for name in ("MinHosts", "MaxHosts"):
+        if ad.get(name, len(parts)) != len(parts):
+            raise PoolError(f"cannot queue: {name} is {str(ad[name])[:40]!r}, and {PARTS} has {len(parts)} parts")
+    if "Processes" not in ad:
+        if named := next((one for part in parts.kinds for one in part.processes), None):
+            raise PoolError(f"cannot queue: a part has the process {named[:40]!r}, and the job has none")
+        return
+    known = sorted(process.name for process in processes_of(ClassAd.from_wire({"Processes": ad["Processes"]})))
+    having = sorted(one for part in parts for one in part.processes)
+    if known != having or not all(part.processes for part in parts.kinds):
+        raise PoolError(f"cannot queue: the parts in {PARTS} do not have each process of the job once")
 
 
 @lru_cache(MOST_ATTRIBUTES)

@@ -6,10 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.crontab import CRONTAB
 from pool.jobs.description.expressions import ExpressionError, wire_of
+from pool.jobs.gangs import (
+    NODE_MARKS,
+    PARALLEL,
+    PARTS,
+    POLICIES,
+    POLICY,
+    holders_of,
+    is_parallel,
+    parts_of,
+)
+from pool.jobs.pipes.model import ON_FAILURE
 from pool.jobs.privacy import canonical
+from pool.policy.nodes import ranges
 from pool.roles.schedd.core.validation import OWN_NAMES
 
 #: Changes that one call may ask for, and characters of a value.
@@ -38,6 +51,32 @@ def changes_of(attributes: Any) -> dict[str, Any]:
     if not isinstance(attributes, Mapping) or not 0 < len(attributes) <= MOST_CHANGES:
         raise PoolError("qedit needs attributes and their new values", hint="poolnode qedit 12.3 RequestMemory=2048")
     return {canonical(_checked(name)): _value(name, text) for name, text in attributes.items()}
+
+
+def own_of_parts(ad: ClassAd, changes: Mapping[str, Any]) -> str | None:
+    """Why a change to a job on several machines has no effect, or a bad one; None where there is no reason.
+
+    Args:
+        ad: the job's, before the change.
+        changes: in wire form.
+    """
+    if ad.get(PARTS) is None:
+        return None
+    parts, numbered = parts_of(ad), is_parallel(ad)
+    for name, value in changes.items():
+        if holders := holders_of(parts, name):
+            each = f"node {ranges(holders)}" if numbered else f"part {ranges(holders)}"
+            return f"{each} has its own {name}, so that the job's is not used there: submit the job again instead"
+        shared = isinstance(value, str) and value not in ("", "/dev/null")
+        marked = isinstance(value, str) and any(mark in value for mark in NODE_MARKS.values())
+        if numbered and len(parts) > 1 and name in ("Out", "Err") and shared and not marked:
+            mark = NODE_MARKS.get(ad.value("JobUniverse", PARALLEL), NODE_MARKS[PARALLEL])
+            return f"{len(parts)} nodes would write the one file {value}: write {mark} where the node's number belongs"
+        if name == POLICY and str(value).upper() not in POLICIES:
+            return f"{POLICY} is one of {', '.join(POLICIES)}"
+        if name == "OnProcessFailure" and value not in ON_FAILURE:
+            return f"OnProcessFailure is one of {', '.join(ON_FAILURE)}"
+    return None
 
 
 def _checked(name: Any) -> str:

@@ -23,7 +23,7 @@ from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.job_ends import hold_step, release_step
 from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
-from pool.roles.schedd.submit.editing import changes_of
+from pool.roles.schedd.submit.editing import changes_of, own_of_parts
 from pool.roles.schedd.submit.rules import Rules
 
 ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
@@ -268,13 +268,19 @@ class JobActions:
             job.update({"JobPrio": value})
             self._queue.edited(job)
         elif action == "edit":
-            changes = changes_of(params.get("edits"))
-            steps.append(JobChange(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
-            job.update(changes)
-            self._queue.edited(job)
-            self._queue.admit(job)
-            if self._periodic is not None and any(name in changes for name in WATCHED):
-                self._periodic.add(job.cluster.id)
+            return self._edit(job, params.get("edits"), steps)
+        return None
+
+    def _edit(self, job: QueuedJob, edits: Any, steps: list[JobChange]) -> str | None:
+        changes = changes_of(edits)
+        if why_not := own_of_parts(job.ad(), changes):
+            return why_not
+        steps.append(JobChange(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
+        job.update(changes)
+        self._queue.edited(job)
+        self._queue.admit(job)
+        if self._periodic is not None and any(name in changes for name in WATCHED):
+            self._periodic.add(job.cluster.id)
         return None
 
     # -- periodic expressions ----------------------------------------------------------------------------

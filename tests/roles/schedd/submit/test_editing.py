@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pool.errors import PoolError
+from pool.jobs.gangs import GangPart, attributes_of, parts_of
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
 from pool.wire import RemoteError
@@ -140,5 +142,82 @@ def test_the_ad_says_which_job_it_is_and_what_memory_it_uses() -> None:
             assert first.ad().value("GlobalJobId") == f"head#{first.cluster.id}.0#{first.get('QDate')}"
             await pool.until(lambda: first.get("ResidentSetSize") is not None, within=200)
             assert first.ad().value("MemoryUsage") == (first.get("ResidentSetSize") + 1023) // 1024
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"RequestMemory": "64"}, "node 2-3 has its own RequestMemory"),
+        ({"Arguments": '"-x"', "requestmemory": "64"}, "node 2-3 has its own requestmemory"),
+        ({"Out": '"all.out"'}, "4 nodes would write the one file all.out"),
+        ({"ParallelShutdownPolicy": '"never"'}, "ParallelShutdownPolicy is one of WAIT_FOR_NODE0"),
+        ({"OnProcessFailure": '"shrug"'}, "OnProcessFailure is one of "),
+        ({"Out": '"n.#pArAlLeLnOdE#"', "ParallelShutdownPolicy": '"WAIT_FOR_ALL"', "Arguments": '"-x"'}, None),
+    ],
+)
+def test_a_change_that_the_nodes_of_a_job_would_not_follow_is_refused(edits: dict[str, str], said: str | None) -> None:
+    async def work() -> None:
+        async with SimPool(8, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            parts = [GangPart(count=2), GangPart((), {"RequestMemory": 10}, 2)]
+            cluster = await pool.submit("head", ad={"JobUniverse": 11, **attributes_of(parts, apart=False)})
+            before = only(pool).wire()
+            done = await pool.act("head", "alice", action="edit", ids=[[cluster, 0]], edits=edits)
+            if said is None:
+                assert (done["done"], only(pool).get("Arguments")) == (1, "-x")
+            else:
+                assert done["done"] == 0
+                assert said in done["refused"][0]["why"]
+                assert only(pool).wire() == before
+
+    run_virtual(work())
+
+
+LONG = "{ " + ", ".join(["[ Count = 1 ]"] * 10_001) + " }"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"GangParts": ['{ [ Count = 3; Owner = "root" ] }']}, "Owner is not for a part"),
+        ({"GangParts": ['{ [ Count = 3; AcctGroup = "physics" ] }']}, "AcctGroup is not for a part"),
+        ({"GangParts": ["{ [ Count = 3; GangParts = { [ Count = 3 ] } ] }"]}, "GangParts is not for a part"),
+        ({"GangParts": ["{ [ Count = 3; JobUniverse = 12 ] }"]}, "JobUniverse is not for a part"),
+        ({"GangParts": ['{ [ Count = 3; Cmd = { { "/bin/sh" } } ] }']}, "Cmd is neither a value nor an expression"),
+        ({"GangParts": ["{ [ Count = 3; Cmd = [ a = 1 ] ] }"]}, "Cmd of a part is neither"),
+        ({"GangParts": ["{ [ Count = 3; Cmd = error ] }"]}, "Cmd of a part is neither"),
+        ({"GangParts": ["{ { [ Count = 3 ] } }"]}, "is not a list of ads"),
+        ({"GangParts": ["{ [ Count = 0 ] }"]}, "no number of parts"),
+        ({"GangParts": ["{ [ Count = -1 ], [ Count = 3 ] }"]}, "no number of parts"),
+        ({"GangParts": ["{ [ Count = 9999999999999999999999 ] }"]}, "no number of parts"),
+        ({"GangParts": [LONG]}, "more than 20000 names"),
+        ({"GangParts": ["{ [ Count = 3 ] }"], "MaxHosts": 4}, "MaxHosts is '4', and GangParts has 3 parts"),
+        ({"GangParts": ["{ [ Count = 3 ] }"], "MinHosts": "x"}, "MinHosts is 'x'"),
+        ({"GangParts": ['{ [ Processes = "a" ] }']}, "a part has the process 'a'"),
+        ({"GangParts": [{"a": 1}]}, "neither a value nor an expression"),
+        ({"GangParts": {"a": 1}}, "GangParts"),
+    ],
+)
+def test_lists_of_parts_that_no_description_makes_are_refused(more: dict[str, Any], said: str) -> None:
+    async def work() -> None:
+        async with SimPool(9, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            with pytest.raises((PoolError, RemoteError), match=said):
+                await pool.submit("head", ad={"JobUniverse": 11, **more})
+            assert not list(pool.role("head", "schedd").queue.jobs())
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_list_of_parts_that_chance_decides_is_decided_once() -> None:
+    async def work() -> None:
+        async with SimPool(10, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.submit("head", ad={"JobUniverse": 11, "GangParts": ["{ [ Count = 1 + random(1000) ] }"]})
+            assert "random" not in str(only(pool).wire()["GangParts"])
+            assert 1 <= len(parts_of(only(pool).ad())) <= 1000
 
     run_virtual(work())
