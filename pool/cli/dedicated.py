@@ -82,7 +82,7 @@ def reserve(
     """Reserve machines of the dedicated scheduler for a time, list reservations, or cancel one.
 
     At that time the machines are free: jobs there are saved, or were not started. Jobs use them with
-    `+ReservationId = "r7"` in their description. Users reserve within a quota, administrators without.
+    `reservation = r7` in their description. Users reserve within a quota, administrators without.
     """
     if cancel is not None:
         ask(address, lambda pool: _cancel(pool, cancel))
@@ -112,7 +112,7 @@ def reserve(
         [
             f"reservation {made['id']}: {formats.amount(made['count'], 'machine')} for {whom} from "
             f"{formats.moment(made['start'])} until {until}",
-            f"jobs use them with: +ReservationId = \"{made['id']}\"",
+            f"jobs use them with: reservation = {made['id']}",
         ]
     )
 

@@ -13,17 +13,9 @@ import re
 from enum import StrEnum
 
 from pool.classad import ClassAd, ParseError, evaluate, parse_expr
+from pool.jobs.time_lengths import with_units
 
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_UNITS = {
-    "ms": 0.001,
-    "s": 1.0, "sec": 1.0, "second": 1.0,
-    "m": 60.0, "min": 60.0, "minute": 60.0,
-    "h": 3600.0, "hour": 3600.0,
-    "d": 86400.0, "day": 86400.0,
-    "w": 604800.0, "week": 604800.0,
-}  # fmt: skip
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):(\d{1,5})")
 
 
@@ -91,17 +83,8 @@ def duration(text: str) -> float:
     Raises:
         Unfit: it is no length of time.
     """
-    position, total = 0, 0.0
-    stripped = text.strip()
-    while match := _SPAN.match(stripped, position):
-        unit = match[2].lower()
-        factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
-        if factor is None:
-            break
-        total += float(match[1]) * factor
-        position = match.end()
-    if position and position == len(stripped):
-        return total
+    if (seconds := with_units(text)) is not None:
+        return seconds
     try:
         return number(text)
     except Unfit:

@@ -50,6 +50,10 @@ OWN = frozenset(
 )
 #: The job asks for the dedicated scheduler, or says that it does not need it: `dedicated` in a description.
 DEDICATED = "WantDedicated"
+#: How long a job will run, as its user says: it only plans. Seconds.
+EXPECTED_DURATION = "ExpectedDuration"
+#: The reservation in whose machines it is to run.
+RESERVATION = "ReservationId"
 #: The end of a parallel job: that of node 0, of all nodes, or of any (`ParallelShutdownPolicy`, HTCondor's name).
 POLICY = "ParallelShutdownPolicy"
 NODE0, ALL, ANY = POLICIES = ("WAIT_FOR_NODE0", "WAIT_FOR_ALL", "WAIT_FOR_ANY")

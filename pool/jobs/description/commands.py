@@ -162,7 +162,8 @@ _SPECIAL_NAMES = """
     vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type
     vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
     xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
-    interactive_executable interactive_args send_credential dedicated public_input_files queue include
+    interactive_executable interactive_args send_credential dedicated expected_duration reservation
+    public_input_files queue include
     pipe on_process_failure pipe_buffer spread mpi ranks_per_machine remote_io remote_io_trees rendezvousdir wantnametag
 """
 _SPECIAL_ATTRIBUTES = """
@@ -183,7 +184,7 @@ _SPECIAL_ATTRIBUTES = """
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
-    WantDedicated MpiFamily MpiRun RanksPerMachine
+    WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun RanksPerMachine
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

@@ -122,6 +122,19 @@ TABLE: tuple[Row, ...] = (
         "WantDedicated",
     ),
     _done(
+        "expected_duration",
+        "how long the dedicated job will probably run (seconds, or 2h, 30 m): it plans, and ends no job "
+        "(docs/dedicated.md)",
+        "jobs/gangs.py",
+        "ExpectedDuration",
+    ),
+    _done(
+        "reservation",
+        "the dedicated job runs on the machines of this reservation, and on no others (docs/dedicated.md)",
+        "jobs/gangs.py",
+        "ReservationId",
+    ),
+    _done(
         "mpi",
         "how the ranks of an MPI job find each other: mpich, openmpi, none, or auto, which looks at the program's"
         " libraries (docs/mpi.md)",

@@ -21,7 +21,7 @@ from pool.policy.dedicated.decisions import (
     StartGang,
     WaitForMachines,
 )
-from pool.policy.dedicated.expectations import expected_end
+from pool.policy.dedicated.expectations import GRACE, expected_end
 from pool.policy.dedicated.flow import Demand
 from pool.policy.dedicated.holes import fill_holes
 from pool.policy.dedicated.model import (
@@ -238,7 +238,8 @@ class _SchedulingCycle:
             counts: Counts = {}
             for share in gang.shares:
                 counts[share.kind] = counts.get(share.kind, 0) + len(share.machines)
-            ends.append((max(expected_end(gang, self.now), self.reserved.held_until(gang)), gang.job.id, counts))
+            end = max(expected_end(gang, self.now, GRACE), self.reserved.held_until(gang))
+            ends.append((end, gang.job.id, counts))
         for entry in self.accepted:
             if entry.supply is self.supply:
                 ends.append((self._end(entry.job), entry.job.id, _counts(entry)))
@@ -407,6 +408,8 @@ class _SchedulingCycle:
             times.append(self.wake)
         if wait is not None and wait.expected is not None and self.settings.lend:
             times.append(wait.expected - self.settings.reclaim_seconds)
+            if wait.expected <= self.now:
+                times.append(self.now + GRACE)
         later = [time for time in times if self.now < time < math.inf]
         return min(later, default=None)
 

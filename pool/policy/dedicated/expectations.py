@@ -14,10 +14,16 @@ from pool.policy.dedicated.model import DedicatedRun
 
 #: How long after its first expected end a gang is expected to end, once it has run longer: the next of these.
 CORRECTIONS = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18000.0, 36000.0, 72000.0, 180000.0, 360000.0, 720000.0)
+#: How long after its expected end a gang counts as about to end, for machines that are kept for others: seconds.
+GRACE = 10.0
 
 
-def expected_end(gang: DedicatedRun, now: float) -> float:
-    """When it will probably end; inf where nothing is known; `now` or later."""
+def expected_end(gang: DedicatedRun, now: float, grace: float = 0.001) -> float:
+    """When it will probably end; inf where nothing is known; `now` or later.
+
+    Args:
+        grace: so many seconds after the expected end it is expected to end now; the steps count after that.
+    """
     if gang.leaving:
         return now + gang.job.save_seconds
     whole = gang.job.whole
@@ -28,7 +34,7 @@ def expected_end(gang: DedicatedRun, now: float) -> float:
     if end > now:
         return end
     over = now - end
-    if over <= 0.001:
+    if over <= grace:
         return now
     position = bisect.bisect_right(CORRECTIONS, over)
     return end + CORRECTIONS[position] if position < len(CORRECTIONS) else now + over

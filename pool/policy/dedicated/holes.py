@@ -3,7 +3,7 @@
 | situation | the claim is |
 |---|---|
 | a reservation has it | kept |
-| the head can use it and is expected to start within the time that a reclaim takes | kept |
+| the head can use it and is expected to start within the time that a reclaim takes, and some seconds | kept |
 | a head waits, longer or nobody knows how long | lent to opportunistic jobs, and reclaimed when the head can start |
 | a head waits, and holes are not lent | kept |
 | no job waits for machines, and the claim was used lately | kept, for the next job |
@@ -11,7 +11,9 @@
 
 The rule of the second row: an opportunistic job in a hole needs the time of a reclaim to leave. A hole that is shorter
 costs more than it gives. So the head starts later by one reclaim at most, and by none where the expected ends hold:
-machines that are lent are reclaimed that much before the expected start (`discipline`).
+machines that are lent are reclaimed that much before the expected start (`discipline`). The seconds
+on top (`expectations.GRACE`) are the least use of a hole. A machine that came back sooner than a reclaim was expected
+to take, or whose head's start is late by a moment, is not lent again only to be reclaimed at once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 from collections.abc import Sequence
 
 from pool.policy.dedicated.decisions import KeepClaims, KeepReason, LendClaims, ReleaseClaims, WaitForMachines
+from pool.policy.dedicated.expectations import GRACE
 from pool.policy.dedicated.model import DedicatedJob, DedicatedSettings
 from pool.policy.dedicated.supply import MachineNode
 
@@ -59,7 +62,7 @@ def fill_holes(
         return keeps, lends, releases
     expected = math.inf if wait.expected is None else wait.expected
     soon: list[str] = []
-    if expected - now <= settings.reclaim_seconds:
+    if expected - now <= settings.reclaim_seconds + GRACE:
         wanted = {kind for part in head.parts for kind in part.fits}
         room = head.size
         for node, names in idle:

@@ -55,8 +55,9 @@ class DedicatedJob:
         parts: its parts by class.
         submitted: when it came into the queue. It orders the queue, and ages.
         priority: the user's own order of jobs (JobPrio); higher first.
-        duration: how long it will run, as its user said (`expected_duration`, `max_wall_time`). It only plans: no
-            job is ended for it here. It is the whole duration, work of earlier runs included.
+        duration: how long it will run, as its user said (`expected_duration`), and no longer than it may run
+            (`allowed_job_duration`). It only plans: no job is ended for it here. It is the whole duration, work of
+            earlier runs included.
         predicted: how long it will probably run, from the user's earlier jobs (`predictions.Predictor`).
         saveable: the whole gang can be saved and restored, so that it can leave its machines and lose nothing.
         attained: wall seconds of work that are saved from earlier runs.

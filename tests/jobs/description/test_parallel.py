@@ -169,6 +169,57 @@ def test_which_jobs_are_for_the_dedicated_scheduler(text: str, wanted: bool) -> 
     assert wants_dedicated(ad_of(text)) is wanted
 
 
+ONE = "executable = /bin/true\ndedicated = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("3600", 3600), ("2h", 7200), ("30 m", 1800), ("1 h 30 min", 5400), ("0.5", 0.5)],
+)
+def test_an_expected_duration_is_seconds_or_has_units(text: str, seconds: float) -> None:
+    assert attributes(f"{ONE}expected_duration = {text}\nqueue\n")["ExpectedDuration"] == seconds
+    assert attributes(f"{FOUR}expected_duration = {text}\nqueue\n")["ExpectedDuration"] == seconds
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "executable = /bin/true\n+WantDedicated = true\n",
+        "executable = /bin/true\n+WantParallelScheduling = true\n",
+        "executable = /bin/cat | /bin/cat\nspread = on\ndedicated = true\n",
+    ],
+)
+def test_each_way_to_ask_for_the_dedicated_scheduler_allows_its_commands(start: str) -> None:
+    ad = attributes(f"{start}expected_duration = 60\nreservation = r7\nqueue\n")
+    assert (ad["ExpectedDuration"], ad["ReservationId"]) == (60, "r7")
+
+
+def test_a_reservation_by_its_name() -> None:
+    assert attributes(f"{ONE}reservation = r7\nqueue\n")["ReservationId"] == "r7"
+    assert attributes(f'{FOUR}reservation = "r12"\nqueue\n')["ReservationId"] == "r12"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"{ONE}expected_duration = soon\n", "expected a length of time for 'expected_duration', not 'soon'"),
+        (f"{ONE}expected_duration = -5\n", "expected a length of time"),
+        (f"{ONE}expected_duration = 0\n", "expected a length of time"),
+        (f"{ONE}expected_duration = inf\n", "expected a length of time"),
+        (f"{ONE}expected_duration = 3 parsecs\n", "expected a length of time"),
+        (f"{ONE}reservation = tomorrow\n", "expected a reservation for 'reservation', not 'tomorrow'"),
+        ("executable = /bin/true\nexpected_duration = 60\n", "is for jobs of the dedicated scheduler"),
+        ("executable = /bin/true\nreservation = r7\n", "is for jobs of the dedicated scheduler"),
+        (f"{FOUR}dedicated = false\nreservation = r7\n", "is for jobs of the dedicated scheduler"),
+        ("executable = /bin/true\nuniverse = local\nreservation = r7\n", "is for jobs of the dedicated scheduler"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused_in_one_line(text: str, says: str) -> None:
+    error = refusal(f"{text}queue\n")
+    (line,) = [str(one) for one in error.diagnostics if says in str(one)]
+    assert "\n" not in line
+
+
 def test_a_vanilla_job_that_asks_for_parallel_scheduling_may_have_several_nodes() -> None:
     """As in HTCondor, where it lets a job in an image be parallel."""
     ad = ad_of("executable = /bin/true\nWantParallelScheduling = true\nmachine_count = 3\nqueue\n")

@@ -15,6 +15,7 @@ from pool.policy.dedicated import (
     SkipReason,
     decide,
 )
+from pool.policy.dedicated.expectations import GRACE
 from tests.policy.dedicated.building import gang, kept, machines, queue, requested, runs, started
 
 LENDING = replace(WRIGHT, lend=True, unused_claim_timeout=300.0, reclaim_seconds=5.0)
@@ -132,11 +133,27 @@ def test_a_hole_shorter_than_a_reclaim_is_kept_and_lent_ones_come_back_in_time()
     assert kept(decisions) == {"1.0": ["i1"]}
     assert decisions.keeps[0].reason is KeepReason.SOON
     assert requested(decisions) == {"1.0": ["o1"]}
-    before = decide(queue(gang("1.0", 4)), running, machines(idle=1, occupied=1), 90.0, LENDING)
+    short = decide(queue(gang("1.0", 4)), running, machines(idle=1, occupied=1), 90.0, LENDING)
+    assert (kept(short), short.lends, short.requests) == ({"1.0": ["i1"]}, (), ())
+    before = decide(queue(gang("1.0", 4)), running, machines(idle=1, occupied=1), 80.0, LENDING)
     assert before.lends[0].machines == ("i1",)
     assert before.lends[0].until == 100.0
     assert not before.requests
     assert before.wake == 95.0
+
+
+def test_a_hole_is_not_lent_again_when_an_expected_end_passes_by_a_moment() -> None:
+    quick = replace(LENDING, reclaim_seconds=0.5)
+    running = [runs(gang("9.0", 2, duration=100.0))]
+    for over in (0.0, 0.002, 1.0, GRACE - 0.1):
+        decisions = decide(queue(gang("1.0", 4)), running, machines(idle=1, occupied=1), 100.0 + over, quick)
+        assert kept(decisions) == {"1.0": ["i1"]}, over
+        assert requested(decisions) == {"1.0": ["o1"]}, over
+        assert not decisions.lends, over
+        assert decisions.wake is not None
+        assert decisions.wake - 100.0 <= 2 * GRACE
+    later = decide(queue(gang("1.0", 4)), running, machines(idle=1, occupied=1), 100.0 + GRACE + 0.1, quick)
+    assert later.lends[0].machines == ("i1",)
 
 
 def test_machines_that_are_reclaimed_early_are_for_parts_that_they_fit() -> None:

@@ -117,7 +117,9 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     ),
     Section(
         parallel.several_machines,
-        _attributes("MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox WantDedicated"),
+        _attributes(
+            "MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox WantDedicated ExpectedDuration ReservationId"
+        ),
     ),
     Section(program.environment, _attributes("Env EnvDelim Environment")),
     Section(policy.status, _attributes("JobStatus HoldReason HoldReasonCode EnteredCurrentStatus")),

@@ -22,6 +22,7 @@ from pool.jobs.description.pipes.processes import on_failure
 from pool.jobs.description.sections.program import NULL
 from pool.jobs.gangs import (
     DEDICATED,
+    EXPECTED_DURATION,
     MOST_PARTS,
     MPI,
     NODE_MARKS,
@@ -29,11 +30,14 @@ from pool.jobs.gangs import (
     PARALLEL,
     POLICIES,
     POLICY,
+    RESERVATION,
     GangPart,
     attributes_of,
     may_be_own,
 )
+from pool.jobs.time_lengths import time_length
 
+_RESERVATION = re.compile(r"r[1-9]\d{0,17}")
 _COUNT = re.compile(r"\s*[-+]?\d+")
 #: The attributes that each statement sets anew and the job has as a whole.
 _COUNTED = frozenset({"minhosts", "maxhosts", "gangparts", "gangapart"})
@@ -92,11 +96,56 @@ def _machine_count(job: JobDraft) -> None:
 def _dedicated(job: JobDraft) -> None:
     """`dedicated`: whether the job is for the dedicated scheduler; a parallel one is without it (WR 6.8)."""
     wish = job.boolean("dedicated", DEDICATED)
+    if wish is not None:
+        if job.nature.universe in (7, 12):
+            raise job.refuse("dedicated", "'dedicated' is for jobs that are sent to machines", "leave it out")
+        job.set(DEDICATED, wish)
+    if not job.facts.as_reference:
+        _planned(job)
+
+
+def _planned(job: JobDraft) -> None:
+    """`expected_duration` and `reservation`, of jobs that are for the dedicated scheduler."""
+    length = job.param("expected_duration", EXPECTED_DURATION)
+    reservation = job.param("reservation", RESERVATION)
+    for name, text in (("expected_duration", length), ("reservation", reservation)):
+        if text is not None and not _is_dedicated(job):
+            raise job.refuse(
+                name,
+                f"'{name}' is for jobs of the dedicated scheduler",
+                "write dedicated = true, or leave it out",
+                other=EXPECTED_DURATION if name == "expected_duration" else RESERVATION,
+            )
+    if length is not None:
+        seconds = time_length(length)
+        if seconds is None or seconds <= 0:
+            raise job.refuse(
+                "expected_duration",
+                f"expected a length of time for 'expected_duration', not {length!r}",
+                "such as 3600, 30 m or 2h",
+                other=EXPECTED_DURATION,
+            )
+        job.set(EXPECTED_DURATION, int(seconds) if seconds == int(seconds) else seconds)
+    if reservation is not None:
+        name = reservation.strip().strip('"')
+        if not _RESERVATION.fullmatch(name):
+            raise job.refuse(
+                "reservation",
+                f"expected a reservation for 'reservation', not {reservation!r}",
+                "such as r7; `poolnode reserve --list` has them",
+                other=RESERVATION,
+            )
+        job.set(RESERVATION, name)
+
+
+def _is_dedicated(job: JobDraft) -> bool:
+    """Whether the job asks for the dedicated scheduler; attributes that the description adds (`+`) count."""
+    wish = job.boolean("dedicated", DEDICATED)
     if wish is None:
-        return
-    if job.nature.universe in (7, 12):
-        raise job.refuse("dedicated", "'dedicated' is for jobs that are sent to machines", "leave it out")
-    job.set(DEDICATED, wish)
+        wish = job.boolean(f"MY.{DEDICATED}")
+    if wish is None:
+        wish = is_parallel(job) or job.is_true("WantParallelScheduling") or job.boolean("MY.WantParallelScheduling")
+    return bool(wish)
 
 
 def nodes(job: JobDraft) -> None:

@@ -5,17 +5,19 @@ A request of a part is matched with all machines at once, and requests that no e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.classad.names import fold
-from pool.jobs.gangs import APART, Parts, parts_of
+from pool.jobs.gangs import APART, EXPECTED_DURATION, RESERVATION, Parts, parts_of
 from pool.policy.autoclusters import Autoclusters
 from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass, kinds_of
 from pool.policy.dedicated.model import Kind
+from pool.policy.exits import DURATIONS
 from pool.policy.gangs import Gathering, machine_of
 from pool.policy.managed import SCHEDULER
 from pool.policy.matching import SlotIndex
@@ -23,10 +25,6 @@ from pool.policy.packed import pack
 from pool.policy.queue import QueuedJob, Wire
 from pool.roles.schedd.dedicated.machines import slot_of
 
-#: How long a job will run, as its user says: it only plans. Seconds.
-DURATION = "ExpectedDuration"
-#: The reservation in whose machines it is to run.
-RESERVATION = "ReservationId"
 #: Requests that are remembered.
 MOST_REMEMBERED = 20_000
 
@@ -62,7 +60,7 @@ class DedicatedQueue:
     Args:
         submitter: the scheduler's name.
         gatherings: say what of a gang is still to be placed.
-        predict: how long a user's next job will probably run, given what the user says.
+        predict: how long a user's next job will probably run, given what the user says and how many machines it needs.
     """
 
     def __init__(
@@ -70,9 +68,10 @@ class DedicatedQueue:
         submitter: str,
         gatherings: PartsToPlace,
         index: SlotIndex,
-        predict: Callable[[str, float | None], float | None],
+        predict: Callable[[str, float | None, int], float | None],
     ) -> None:
         self._predict = predict
+        self._now = 0.0
         self._submitter = submitter
         self._gatherings = gatherings
         self._index = index
@@ -127,8 +126,9 @@ class DedicatedQueue:
         self._requests.clear()
         self._numbers.clear()
 
-    def begin_cycle(self) -> None:
+    def begin_cycle(self, now: float) -> None:
         """Take in what the machines look at in a request: requests are told apart by that."""
+        self._now = now
         references = self._index.references()
         if not references <= self._clusters.references:
             self._clusters = Autoclusters(self._clusters.references | references)
@@ -180,7 +180,8 @@ class DedicatedQueue:
         return self._view(job, (PartClass(machines, ()),))
 
     def _view(self, job: QueuedJob, parts: tuple[PartClass, ...]) -> DedicatedJob:
-        said = _number(job.get(DURATION)) or None
+        said = longest_run(job, self._now)
+        size = sum(part.count for part in parts)
         return DedicatedJob(
             id=name_of(job),
             user=job.cluster.owner,
@@ -188,12 +189,32 @@ class DedicatedQueue:
             submitted=_number(job.get("QDate")),
             priority=int(_number(job.get("JobPrio"))),
             duration=said,
-            predicted=self._predict(job.cluster.owner, said),
+            predicted=self._predict(job.cluster.owner, said, size),
             saveable=can_be_saved(job),
             attained=_number(job.get("CommittedTime")),
             reservation=str(job.get(RESERVATION) or ""),
             group=str(job.get("AcctGroup") or "").lower(),
         )
+
+
+def longest_run(job: QueuedJob, now: float) -> float | None:
+    """Seconds that a job will run in all, as its user says: `expected_duration`, and no more than what it ran for
+    already and the longest run that it is allowed (`allowed_job_duration`, `allowed_execute_duration`).
+
+    An attribute that comes to no positive number says nothing. None where none does.
+    """
+    before = _number(job.get("CommittedTime"))
+    limits = [before + run for name in DURATIONS if (run := _seconds(job, name, now)) is not None]
+    expected = _seconds(job, EXPECTED_DURATION, now)
+    return min(limits if expected is None else [expected, *limits], default=None)
+
+
+def _seconds(job: QueuedJob, name: str, now: float) -> float | None:
+    value: object = job.get(name)
+    if value is not None and not isinstance(value, (int, float)):
+        value = job.ad().value(name, None, now=now)
+    seconds = _number(value)
+    return seconds if 0 < seconds < math.inf else None
 
 
 def is_gang(job: QueuedJob) -> bool:

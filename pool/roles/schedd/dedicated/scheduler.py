@@ -153,7 +153,7 @@ class DedicatedScheduler:
             self.submitter,
             calls.gatherings,
             self.machines.index,
-            lambda user, said: self._predictor.predict(user, said),
+            lambda user, said, size: self._predictor.predict(user, said, size),
         )
         self._due = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
@@ -287,7 +287,7 @@ class DedicatedScheduler:
         now = self._context.outside.wall()
         machines, queue = self.machines, self.queue
         machines.take_in_claims(claims.values())
-        queue.begin_cycle()
+        queue.begin_cycle(now)
         jobs = [job for job in self._jobs() if job.status == IDLE and self._may_start(job)]
         running = self._running(claims)
         wanted: dict[str, list[Wanted]] = {}
@@ -396,7 +396,7 @@ class DedicatedScheduler:
         before, self._ran = self._ran, {run.job.id: run for run in runs}
         ended = [run for name, run in before.items() if name not in self._ran and self._find(name) is None]
         for run in ended:
-            self._predictor.learn(run.job.user, run.attained(now))
+            self._predictor.learn(run.job.user, run.attained(now), run.job.size)
         if ended and now >= self._written + WRITE_EVERY:
             self._written = now
             kept = json.dumps(self._predictor.as_dict()).encode()
