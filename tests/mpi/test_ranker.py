@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,8 @@ import pytest
 
 from tests.mpi.parts import LIMIT, Parts
 
+#: Seconds for which the kernel lets a lease stand, less than /proc/sys/fs/lease-break-time (45).
+LEASE = 30.0
 RANK = Path(__file__).with_name("rank.py")
 
 
@@ -143,6 +147,39 @@ def test_a_program_that_cannot_be_started(sanitized_ranker: Path, tmp_path: Path
     with Parts(sanitized_ranker, tmp_path, [(2, 2)], ["/no/such"]) as parts:
         assert parts.codes() == [127, 127]
         assert "cannot start rank 0: /no/such: No such file or directory" in parts.err()
+
+
+def test_no_rank_waits_for_the_start_of_another(ranker: Path, tmp_path: Path) -> None:
+    """A lease on the program holds each rank in its exec: all are forked by then."""
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fd = os.open(program, os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        with Parts(ranker, tmp_path, [(5, 1)], [program]) as parts:
+            pid = parts.processes[0].pid
+            children = Path(f"/proc/{pid}/task/{pid}/children")
+            limit = time.monotonic() + LEASE
+            while len(children.read_text().split()) < 5:
+                assert time.monotonic() < limit, "the second rank is forked only when the first runs"
+                os.sched_yield()
+            os.close(fd)
+            fd = -1
+            assert parts.codes() == [0], parts.err()
+    finally:
+        if fd >= 0:
+            os.close(fd)
+        signal.signal(signal.SIGIO, before)
+
+
+def test_a_start_that_is_refused_is_in_the_status(sanitized_ranker: Path, tmp_path: Path) -> None:
+    with Parts(sanitized_ranker, tmp_path, [(3, 1)], [tmp_path]) as parts:
+        assert parts.codes() == [126]
+        assert f"cannot start rank 0: {tmp_path}: Permission denied" in parts.err()
+        status = parts.status()
+        assert status is not None
+        assert (status.states, "cannot start rank 0" in status.end) == ("XXX", True)
 
 
 INIT = r"cmd=init pmi_version=1 pmi_subversion=1\n"

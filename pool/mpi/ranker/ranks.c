@@ -76,6 +76,18 @@ static void set_number(const char *variable, int number)
 static const char *const not_inherited[] = {"POOLNODE_MPI_NAME", "POOLNODE_MPI_CPUS", "PMI_PORT",       "PMI_ID",
                                             "PMI_SPAWNED",       "PMI_CONTROL_PORT",  "HYDI_CONTROL_FD"};
 
+/* Written by a rank whose program cannot be started, in one piece. */
+struct failed_start {
+    int local, why;
+};
+
+static _Noreturn void start_program(int local, int told)
+{
+    execvp(me.argv[0], me.argv);
+    struct failed_start failed = {local, errno};
+    _exit(write(told, &failed, sizeof failed) == (ssize_t)sizeof failed ? 127 : 126);
+}
+
 static _Noreturn void become_rank(const struct rank *r, int socket, int told)
 {
     int local = r->number - me.first;
@@ -85,11 +97,8 @@ static _Noreturn void become_rank(const struct rank *r, int socket, int told)
     for (int i = 1; i < 32; i++)
         if (i != SIGKILL && i != SIGSTOP)
             signal(i, SIG_DFL);
-    if (me.mpirun) {
-        execvp(me.argv[0], me.argv);
-        int why = errno;
-        _exit(write(told, &why, sizeof why) == (ssize_t)sizeof why ? 127 : 126);
-    }
+    if (me.mpirun)
+        start_program(local, told);
     if (r->number != 0) {
         int nothing = open("/dev/null", O_RDONLY);
         if (nothing > 0) {
@@ -108,58 +117,70 @@ static _Noreturn void become_rank(const struct rank *r, int socket, int told)
     for (size_t i = 0; i < sizeof not_inherited / sizeof *not_inherited; i++)
         unsetenv(not_inherited[i]);
     fcntl(socket, F_SETFD, 0);
-    execvp(me.argv[0], me.argv);
-    int why = errno;
-    if (write(told, &why, sizeof why) < 0)
-        _exit(126);
-    _exit(127);
+    start_program(local, told);
 }
 
-/* 0; or the errno of the program's start. */
-static int start_rank(struct rank *r)
+/* 0; or the errno of the fork. */
+static int fork_rank(struct rank *r, int told)
 {
-    int pair[2], told[2], why = 0;
+    int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return errno;
-    if (pipe2(told, O_CLOEXEC) < 0) {
-        why = errno;
-    } else {
-        pid_t pid = fork();
-        if (pid == 0)
-            become_rank(r, pair[1], told[1]);
-        why = pid < 0 ? errno : 0;
-        close(told[1]);
-        if (pid > 0 && read(told[0], &why, sizeof why) == (ssize_t)sizeof why)
-            waitpid(pid, NULL, 0);
-        else if (pid > 0)
-            r->pid = pid;
-        close(told[0]);
-    }
+    pid_t pid = fork();
+    if (pid == 0)
+        become_rank(r, pair[1], told);
+    int why = pid < 0 ? errno : 0;
     close(pair[1]);
-    if (why)
+    if (why) {
         close(pair[0]);
-    else
-        r->fd = pair[0];
-    return why;
+        return why;
+    }
+    r->pid = pid;
+    r->fd = pair[0];
+    return 0;
 }
 
+/* Reads until each rank has started its program or failed to. The first rank that failed, over `failed`. */
+static struct failed_start read_failed_starts(int told, struct failed_start failed)
+{
+    struct failed_start next;
+    while (read(told, &next, sizeof next) == (ssize_t)sizeof next) {
+        struct rank *r = &me.ranks[next.local];
+        waitpid(r->pid, NULL, 0);
+        close(r->fd);
+        r->pid = 0;
+        r->fd = -1;
+        if (!failed.why || next.local < failed.local)
+            failed = next;
+    }
+    return failed;
+}
+
+/* All ranks are forked before the first is waited for: those that run already may use every processor. */
 int start_ranks(void)
 {
+    int told[2];
+    struct failed_start failed = {0, 0};
     for (int i = 0; i < me.count; i++) {
-        struct rank *r = &me.ranks[i];
-        *r = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
+        me.ranks[i] = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
         if (me.mpirun)
-            r->stage = FINALIZED; /* its MPI is not ours to see */
-        int why = start_rank(r);
-        if (!why)
-            continue;
-        end_job(ENDS_WITH_CODE, why == ENOENT ? 127 : 126, "cannot start rank %d: %.200s: %s", r->number, me.argv[0],
-                strerror(why));
-        me.count = i;
-        return -1;
+            me.ranks[i].stage = FINALIZED; /* its MPI is not ours to see */
+    }
+    if (pipe2(told, O_CLOEXEC) < 0) {
+        failed.why = errno;
+    } else {
+        for (int i = 0; i < me.count && !failed.why; i++)
+            failed = (struct failed_start){i, fork_rank(&me.ranks[i], told[1])};
+        close(told[1]);
+        failed = read_failed_starts(told[0], failed);
+        close(told[0]);
     }
     me.changed = true;
-    return 0;
+    if (!failed.why)
+        return 0;
+    end_job(ENDS_WITH_CODE, failed.why == ENOENT ? 127 : 126, "cannot start rank %d: %.200s: %s",
+            me.first + failed.local, me.argv[0], strerror(failed.why));
+    return -1;
 }
 
 bool ranks_left(void)
