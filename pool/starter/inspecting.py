@@ -1,12 +1,14 @@
-"""Describes what a job does now: its stage and its processes. See `pool.policy.inspection`."""
+"""Describes what a job does now: its stage, its processes, the waiting ranks. See `pool.policy.inspection`."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from pool.machine.job_processes import look_at
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
+from pool.starter.ranks import read_status
 from pool.starter.starter import Starter
 
 #: States in which files of the job travel.
@@ -32,6 +34,9 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
     if keeper is not None and keeper.pid and not keeper.ended.done():
         part, moved = await look_at(keeper.pid, seconds)
         still = 0.0 if moved else still
+        if starter.activation.mpi:
+            status = await asyncio.to_thread(read_status, starter.scratch, starter.account.owner)
+            part = replace(part, ranks=status.waits_for() if status is not None else "")
     state, transfer = starter.machine.state, starter.transfer
     return replace(
         part,

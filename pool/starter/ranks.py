@@ -56,23 +56,29 @@ class RanksStatus:
 
     def waits_for(self) -> str:
         """Whom the ranks wait for, in words: those that did not call MPI_Init, or are in no barrier; else empty."""
-        waiting, silent = self._ranks(_IN_BARRIER), self._ranks(_SILENT)
+        waiting, silent = self._with(_IN_BARRIER), self._with(_SILENT)
         if not waiting:
             return ""
         if silent:
-            return f"rank {_list(waiting)} waits for rank {_list(silent)}, which has not called MPI_Init"
+            have = "has" if len(silent) == 1 else "have"
+            return f"{_waiting(waiting)} for {_ranks(silent)}, which {have} not called MPI_Init"
         others = [self.first + at for at, letter in enumerate(self.states) if letter in "if"]
         if others:
-            return f"rank {_list(waiting)} waits in a barrier for rank {_list(others)}"
-        return f"rank {_list(waiting)} waits for ranks on other machines"
+            return f"{_waiting(waiting)} in a barrier for {_ranks(others)}"
+        return f"{_waiting(waiting)} for ranks on other machines"
 
-    def _ranks(self, letter: str) -> list[int]:
+    def _with(self, letter: str) -> list[int]:
         return [self.first + at for at, one in enumerate(self.states) if one == letter]
 
 
-def _list(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:_NAMED]))
-    return shown if len(ranks) <= _NAMED else f"{shown} and {len(ranks) - _NAMED} more"
+def _ranks(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"rank {shown}" if len(numbers) == 1 else f"ranks {shown}{more}"
+
+
+def _waiting(numbers: list[int]) -> str:
+    return f"{_ranks(numbers)} {'waits' if len(numbers) == 1 else 'wait'}"
 
 
 def place_ranker(scratch: Path, owner: tuple[int, int] | None) -> None:

@@ -10,10 +10,14 @@ import pytest
 
 from pool.client import Pool
 from pool.client.results import Result
+from pool.errors import PoolError
+from tests.conftest import REPOSITORY
 from tests.e2e import support
-from tests.e2e.support import HEAD, Nodes, client, slots, token, until
+from tests.e2e.support import HEAD, Nodes, asked, client, slots, token, until
 from tests.mpi.conftest import InstalledMpi, installed
 
+#: A rank that speaks PMI without an MPI library.
+RANK = REPOSITORY / "tests" / "mpi" / "rank.py"
 NEEDS = {
     "mpich": "needs MPICH: pip install mpich",
     "openmpi": "needs the Debian packages openmpi-bin and libopenmpi-dev",
@@ -135,6 +139,27 @@ async def test_ranks_that_do_not_find_each_other_are_held_in_words(machines: Nod
         reason = await support.asked(held, "the job to be held")
         assert "its 2 ranks ended without a call of MPI_Init" in reason
         assert "ran 2 times alone" in reason
+
+
+async def test_inspect_says_whom_ranks_wait_for(machines: Nodes, home: Path) -> None:
+    program = home / "program"
+    program.write_text(
+        f'#!/bin/sh\n[ "$PMI_RANK" != 1 ] || exec sleep 600\nexec {sys.executable} -IS {RANK} ends 0 9\n'
+    )
+    program.chmod(0o755)
+    async with client(machines.all[0]) as pool:
+        cluster = await pool.submit(description(program, ranks=2, more="mpi = mpich"), iwd=str(home))
+        said: list[str] = []
+
+        async def waits() -> bool:
+            try:
+                said[:] = (await pool.inspect((cluster.ids[0][0], 0), 0.0)).lines()
+            except PoolError:
+                return False  # it does not run yet
+            return "  rank 0 waits for rank 1, which has not called MPI_Init" in said
+
+        await asked(waits, "the words about rank 0")
+        await cluster.remove()
 
 
 async def test_an_mpi_job_goes_on_from_its_checkpoint(machines: Nodes, home: Path) -> None:

@@ -23,9 +23,10 @@ def test_a_status_is_read_as_the_ranker_writes_it() -> None:
 @pytest.mark.parametrize(
     ("states", "words"),
     [
-        ("b.b", "rank 2, 4 waits for rank 3, which has not called MPI_Init"),
-        ("bbi", "rank 2, 3 waits in a barrier for rank 4"),
-        ("bbb", "rank 2, 3, 4 waits for ranks on other machines"),
+        ("b.b", "ranks 2, 4 wait for rank 3, which has not called MPI_Init"),
+        ("bbi", "ranks 2, 3 wait in a barrier for rank 4"),
+        ("bbb", "ranks 2, 3, 4 wait for ranks on other machines"),
+        ("b..", "rank 2 waits for ranks 3, 4, which have not called MPI_Init"),
         ("iii", ""),
         ("...", ""),
     ],

@@ -119,6 +119,7 @@ class InspectedPart:
         looked: seconds for which it was looked at.
         locks: who waits for whose lock: pairs of process ids.
         more: processes that are not described.
+        ranks: of a node of an MPI job: whom its ranks wait for, in words; empty where none waits.
         trouble: why there is nothing to see, in words.
     """
 
@@ -133,6 +134,7 @@ class InspectedPart:
     looked: float = 0.0
     locks: tuple[tuple[int, int], ...] = ()
     more: int = 0
+    ranks: str = ""
     trouble: str = ""
 
     def to_wire(self) -> dict[str, Any]:

@@ -81,6 +81,8 @@ def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
         carried.append(f"{_bytes(part.transferred)} have been carried so far")
     if carried:
         yield "  " + ", ".join(carried)
+    if part.ranks:
+        yield f"  {shorten(part.ranks, 500)}"
     stuck = ring(part)
     if stuck:
         yield f"  processes {', '.join(map(str, stuck))} wait for each other: none of them can go on"

@@ -113,7 +113,7 @@ def test_no_ring_where_one_of_them_can_go_on() -> None:
 
 
 def test_it_crosses_the_wire() -> None:
-    whole = part(process(2, READ, 0, files=(reads(0, 7),)), stage="supervise", still=12.5, locks=((2, 3),))
+    whole = part(process(2, READ, 0, files=(reads(0, 7),)), stage="supervise", still=12.5, locks=((2, 3),), ranks="a")
     assert InspectedPart.from_wire(whole.to_wire()) == whole
 
 
@@ -133,6 +133,7 @@ def test_it_crosses_the_wire() -> None:
         {"slot": "s", "locks": [[1, True]]},
         {"slot": "s", "still": "now"},
         {"slot": "s", "received": True},
+        {"slot": "s", "ranks": 1},
     ],
 )
 def test_a_machine_that_sends_anything_else_is_not_believed(sent: Any) -> None:
@@ -143,7 +144,9 @@ def test_a_machine_that_sends_anything_else_is_not_believed(sent: Any) -> None:
 def test_what_a_job_or_a_machine_calls_itself_cannot_write_to_the_terminal() -> None:
     evil = "a\x1b[2Jb\nc\x07"
     bad = InspectedProcess(2, 1, 2, evil, 0.0, 0.0, 0, (Thread(2, evil, "S", 0, (3,)),), (OpenFile(3, evil, "r"),))
-    whole = Inspection("1.0", (InspectedPart(evil, stage=evil, machine="x86_64", processes=(bad,), trouble=evil),))
+    whole = Inspection(
+        "1.0", (InspectedPart(evil, stage=evil, machine="x86_64", processes=(bad,), trouble=evil, ranks=evil),)
+    )
     for threads in (False, True):
         for line in lines(whole, threads=threads):
             assert line.isprintable(), line
