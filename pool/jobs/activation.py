@@ -105,6 +105,7 @@ class Activation:
         mpi: of a node of an MPI job: the family of its MPI. Its pipes are then those of its ranker (`pool.jobs.mpi`).
         mpirun: the path of Open MPI's mpirun, where the program's libraries say it; else it is looked for along PATH.
         ranks: how many ranks the nodes of the job have, as the ranker reads it: `2x3,4x1`.
+        application: which of the job's queue statements the node is of, from 0 up: MPI_APPNUM of its ranks.
     """
 
     job: tuple[int, int]
@@ -155,6 +156,7 @@ class Activation:
     mpi: str = ""
     mpirun: str = ""
     ranks: str = ""
+    application: int = 0
 
     @property
     def name(self) -> str:

@@ -170,6 +170,7 @@ FIELDS: dict[str, Fits] = {
     "mpi": lambda value: value in ("", *FAMILIES),
     "mpirun": lambda value: value == "" or (is_program(value) and value.startswith("/")),
     "ranks": lambda value: isinstance(value, str) and _RANKS.fullmatch(value) is not None,
+    "application": _count,
     "crossings": is_list(is_tuple(_count, _count, _count), MOST_PIPES),
 }
 

@@ -271,7 +271,8 @@ def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activ
         return start
     pipes, crossings = mpi.pipes_of(start.part, start.parts)
     kinds = [(kind.own.get(mpi.RANKS, job.get(mpi.RANKS, 1)), kind.count) for kind in parts.kinds]
-    return replace(start, ranks=mpi.layout_of(kinds), pipes=pipes, crossings=crossings)
+    layout, application = mpi.layout_of(kinds), parts.kind_of(start.part)
+    return replace(start, ranks=layout, application=application, pipes=pipes, crossings=crossings)
 
 
 #: The fields of a start in which the mark may stand, beside its environment.

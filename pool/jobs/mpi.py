@@ -182,9 +182,9 @@ def pipes_of(node: int, nodes: int) -> tuple[tuple[Joint, ...], tuple[tuple[int,
     return tuple(pipes), tuple(crossings)
 
 
-def ranker_options(node: int, nodes: int, layout: str) -> Sequence[str]:
+def ranker_options(node: int, nodes: int, layout: str, application: int = 0) -> Sequence[str]:
     """The ranker's options about the job's shape: see pool/mpi/ranker/main.c."""
-    words = ["--part", str(node), "--layout", layout]
+    words = ["--part", str(node), "--layout", layout, *(["--appnum", str(application)] if application else [])]
     for other, (reads, writes) in links_of(node, nodes):
         words += ["--up" if other < node else "--down", f"{reads},{writes}"]
     return words

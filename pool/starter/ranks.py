@@ -107,7 +107,7 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
     """
     copy = os.path.join(own, COPY)
     words = [
-        *ranker_options(activation.part, activation.parts, activation.ranks),
+        *ranker_options(activation.part, activation.parts, activation.ranks, activation.application),
         "--status",
         os.path.join(own, STATUS),
     ]

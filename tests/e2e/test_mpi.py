@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ def mpi_of(family: str, home: Path, *, wheel: bool = False) -> InstalledMpi:
 def description(program: Path, *arguments: object, count: int = 1, ranks: int = 1, more: str = "") -> str:
     words = " ".join(map(str, arguments))
     # One kernel under both machines: shared memory would be tried between them.
-    variables = "UCX_TLS=posix,tcp,self" if count > 1 else "UCX_TLS=posix,self"
+    variables = "UCX_TLS=posix,tcp,self" if count > 1 or ranks == 1 else "UCX_TLS=posix,self"
     lines = [
         "universe = mpi",
         f"executable = {program}",
@@ -125,6 +126,16 @@ async def test_the_end_of_a_rank_ends_the_job(
         result = await ended(pool, home, description(program, how, 1, count=2))
         assert (result.exit_code, result.signal) == (code, signal), result
         assert words in result.reason, result
+
+
+async def test_each_of_several_executables_has_its_number(machines: Nodes, home: Path) -> None:
+    """MPI_APPNUM, as `mpiexec A : B` gives it."""
+    program = mpi_of("mpich", home, wheel=True).compiled("application")
+    other = shutil.copy(program, home / "other")
+    async with client(machines.all[0]) as pool:
+        result = await ended(pool, home, description(program) + f"executable = {other}\nqueue\n")
+        assert result.ok, (result, errors(home))
+        assert printed(home) == ["rank 0 application 0", "rank 1 application 1"]
 
 
 async def test_ranks_that_do_not_find_each_other_are_held_in_words(machines: Nodes, home: Path) -> None:

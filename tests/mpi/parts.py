@@ -18,7 +18,7 @@ class Parts:
     """A job of some parts, each with a directory of its own below `place`.
 
     Args:
-        kinds: ranks of a part, and how many parts are like that.
+        kinds: ranks of a part, and how many parts are like that; each kind is an application of its own.
     """
 
     def __init__(
@@ -37,10 +37,11 @@ class Parts:
         name = f"test-{os.urandom(8).hex()}"
         env = {**os.environ, "POOLNODE_MPI_NAME": name, **environment}
         (place / "input").write_bytes(stdin)
-        for part in range(self.count):
+        applications = [number for number, (_, parts) in enumerate(kinds) for _ in range(parts)]
+        for part, application in enumerate(applications):
             status = place / f"{part}.status"
             status.touch()
-            options = [*ranker_options(part, self.count, layout_of(kinds)), "--status", str(status)]
+            options = [*ranker_options(part, self.count, layout_of(kinds), application), "--status", str(status)]
 
             def put_in_place(own: dict[int, int] = ends[part]) -> None:
                 for target, fd in own.items():

@@ -95,6 +95,20 @@ def exchange2() -> None:
     print(f"{RANK} {mapping} port {port['value']}")
 
 
+def number() -> None:
+    """Which of the job's programs it is."""
+    init()
+    print(f"{RANK} is of {ask('get_appnum')['appnum']}")
+    finalize()
+
+
+def number2() -> None:
+    """The same with PMI-2."""
+    ask("init pmi_version=2 pmi_subversion=0")
+    print(f"{RANK} is of {ask2('fullinit', pmirank=str(RANK))['appnum']}")
+    ask2("finalize")
+
+
 def look() -> None:
     """The data of a rank."""
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))

@@ -50,6 +50,13 @@ def test_the_second_protocol(sanitized_ranker: Path, tmp_path: Path) -> None:
         assert parts.err().count("MPI_Comm_spawn: refused") == 1
 
 
+@pytest.mark.parametrize("protocol", ["number", "number2"])
+def test_ranks_know_which_program_of_the_job_they_are(sanitized_ranker: Path, tmp_path: Path, protocol: str) -> None:
+    with Parts(sanitized_ranker, tmp_path, [(2, 1), (1, 2)], rank(protocol)) as parts:
+        assert parts.codes() == [0, 0, 0], parts.err()
+        assert parts.printed() == ["0 is of 0", "1 is of 0", "2 is of 1", "3 is of 1"]
+
+
 @pytest.mark.parametrize(
     ("how", "code", "words"),
     [

@@ -11,11 +11,14 @@
 
 from __future__ import annotations
 
+import re
+
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.sections.parallel import is_parallel
-from pool.jobs.gangs import ALL, MPI, POLICY
+from pool.jobs.gangs import ALL, MPI, NODE_MARKS, POLICY
 from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, MPIRUN, OPENMPI, RANKS, NoFamily, family_of, mpirun_of
 
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _VALUES = ("auto", *FAMILIES, "none")
 #: Bytes of a program's file that are read: its headers and its table of names lie anywhere in it.
 _MOST = 1 << 30
@@ -43,6 +46,8 @@ def mpi(job: JobDraft) -> None:
     family = _family(job, value)
     if job.parent and job.parent.get(FAMILY.lower()) not in (None, family):
         raise job.refuse("mpi", "the programs of one MPI job are of one family of MPI", "link them with one MPI")
+    if family == OPENMPI:
+        _one_program(job)
     if not job.parent:
         job.set(FAMILY, family)
         job.set(POLICY, ALL)  # the ranks of all nodes end together; a description may say otherwise
@@ -72,6 +77,23 @@ def _family(job: JobDraft, wish: str) -> str:
     return seen
 
 
+def _one_program(job: JobDraft) -> None:
+    """mpirun gets the program and the arguments of node 0, and starts them on all machines."""
+    for command, attributes in (("executable", ("cmd",)), ("arguments", ("args", "arguments"))):
+        if job.parent and any(job.own.get(name, job.parent.get(name)) != job.parent.get(name) for name in attributes):
+            raise job.refuse(
+                command,
+                f"with Open MPI a job has one '{command}' for all machines, which mpirun starts",
+                f"write {command} once, or link the programs with MPICH",
+            )
+    if any(mark in job.text_of(name) for name in ("Args", "Arguments") for mark in NODE_MARKS.values()):
+        raise job.refuse(
+            "arguments",
+            "with Open MPI all ranks have the same arguments: $(Node) would be 0 for each",
+            "let the program ask for its rank, or write environment = NODE=$(Node)",
+        )
+
+
 def _ranks(job: JobDraft) -> int:
     """As many ranks as processors, unless fewer are wished: a rank that waits for its turn makes all others wait."""
     cpus, text = job.lookup("RequestCpus"), job.param("ranks_per_machine", RANKS)
@@ -87,7 +109,7 @@ def _ranks(job: JobDraft) -> int:
         if cpus > MOST_RANKS:
             raise job.refuse("request_cpus", f"an MPI job has at most {MOST_RANKS} ranks on each machine, not {cpus}")
         return cpus
-    if not text.strip().isdigit() or not 1 <= int(text) <= MOST_RANKS:
+    if not _NUMBER.fullmatch(text.strip()) or not 1 <= int(text) <= MOST_RANKS:
         raise job.refuse(
             "ranks_per_machine", f"expected a number from 1 to {MOST_RANKS} for 'ranks_per_machine', not {text!r}"
         )
