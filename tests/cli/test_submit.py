@@ -89,6 +89,24 @@ def test_every_mistake_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert any("/no/such/program" in line for line in errors)
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("mpi = lam", "expected one of auto, mpich, openmpi, none for 'mpi', not 'lam'"),
+        ("mpi = mpich\nranks_per_machine = many", "from 1 to 4096 for 'ranks_per_machine', not 'many'"),
+        ("", "/bin/true names no MPI library that this pool knows"),
+    ],
+)
+def test_a_wrong_mpi_job_is_refused_in_one_line(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"universe = mpi\nexecutable = /bin/true\n{command}\nqueue\n"
+    assert main.status(["submit", "--check", description(text)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("poolnode: a.sub:")
+    assert said in line
+
+
 def test_an_unknown_command_is_a_warning_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     text = "executable = /bin/true\nargumnets = 5\nqueue\n"
     assert main.status(["submit", "--check", description(text)]) == 0
