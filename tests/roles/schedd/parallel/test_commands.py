@@ -1,4 +1,4 @@
-"""Commands on a parallel job at each moment of its life, in simulated pools: nothing stays behind, whatever is asked."""
+"""Commands on a parallel job at each moment of its life, in simulated pools: nothing of it stays behind."""
 
 from __future__ import annotations
 
