@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from pool import __version__
 from pool.config import Settings
@@ -158,10 +158,14 @@ class Role(Service):
         Args:
             alone: it concerns one job, and the others shall not feel it: what it raises is logged.
         """
-        work = self.given.aside.task(work) if self.is_aside else work
-        task = asyncio.get_running_loop().create_task(work, name=f"{self.name}.{name}")
+        loop = asyncio.get_running_loop()
         if self._over:
-            task.cancel()
+            work.close()  # a task would need a turn to be cancelled, and the loop may end before it
+            nothing: asyncio.Future[Any] = loop.create_future()
+            nothing.cancel()
+            return cast("asyncio.Task[Any]", nothing)
+        work = self.given.aside.task(work) if self.is_aside else work
+        task = loop.create_task(work, name=f"{self.name}.{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended_alone if alone else self._ended)
         return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
@@ -41,7 +42,9 @@ def test_nothing_begins_in_a_role_that_is_dead() -> None:
             async def begin() -> None:
                 begun.append("something")
 
-            task = dead.spawn(begin(), "test")
+            left = begin()
+            task = dead.spawn(left, "test")
+            assert inspect.getcoroutinestate(left) == inspect.CORO_CLOSED, "the loop may end before its next turn"
             await asyncio.wait([task])
             assert task.cancelled()
             assert begun == []

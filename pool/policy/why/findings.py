@@ -128,6 +128,7 @@ class Running:
         wish: what will become of it when it has stopped, where somebody asked for that.
         because: why it is suspended.
         files: how it reaches its owner's files, where it was to be shown them, and why so.
+        others: of a job on several machines the slots beside `slot`, a few of them; more: how many are not among them.
     """
 
     slot: str
@@ -136,6 +137,8 @@ class Running:
     wish: str = ""
     because: str = ""
     files: str = ""
+    others: tuple[str, ...] = ()
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)

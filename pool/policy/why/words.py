@@ -299,9 +299,11 @@ def _ended(ended: Ended, now: float) -> str:
 
 def _running(running: Running, now: float) -> str:
     since = _since(running.since, now)
+    rest = (*running.others, *([f"{running.more} more"] if running.more else []))
+    where = " and ".join(filter(None, (", ".join((running.slot, *rest[:-1])), *rest[-1:])))
     if running.phase == "running":
-        return f"runs on {running.slot}{since}"
-    return f"is {running.phase} on {running.slot}{since}"
+        return f"runs on {where}{since}"
+    return f"is {running.phase} on {where}{since}"
 
 
 def _have(one: JobCondition) -> str:

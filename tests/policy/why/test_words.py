@@ -115,6 +115,16 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         ([Ended(False, NOW - 5, 9, True)], Standing.ENDED, "12.3 has completed 5 s ago, by signal 9"),
         ([Ended(True, 0.0, None, False, "by alice")], Standing.ENDED, "12.3 was removed: by alice"),
         ([Running("s@m", "running", NOW - 90)], Standing.RUNNING, "12.3 runs on s@m for 1 min"),
+        (
+            [Running("s@m", "running", NOW - 90, others=("s@n",))],
+            Standing.RUNNING,
+            "12.3 runs on s@m and s@n for 1 min",
+        ),
+        (
+            [Running("s@m", "running", NOW - 90, others=("s@n", "s@o"), more=997)],
+            Standing.RUNNING,
+            "12.3 runs on s@m, s@n, s@o and 997 more for 1 min",
+        ),
         ([Running("s@m", "suspended", NOW - 90)], Standing.RUNNING, "12.3 is suspended on s@m for 1 min"),
         (
             [UnreachableFinding("s@m", 30)],

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
-from pool.jobs.gangs import APART, PARTS, name_of, parts_of
+from pool.jobs.gangs import APART, PARTS, is_parallel, name_of, parts_of
 from pool.jobs.privacy import public
 from pool.policy.gangs import Gathering, machine_of
+from pool.policy.nodes import ranges
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.policy.why.findings import GangFinding
@@ -299,5 +300,7 @@ class Gatherings:
         gathering = self._known.get(job)
         held = gathering.held if gathering is not None else {}
         wait = gathering.not_before - asyncio.get_running_loop().time() if gathering is not None else 0.0
-        missing = tuple(name_of(part, number) for number, part in enumerate(parts) if number not in held)
-        return GangFinding(len(parts), len(held), missing, max(0.0, wait))
+        lacking = [number for number in range(len(parts)) if number not in held]
+        numbered = is_parallel(job.ad()) and lacking
+        names = [f"node {ranges(lacking)}"] if numbered else [name_of(parts[number], number) for number in lacking]
+        return GangFinding(len(parts), len(held), tuple(names), max(0.0, wait))

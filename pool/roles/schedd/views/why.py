@@ -43,6 +43,8 @@ from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import FAILURES
 from pool.roles.schedd.core.queue_walk import walk_jobs
 
+#: So many slots of a job beside its first are named.
+MOST_SLOTS = 8
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
 
@@ -196,13 +198,25 @@ class JobExplanations:
             return UnreachableFinding(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
         wish = job.note("_wish")
         phase = _PHASES.get(job.status, "running")
+        others, more = self._others(job, slot)
         since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
         if wish:
-            return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
+            wished = _WISHES.get(str(wish.get("what")), "idle again")
+            return Running(slot, "stopping", since, wished, others=others, more=more)
         if phase == "running" and claim is not None and not claim.going:
             phase = "starting"
         because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
-        return Running(slot, phase, since, because=because, files=_files(job))
+        return Running(slot, phase, since, because=because, files=_files(job), others=others, more=more)
+
+    @staticmethod
+    def _others(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
+        """The slots of a job on several machines beside this one, by part: a few, and how many more."""
+        claim: HeldClaim | None = job.run
+        gang = claim.gang if claim is not None else None
+        slots = [gang.claims[part].slot for part in sorted(gang.claims)] if gang is not None else []
+        slots = [one for one in slots if one != slot]
+        shown = len(slots) if len(slots) <= MOST_SLOTS else MOST_SLOTS - 1
+        return tuple(slots[:shown]), len(slots) - shown
 
 
 def _files(job: QueuedJob) -> str:

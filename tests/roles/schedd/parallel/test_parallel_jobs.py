@@ -16,12 +16,13 @@ from pool.jobs.gangs import GangPart, attributes_of
 from pool.jobs.notice import notice
 from pool.jobs.pipes.model import ends_of
 from pool.jobs.userlog import render
+from pool.policy.why.findings import GangFinding, Running
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
 from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, asking
 
 SETTINGS = {**QUICK, "GANG_PATIENCE": "30"}
 Behave = Callable[[int], Behaviour]
@@ -184,6 +185,29 @@ def test_several_statements_run_their_own_programs_on_their_own_machines() -> No
             assert where[0] == "m2"
             assert "m2" not in {where[node] for node in (1, 2, 3)}
             assert programs == {0: "/bin/true", 1: "/bin/worker", 2: "/bin/worker", 3: "/bin/worker"}
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(("size", "named", "more"), [(1, 0, 0), (3, 2, 0), (9, 8, 0), (20, 7, 12)])
+def test_why_names_the_slots_of_all_nodes(size: int, named: int, more: int) -> None:
+    async def work() -> None:
+        async with SimPool(1, settings=SETTINGS) as pool:
+            await machines(pool, 1, lambda node: Behaviour(100.0), SLOTS=str(size))
+            await pool.submit("head", ad=parallel(size + 1))
+            await pool.until(lambda: len(pool.role("head", "schedd").placement.claims) == size, 100.0)
+            async with asking(pool) as user:
+                found = next(one for one in (await user.why("1.0")).findings if isinstance(one, GangFinding))
+            assert found.missing == (f"node {size}",)
+            await pool.act("head", "alice", action="remove", ids=[[1, 0]])
+            await pool.submit("head", ad=parallel(size))
+            await pool.until(lambda: len(pool.witness.running) == size, 300.0)
+            async with asking(pool) as user:
+                running = next(one for one in (await user.why("2.0")).findings if isinstance(one, Running))
+            assert (len(set(running.others)), running.more) == (named, more)
+            assert running.slot not in running.others
+            await pool.until(lambda: not pool.queued("head"), 300.0)
+            pool.sound()
 
     run_virtual(work())
 
