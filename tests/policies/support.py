@@ -44,11 +44,17 @@ def settings_of(page: str) -> Settings:
     return Settings.load(PAGES / "pool.conf", sets={}, environ={}, opener=lambda path: text)
 
 
-def run(page: str, story: Callable[[SimPool], Coroutine[Any, Any, None]], **settings: str) -> None:
-    """Let a story happen in a pool with the page's configuration; its machines are the story's to add."""
+def run(
+    page: str, story: Callable[[SimPool], Coroutine[Any, Any, None]], *, stateful: bool = False, **settings: str
+) -> None:
+    """Let a story happen in a pool with the page's configuration; its machines are the story's to add.
+
+    Args:
+        stateful: schedds keep checkpoints.
+    """
 
     async def work() -> None:
-        async with SimPool(11, config=configuration(page), settings={**QUICK, **settings}) as pool:
+        async with SimPool(11, config=configuration(page), settings={**QUICK, **settings}, stateful=stateful) as pool:
             await pool.add("head", "collector,negotiator,schedd")
             await story(pool)
             pool.sound()

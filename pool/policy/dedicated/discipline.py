@@ -66,7 +66,8 @@ def decide(
     """All decisions of one scheduling cycle, from the state of now alone (W21).
 
     Args:
-        queues: the idle dedicated jobs, each user's queue once, each in the order of submission.
+        queues: the idle dedicated jobs, each user's queue once, each in the order of submission. Users of whom jobs
+            only run have a queue too, without jobs: their usage counts when gangs take turns.
         running: the dedicated jobs that hold machines.
         machines: every machine configured for this scheduler that none of `running` holds, grouped
             (`group_machines`), with machines whose ads are older than the collector keeps them left out (W10).

@@ -323,6 +323,8 @@ class DedicatedScheduler:
         runs = tuple(self._run_of(job, own, kind_of) for job, own in running.items())
         self._count_use(runs, now)
         self._learn(runs, now)
+        for run in runs:
+            queues.setdefault(run.job.user, [])  # its user's usage counts when machines are shared over time
         users = tuple(
             UserQueue(user, tuple(own), self._used.get(user, 0.0), self._last_starts.get(user, float("-inf")))
             for user, own in queues.items()
