@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-#: What stands for ssh: the host's name goes, the rest runs.
+#: In place of ssh: it drops the host's name and runs the rest.
 LAUNCHER = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec sh -c "$*"\n'
 #: One kernel under both machines, and more ranks than processors.
 VARIABLES = {
