@@ -296,6 +296,21 @@ class Machines:
 
 
 @dataclass(frozen=True, slots=True)
+class TooFew:
+    """A job of several parts needs more at the same time than the pool has, busy or not.
+
+    Attributes:
+        needs: how many machines, or slots.
+        suit: how many of the pool's meet its conditions; of a partitionable slot as many as could be carved.
+        apart: each part has to be on a machine of its own, so that machines count; otherwise slots.
+    """
+
+    needs: int
+    suit: int
+    apart: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Unmet:
     """Machines that the job's own requirements rule out, and by which conditions."""
 
@@ -540,6 +555,7 @@ Finding = (
     | BesideSchedd
     | Rejected
     | Machines
+    | TooFew
     | Unmet
     | Unshown
     | RefusedFinding

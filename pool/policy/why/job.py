@@ -18,6 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
+from pool.errors import PoolError
+from pool.jobs.gangs import APART, MOST_PARTS, parts_of
+from pool.policy.carve import CarveRefusal, demand
 from pool.policy.matching.clauses import split
 from pool.policy.why import crowd
 from pool.policy.why.crowd import MatchableSlot
@@ -29,6 +32,7 @@ from pool.policy.why.findings import (
     Nearest,
     RefusedFinding,
     RefusingClause,
+    TooFew,
     Unmet,
     Unshown,
     Unusable,
@@ -197,6 +201,7 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
         return found, Census(places, {})
     census = yield from take_census(places, job, now)
     ruled_out = census.ruled_out
+    found += yield from _too_few(census, job)
     if ruled_out:
         conditions = []
         for item in census.items.values():
@@ -220,6 +225,36 @@ def _machines(places: Sequence[MatchableSlot]) -> Machines:
     machines = {crowd.machine_of(place.now, place.name) for place in places}
     states = Counter(place.state for place in places)
     return Machines(len(machines), len(places), shares(states))
+
+
+def _too_few(census: Census, job: ClassAd) -> Piecemeal[list[Finding]]:
+    """A job of alike parts that is bigger than all machines that meet its conditions; nothing where parts differ."""
+    try:
+        parts = parts_of(job)
+    except PoolError:
+        return []
+    if len(parts) < 2 or any(kind.own for kind in parts.kinds):
+        return []
+    apart = job.value(APART, False) is True
+    room: Counter[str] = Counter()
+    for looked, number in enumerate(crowd.numbers(census.everybody & ~census.ruled_out)):
+        if looked % EVALUATIONS == EVALUATIONS - 1:
+            yield
+        place = census.places[number]
+        room[crowd.machine_of(place.now, place.name)] += _room(place, job)
+    suit = len(+room) if apart else room.total()
+    return [TooFew(len(parts), suit, apart)] if suit < len(parts) else []
+
+
+def _room(place: MatchableSlot, job: ClassAd) -> int:
+    """How many parts of a job a slot could hold, if nobody had it."""
+    if place.now.value("PartitionableSlot", False) is not True:
+        return 1
+    wanted = demand(place.whole, job)
+    if isinstance(wanted, CarveRefusal):
+        return 0
+    each = [int((crowd.number(place.whole, name) or 0) // amount) for name, amount in wanted.items() if amount > 0]
+    return min(each, default=MOST_PARTS)
 
 
 def _unshown(census: Census) -> list[Finding]:

@@ -41,6 +41,7 @@ from pool.policy.why.findings import (
     Running,
     Silent,
     SlotFinding,
+    TooFew,
     Trouble,
     TurnFinding,
     Unmet,
@@ -148,6 +149,10 @@ def headline(findings: Sequence[Finding], now: float) -> str:
         return f"{name} waits{since}: {_not_its_turn(turn)}"
     if (beside := _first(findings, BesideSchedd)) is not None:
         return f"{name} waits{since}: {plural(beside.most, 'job')} of its kind may run on the submit machine at once"
+    if kind is Standing.GATHERING and (few := _first(findings, TooFew)) is not None:
+        noun = "machine" if few.apart else "slot"
+        needs = f"it needs {plural(few.needs, noun)} at the same time"
+        return f"{name} waits{since}: {needs}; {few.suit:,} in the pool can suit it"
     claiming = _first(findings, ClaimingFinding)
     because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
     return f"{name} waits{since}: {because}"

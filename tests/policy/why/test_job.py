@@ -7,14 +7,17 @@ import random
 import pytest
 
 from pool.classad import requirements_accept, symmetric_match
+from pool.jobs.gangs import GangPart, attributes_of
 from pool.policy.why import crowd
 from pool.policy.why.findings import (
     Busy,
+    Finding,
     Free,
     Machines,
     Nearest,
     Queued,
     RefusedFinding,
+    TooFew,
     Unmet,
     Unshown,
     Unusable,
@@ -212,3 +215,32 @@ def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
         if isinstance(finding, Nearest):
             assert finding.lets_in > 0
             assert not sum(matching)
+
+
+def _few(findings: list[Finding]) -> list[Finding]:
+    return [one for one in findings if isinstance(one, TooFew)]
+
+
+@pytest.mark.parametrize(
+    ("needs", "apart", "suit"),
+    [(5, False, 4), (4, False, None), (5, True, 4), (4, True, None)],
+)
+def test_a_job_bigger_than_the_pool_is_said_to_be(needs: int, apart: bool, suit: int | None) -> None:
+    gang = job(**attributes_of([GangPart(count=needs)], apart=apart))
+    findings = found(alike(4), gang)
+    assert _few(findings) == ([] if suit is None else [TooFew(needs, suit, apart)])
+
+
+def test_what_could_be_carved_counts_and_not_what_is_free() -> None:
+    """Two machines of 8 processors: 4 parts of 2 fit on each, whatever has been carved by now."""
+    there = pool(
+        *(slot(name, PartitionableSlot=True, Cpus=8, Memory=8000, Disk=80_000_000) for name in ("slot1@a", "slot1@b"))
+    )
+    for needs, apart, suit in ((8, False, None), (9, False, 8), (2, True, None), (3, True, 2)):
+        gang = job(RequestCpus=2, RequestMemory=1, **attributes_of([GangPart(count=needs)], apart=apart))
+        assert _few(found(there, gang)) == ([] if suit is None else [TooFew(needs, suit, apart)])
+
+
+def test_nothing_is_claimed_of_a_job_whose_parts_differ() -> None:
+    parts = [GangPart(count=3), GangPart(own={"RequestCpus": 1}, count=3)]
+    assert not _few(found(alike(4), job(**attributes_of(parts, apart=False))))

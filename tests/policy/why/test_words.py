@@ -31,6 +31,7 @@ from pool.policy.why.findings import (
     Running,
     Silent,
     SlotFinding,
+    TooFew,
     Trouble,
     TurnFinding,
     Unmet,
@@ -145,6 +146,11 @@ def test_a_job_that_waits_for_others_to_end() -> None:
             [QUEUED, GangFinding(3, 1, ("b", "c d"))],
             Standing.GATHERING,
             "12.3 waits for 3 min: it needs a machine for each of its parts at the same time",
+        ),
+        (
+            [QUEUED, GangFinding(9, 4, ("node 4 to 8",)), Machines(4, 4), TooFew(9, 4, True), Busy(4)],
+            Standing.GATHERING,
+            "12.3 waits for 3 min: it needs 9 machines at the same time; 4 in the pool can suit it",
         ),
         ([QUEUED, Machines(0, 0)], Standing.NO_MACHINES, "12.3 waits for 3 min: there is no machine in the pool"),
         (

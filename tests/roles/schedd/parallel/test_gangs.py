@@ -122,6 +122,7 @@ def test_a_gang_that_cannot_get_whole_holds_nothing_for_long() -> None:
             async with asking(pool) as asker:
                 explained = await asker.why("1.0")
             assert explained.standing is Standing.GATHERING
+            assert explained.lines()[0].endswith("it needs 3 machines at the same time; 2 in the pool can suit it")
             assert next(found for found in explained.findings if isinstance(found, GangFinding)) == GangFinding(
                 3, 2, ("p2",)
             )
