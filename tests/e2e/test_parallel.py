@@ -27,6 +27,7 @@ from tests.e2e.support import (
     token,
     until,
 )
+from tests.ordinary_user import as_root
 from tests.starter.support import PYTHON
 from tests.starter.test_members import cores_are_files
 
@@ -307,3 +308,43 @@ async def test_new_files_of_the_same_name_are_all_kept(pool3: Nodes, home: Path)
     for path in found:
         assert path.name == "result" or path.name == f"result.{path.read_text().strip()}"
     assert "another node's has the name" in (home / "log").read_text()
+
+
+def peak(pid: int, *, reset: bool = False) -> int:
+    """The most memory in bytes that a process has had since it was reset."""
+    if reset:
+        with as_root():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_node_that_writes_much_leaves_memory_and_the_others_alone(
+    pool3: Nodes, home: Path, streamed: bool
+) -> None:
+    """300 MB of standard output from a machine whose files are copied; the other node's words come meanwhile."""
+    size, most = 300_000_000, 100_000_000
+    much = f"head -c {size} /dev/zero | tr '\\0' x"
+    script = program(home, f'if [ "$1" = 1 ]; then {much}; else echo begun; sleep 8; echo ended; fi')
+    text = f"""
+    universe = parallel
+    executable = {script}
+    arguments = $(Node)
+    output = out.$(Node)
+    stream_output = {str(streamed).lower()}
+    +ParallelShutdownPolicy = "WAIT_FOR_ALL"
+    requirements = TARGET.FileSystemDomain == "far"
+    machine_count = 2
+    queue
+    """
+    head = pool3.all[0]
+    before = peak(head.process.pid, reset=True)
+    async with client(head) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        await until(lambda: printed(head.address, f"{cluster.cluster}.0", 0) == "begun", "node 0's first line")
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, result
+    assert (home / "out.1").stat().st_size == size
+    assert (home / "out.0").read_text() == "begun\nended\n"
+    assert peak(head.process.pid) - before < most
