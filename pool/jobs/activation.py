@@ -172,6 +172,11 @@ class Activation:
         """The name of its core file on the submit side: those of several nodes come into one directory."""
         return f"core.{self.part}" if self.is_node else "core"
 
+    def is_core(self, name: str) -> bool:
+        """Whether this is the name of the node's core file, or of a rank's of an MPI job."""
+        rank = name.removeprefix(f"{self.core_name}.")
+        return name == self.core_name or bool(self.mpi and rank != name and rank.isascii() and rank.isdigit())
+
     @property
     def saved_as(self) -> str:
         """The name of its checkpoints on its machine, which may run several parts of a job."""
@@ -232,7 +237,7 @@ class Activation:
             return True
         if self.processes and self.layout.home_of(name) is not None:
             return self.outputs is None or os.path.basename(name) in self.outputs
-        if self.is_node and name == self.core_name:
+        if self.is_node and self.is_core(name):
             return True
         if self.outputs is None:
             return "/" not in name and not hidden(name)

@@ -70,8 +70,12 @@ def _with_core(
     activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]], found: list[staging.Output]
 ) -> list[staging.Output]:
     """The outputs of a node with its core file under the node's own name, wanted or not: it tells what went wrong."""
-    cores = [name for name, mark in staging.top_level(scratch).items() if before.get(name) != mark]
-    cores = [name for name in cores if re.fullmatch(r"core(\.\d+)?", name)][:1]
+    new = [name for name, mark in staging.top_level(scratch).items() if before.get(name) != mark]
+    if activation.mpi:  # the ranker has named them
+        cores = [name for name in new if activation.is_core(name)]
+        rest = [output for output in found if output.path not in cores]
+        return rest + [staging.Output(name, name) for name in cores]
+    cores = [name for name in new if re.fullmatch(r"core(\.\d+)?", name)][:1]
     rest = [output for output in found if output.path not in cores]
     return rest + [staging.Output(name, activation.core_name) for name in cores]
 

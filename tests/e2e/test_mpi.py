@@ -16,6 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, asked, client, slots, token, until
 from tests.mpi.conftest import InstalledMpi, installed
+from tests.starter.test_members import cores_are_files, cores_in
 
 #: A rank that speaks PMI without an MPI library.
 RANK = REPOSITORY / "tests" / "mpi" / "rank.py"
@@ -136,6 +137,19 @@ async def test_each_of_several_executables_has_its_number(machines: Nodes, home:
         result = await ended(pool, home, description(program) + f"executable = {other}\nqueue\n")
         assert result.ok, (result, errors(home))
         assert printed(home) == ["rank 0 application 0", "rank 1 application 1"]
+
+
+@pytest.mark.skipif(not cores_are_files(), reason="kernel.core_pattern names no file in the working directory")
+@pytest.mark.parametrize("files", ["", "should_transfer_files = YES"])
+async def test_the_core_file_of_a_rank_has_its_numbers(machines: Nodes, home: Path, files: str) -> None:
+    program = home / "program"
+    program.write_text('#!/bin/sh\n[ "$PMI_RANK" != 1 ] || kill -SEGV $$\nexec sleep 600\n')
+    program.chmod(0o755)
+    async with client(machines.all[0]) as pool:
+        more = f"mpi = mpich\ncore_size = {1 << 30}\n{files}"
+        result = await ended(pool, home, description(program, ranks=2, more=more))
+        assert result.signal == 11, (result, errors(home))
+        assert cores_in(home) == [home / "core.0.1"]
 
 
 async def test_ranks_that_do_not_find_each_other_are_held_in_words(machines: Nodes, home: Path) -> None:

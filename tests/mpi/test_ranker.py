@@ -6,6 +6,7 @@ import fcntl
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.mpi.parts import LIMIT, Parts
+from tests.starter.test_members import cores_are_files
 
 #: Seconds for which the kernel lets a lease stand, less than /proc/sys/fs/lease-break-time (45).
 LEASE = 30.0
@@ -154,6 +156,29 @@ def test_a_program_that_cannot_be_started(sanitized_ranker: Path, tmp_path: Path
     with Parts(sanitized_ranker, tmp_path, [(2, 2)], ["/no/such"]) as parts:
         assert parts.codes() == [127, 127]
         assert "cannot start rank 0: /no/such: No such file or directory" in parts.err()
+
+
+@pytest.mark.skipif(not cores_are_files(), reason="kernel.core_pattern names no file in the working directory")
+@pytest.mark.parametrize(("ranks", "names"), [(1, ["core.0"]), (2, ["core.0.0", "core.0.1"])])
+def test_each_rank_that_crashes_has_a_core_of_its_own(
+    ranker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, names: list[str]
+) -> None:
+    """Of ranks that crash at one moment the kernel may leave one core: it is whole, and has its own rank's name."""
+    monkeypatch.chdir(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        with Parts(ranker, tmp_path, [(ranks, 1)], rank("crash")) as parts:
+            assert parts.codes() == [-signal.SIGSEGV], parts.err()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    found = sorted(path.name for path in tmp_path.glob("core*"))
+    assert found
+    assert set(found) <= set(names), found
+    for name in found:
+        with (tmp_path / name).open("rb") as core:
+            assert core.read(4) == b"\x7fELF"
+            assert f"rank of {name.rpartition('.')[2]} ".encode() in core.read()
 
 
 def test_no_rank_waits_for_the_start_of_another(ranker: Path, tmp_path: Path) -> None:

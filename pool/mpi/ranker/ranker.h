@@ -2,6 +2,7 @@
  *
  *     main.c    options and the loop
  *     ranks.c   forks ranks, binds them to processors and GPUs, and learns how each ended
+ *     core.c    the core files of ranks, which all lie in one directory
  *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common
  *     store.c   the key-value store
  *     launch.c  Open MPI, whose mpirun starts the ranks itself
@@ -112,6 +113,10 @@ int start_ranks(void);
 void reap_ranks(void);
 void signal_ranks(int signal);
 bool ranks_left(void);
+
+/* core.c */
+bool writes_core(pid_t pid);
+void name_core(const struct rank *r, pid_t pid);
 
 /* launch.c */
 int agent_main(int argc, char **argv);

@@ -196,7 +196,7 @@ bool ranks_left(void)
 void signal_ranks(int signal)
 {
     for (int i = 0; i < me.count; i++)
-        if (me.ranks[i].pid)
+        if (me.ranks[i].pid && (signal != SIGKILL || !writes_core(me.ranks[i].pid)))
             kill(me.ranks[i].pid, signal);
 }
 
@@ -222,6 +222,7 @@ static void ended(struct rank *r, int status)
         if (r->fd >= 0 && r->used == before && r->stage == stage)
             break;
     }
+    pid_t pid = r->pid;
     r->pid = 0;
     me.changed = true;
     if (r->fd >= 0)
@@ -233,6 +234,8 @@ static void ended(struct rank *r, int status)
     }
     bool waited = r->in_barrier;
     r->ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->stage != SPOKE;
+    if (WIFSIGNALED(status) && WCOREDUMP(status))
+        name_core(r, pid);
     if (WIFSIGNALED(status))
         end_job(ENDS_BY_SIGNAL, WTERMSIG(status), "rank %d ended by signal %d (%s)%s", r->number, WTERMSIG(status),
                 strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core file" : "");
