@@ -50,8 +50,11 @@ LISTED = (
     Skip(r"^tests/starter/test_registries\.py::", r"needs skopeo or podman", NO_ARCHIVE),
     Skip(r"^tests/machine/test_logind\.py::", r"needs dbus-daemon", NO_ARCHIVE),
     Skip(r"^tests/(mpi|e2e)/test_\w*mpi\w*\.py::", r"needs the Debian packages? [\w-]+( and [\w-]+)?", NO_ARCHIVE),
-    Skip(r"^tests/(mpi|e2e)/test_\w*mpi\w*\.py::", r"needs MPICH: pip.*", "on other processors than x86-64"),
-    Skip(r"^tests/test_examples\.py::test_mpi", r"needs MPICH: pip.*", "on other processors than x86-64"),
+    Skip(
+        r"^tests/(mpi/test_\w+|e2e/test_mpi|test_examples)\.py::",
+        r"needs MPICH: pip.*",
+        "on other processors than x86-64",
+    ),
     Skip(r"^tests/mpi/test_ranker\.py::", r"needs two processors", "on machines with one"),
     Skip(r"^tests/chaos/", r"needs the programs ip", NO_ARCHIVE),
     Skip(r"^tests/chaos/", r"needs /dev/net/tun", "where the host gives no such device"),

@@ -40,7 +40,14 @@ def plan(
 ) -> None:
     """Show a dedicated scheduler's machines over time: what runs, what is planned, what is reserved.
 
-    The plan is what is expected if nothing else comes. `poolnode why JOB` says the same of one job, and how sure it is.
+    The plan is what is expected if nothing else comes. `poolnode why JOB` says
+    the same of one job, and how sure it is.
+
+    \b
+    Examples:
+      poolnode plan                  the machines over time, in the terminal
+      poolnode plan --svg plan.svg   the same as a picture
+      poolnode plan --json | jq .starts
     """
 
     async def work(pool: Pool) -> DedicatedPlan:
@@ -82,7 +89,14 @@ def reserve(
     """Reserve machines of the dedicated scheduler for a time, list reservations, or cancel one.
 
     At that time the machines are free: jobs there are saved, or were not started. Jobs use them with
-    `reservation = r7` in their description. Users reserve within a quota, administrators without.
+    `reservation = r7` in their description. Users reserve within a quota,
+    administrators without.
+
+    \b
+    Examples:
+      poolnode reserve 16 --from 14:00 --for 2h
+      poolnode reserve --list
+      poolnode reserve --cancel r7
     """
     if cancel is not None:
         ask(address, lambda pool: _cancel(pool, cancel))

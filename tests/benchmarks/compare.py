@@ -172,7 +172,7 @@ def checkout(here: Path, commit: str) -> Iterator[Path]:
         yield there
     finally:
         shutil.rmtree(top, ignore_errors=True)
-        subprocess.run(["git", "worktree", "prune"], cwd=here, check=False)
+        subprocess.run(["git", "worktree", "prune"], cwd=here, check=False, stderr=subprocess.DEVNULL)
 
 
 def command(directory: Path, *arguments: str) -> None:

@@ -77,7 +77,7 @@ async def bring(
         (told if told is not None else []).append(text)
 
     files = LocalFiles()
-    claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice")}
+    claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice", brought=None)}
     executables = ExecutableStore(None, lambda _: files)
     shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep, tell)
     stream = Items([*items, ["done"]])

@@ -93,7 +93,7 @@ async def test_errors_travel_and_defects_do_not_show(
 @pytest.mark.parametrize(
     ("name", "kind_of_error"),
     [("nobody.say", "NoSuchRole"), ("echo.nothing", "NoSuchMethod"), ("echo.__init__", "NoSuchMethod"),
-     ("echo.count", "Refused"), ("say", "NoSuchRole")],
+     ("echo.count", "CallRefused"), ("say", "NoSuchRole")],
 )  # fmt: skip
 async def test_what_is_not_declared_is_refused(kind: str, name: str, kind_of_error: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (_, link):

@@ -111,7 +111,7 @@ enum flag {
     FLAG_KEPT_ROOT = 512, /* the root is an image that the node keeps, in a directory that is hidden from jobs */
 };
 
-/* What happens to a job when one of its members fails. */
+/* The effect on a job when one of its members fails. */
 enum on_failure {
     FAILURE_ENDS = 0, /* the job ends at once */
     FAILURE_WAITS = 1, /* the job fails when all members have ended */
