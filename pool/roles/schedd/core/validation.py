@@ -77,10 +77,10 @@ def _check_parts(ad: Wire) -> None:
 
 def _check_numbers(ad: Wire, parts: Parts) -> None:
     """The number of parts, and the processes of a pipe job's parts, are those of the job."""
-    for name in ("MinHosts", "MaxHosts"):
-        if ad.get(name, len(parts)) != len(parts):
-            raise PoolError(f"cannot queue: {name} is {str(ad[name])[:40]!r}, and {PARTS} has {len(parts)} parts")
     if "Processes" not in ad:
+        for name in ("MinHosts", "MaxHosts"):  # in a pipe job they are of the whole job, which is one
+            if ad.get(name, len(parts)) != len(parts):
+                raise PoolError(f"cannot queue: {name} is {str(ad[name])[:40]!r}, and {PARTS} has {len(parts)} parts")
         if named := next((one for part in parts.kinds for one in part.processes), None):
             raise PoolError(f"cannot queue: a part has the process {named[:40]!r}, and the job has none")
         return
