@@ -230,7 +230,7 @@ INIT2 = r"cmd=init pmi_version=2 pmi_subversion=0\n"
         ([INIT, r"cmd=\x22rude\n"], "a command that is none"),
         ([INIT, r"cmd=get\x00key=a\n"], "a zero byte in a line"),
         ([INIT, "70000*x"], "a message without an end|a line that is too long"),
-        ([INIT, r"40*a=b ", r"cmd=get\n"], "too many words in a line"),
+        ([INIT, r"70*a=b ", r"cmd=get\n"], "too many words in a line"),
         ([INIT, r"cmd=put key= value=a\n"], "a key that is empty or too long"),
         ([INIT, "cmd=put key=" + "k" * 64 + r" value=a\n"], "a key that is empty or too long"),
         ([INIT, "cmd=put key=k value=" + "v" * 1024 + r"\n"], "a value that is too long"),

@@ -5,13 +5,7 @@
 #include <string.h>
 
 #include "ranker.h"
-
-enum { WORDS_MOST = 32 };
-
-struct words {
-    int count;
-    const char *key[WORDS_MOST], *value[WORDS_MOST];
-};
+#include "words.h"
 
 /* `value` and `message` go on to the end of the line: they may hold blanks. */
 static bool split(char *text, struct words *w)
@@ -19,15 +13,13 @@ static bool split(char *text, struct words *w)
     w->count = 0;
     while (*(text += strspn(text, " \t\r"))) {
         char *equals = strpbrk(text, "= \t\r");
-        if (w->count == WORDS_MOST)
-            return false;
         const char *key = text;
         if (!equals || *equals != '=') { /* a word without a value */
             text = equals ? equals : text + strlen(text);
             if (*text)
                 *text++ = 0;
-            w->key[w->count] = key;
-            w->value[w->count++] = "";
+            if (!add_word(w, key, ""))
+                return false;
             continue;
         }
         *equals = 0;
@@ -36,18 +28,10 @@ static bool split(char *text, struct words *w)
         text = value + (rest ? strlen(value) : strcspn(value, " \t\r"));
         if (*text)
             *text++ = 0;
-        w->key[w->count] = key;
-        w->value[w->count++] = value;
+        if (!add_word(w, key, value))
+            return false;
     }
     return true;
-}
-
-static const char *word(const struct words *w, const char *key)
-{
-    for (int i = 0; i < w->count; i++)
-        if (strcmp(w->key[i], key) == 0)
-            return w->value[i];
-    return NULL;
 }
 
 static void init(struct rank *r, const struct words *w)

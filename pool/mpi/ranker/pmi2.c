@@ -10,25 +10,19 @@
 #include <string.h>
 
 #include "ranker.h"
-
-enum { WORDS_MOST = 64 };
-
-struct words {
-    int count;
-    const char *key[WORDS_MOST], *value[WORDS_MOST];
-};
+#include "words.h"
 
 static bool split(char *text, struct words *w)
 {
     w->count = 0;
     while (*text && *text != '\n') {
         char *equals = strchr(text, '=');
-        if (!equals || w->count == WORDS_MOST)
+        if (!equals)
             return false;
         *equals = 0;
-        w->key[w->count] = text;
         char *from = equals + 1, *to = from;
-        w->value[w->count++] = from;
+        if (!add_word(w, text, from))
+            return false;
         for (; *from && (*from != ';' || from[1] == ';'); from++, to++) {
             *to = *from;
             from += *from == ';';
@@ -38,14 +32,6 @@ static bool split(char *text, struct words *w)
         text = last ? from : from + 1;
     }
     return true;
-}
-
-static const char *word(const struct words *w, const char *key)
-{
-    for (int i = 0; i < w->count; i++)
-        if (strcmp(w->key[i], key) == 0)
-            return w->value[i];
-    return NULL;
 }
 
 static void reply(struct rank *r, const char *command, const char *format, ...) __attribute__((format(printf, 3, 4)));

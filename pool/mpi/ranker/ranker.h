@@ -3,7 +3,8 @@
  *     main.c    options and the loop
  *     ranks.c   forks ranks, binds them to processors and GPUs, and learns how each ended
  *     core.c    the core files of ranks, which all lie in one directory
- *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common
+ *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common;
+ *               words.c: the words of one request
  *     store.c   the key-value store
  *     launch.c  Open MPI, whose mpirun starts the ranks itself
  *     tree.c    the links to the rankers of other parts, and the barrier over all parts
