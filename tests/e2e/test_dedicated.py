@@ -155,7 +155,9 @@ async def test_a_hole_is_lent_and_comes_back_with_nothing_lost(pool5: Nodes, hom
         first = await pool.submit(f"executable = {wait}\ndedicated = true\nqueue\n", iwd=str(home))
         await asked(lambda: _runs(pool, first.cluster), "the dedicated job to run")
         head = await pool.submit(
-            f"universe = parallel\nmachine_count = 3\nexecutable = {gang}\narguments = $(Node)\nqueue\n", iwd=str(home)
+            f"universe = parallel\nmachine_count = 3\nexecutable = {gang}\narguments = $(Node)\n"
+            '+ParallelShutdownPolicy = "WAIT_FOR_ALL"\nqueue\n',
+            iwd=str(home),
         )
         hole = await pool.submit(
             f"executable = {PYTHON}\narguments = hole.py {home}\noutput = out\nlog = log\nqueue\n", iwd=str(home)

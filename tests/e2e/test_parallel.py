@@ -102,7 +102,7 @@ async def test_a_script_knows_its_number_and_where_the_others_are(pool3: Nodes, 
 
 async def test_several_programs_in_one_job(pool3: Nodes, home: Path) -> None:
     """A master and three workers of another program, each on machines of its own kind (WR 6.5)."""
-    program(home, 'echo "master $_CONDOR_PROCNO"; exit 5', "master")
+    program(home, f'echo "master $_CONDOR_PROCNO"; while [ ! -e {home}/go ]; do sleep 0.02; done; exit 5', "master")
     program(home, 'echo "worker $_CONDOR_PROCNO $1"; exec sleep 600', "worker")
     text = """
     universe = parallel
@@ -119,14 +119,17 @@ async def test_several_programs_in_one_job(pool3: Nodes, home: Path) -> None:
     """
     async with client(pool3.all[0]) as pool:
         cluster = await pool.submit(text, iwd=str(home))
+        address, job = pool3.all[0].address, str(cluster.cluster)
+        await until(lambda: all("worker" in printed(address, job, node) for node in (1, 2, 3)), "the workers to begin")
+        (home / "go").touch()
         (result,) = await cluster.wait(support.PATIENCE)
         assert (result.state, result.exit_code) == ("completed", 5), result
         hosts = [str(end["host"]).rpartition("@")[2] for end in result.processes]
         assert hosts[0] == "one"
         assert "one" not in hosts[1:]
-        # Node 0 may be quicker than the others' first line; what they had written came home.
         assert (home / "out.0").read_text() == "master 0\n"
-        assert all((home / f"out.{node}").exists() for node in (1, 2, 3))
+        for node in (1, 2, 3):
+            assert (home / f"out.{node}").read_text() == f"worker {node} for the master\n"
         assert [bool(end["with_job"]) for end in result.processes] == [False, True, True, True]
     await until(lambda: not processes_with(str(home / "worker")), "the workers to be gone")
 

@@ -332,7 +332,7 @@ class Schedd(Role):
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
         self._services = (
             self,
-            JobViews(self.ledger, self.listings, explaining, inspection),
+            JobViews(self.ledger, self.listings, explaining, inspection, self.reporting.until_logged),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
             NegotiatorMethods(
                 self.context, placement.matches, gathering, self.costs, self._learn, self.dedicated.requests

@@ -34,10 +34,14 @@ from pool.store import WHOLE_CLUSTER, SetMeta
 NOTE_EVERY = 5.0
 #: Errors of a log that is no file: nobody reads from a pipe, or not quickly enough.
 NO_FILE = (errno.ENXIO, errno.EAGAIN, errno.EISDIR)
+JobKey = tuple[int, int]
 #: As `JobActions.act`.
 Act = Callable[[dict[str, Any], str | None, str], Awaitable[Any]]
 #: Jobs of a cluster whose log lines are written at a time.
 MANY = 10_000
+#: Seconds for which followers of a job wait until its log has its end; a log on a file server that hangs does not
+#: hold them longer.
+LOG_PATIENCE = 1.0
 
 
 class Reporting:
@@ -57,12 +61,14 @@ class Reporting:
         self._ledger = ledger
         self._given = given
         self._log = log
-        self._waiting: dict[tuple[str, str], list[str]] = {}
+        self._waiting: dict[Target, list[str]] = {}
+        self._stops: dict[Target, list[JobKey]] = {}
+        self._unwritten: dict[JobKey, asyncio.Future[None]] = {}
         self._clusters: list[tuple[JobEvent, list[QueuedJob]]] = []
         self._notices: list[Wire] = []
         self._wake = asyncio.Event()
         self._told: set[str] = set()
-        self._paths: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._paths: dict[JobKey, Target | None] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._heard = self._known = 0
@@ -120,13 +126,38 @@ class Reporting:
         """Write and send everything that is waiting."""
         clusters, self._clusters = self._clusters, []
         waiting, self._waiting = self._waiting, {}
-        for event, jobs in clusters:
-            await self._submitted(event, jobs)
-        for target, lines in waiting.items():
-            await self._append(target, lines)
+        stops, self._stops = self._stops, {}
+        try:
+            for event, jobs in clusters:
+                await self._submitted(event, jobs)
+            for target, lines in waiting.items():
+                await self._append(target, lines)
+                self._release(stops.pop(target, ()))
+        finally:
+            for jobs_of_log in stops.values():
+                self._release(jobs_of_log)
         notices, self._notices = self._notices, []
         for wire in notices:
             await self._notify(wire)
+
+    async def until_logged(self, events: Iterable[JobEvent]) -> None:
+        """Wait until users' logs have the ends and holds among these events, for `LOG_PATIENCE` seconds at most.
+
+        So a user who waits for a job, and reads its log then, finds its end there.
+        """
+        if not self._unwritten:
+            return
+        keys = {(event.cluster, event.proc) for event in events if event.kind.ends or event.kind is EventKind.HELD}
+        unwritten = [self._unwritten[key] for key in keys if key in self._unwritten]
+        if unwritten:
+            await asyncio.wait(unwritten, timeout=LOG_PATIENCE)
+            self._release(keys)  # a log that is late once is not waited for again
+
+    def _release(self, keys: Iterable[JobKey]) -> None:
+        for key in keys:
+            written = self._unwritten.pop(key, None)
+            if written is not None and not written.done():
+                written.set_result(None)
 
     async def _submitted(self, event: JobEvent, jobs: Sequence[QueuedJob]) -> None:
         """Tell the logs of all jobs of a large cluster, with the loop free in between."""
@@ -214,6 +245,10 @@ class Reporting:
         target = self._paths[key]
         if target is not None:
             self._waiting.setdefault(target, []).append(render(event, host=self._given.node))
+            if event.kind.ends or event.kind is EventKind.HELD:
+                self._stops.setdefault(target, []).append(key)
+                if key not in self._unwritten:
+                    self._unwritten[key] = asyncio.get_running_loop().create_future()
 
     async def _notify(self, wire: Wire) -> None:
         ad = ClassAd.from_wire(wire)

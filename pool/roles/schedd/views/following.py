@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pool.errors import PoolError
@@ -31,6 +31,7 @@ MOST_WATCHES = 100_000
 AHEAD = 1000
 #: Seconds after events were sent for which further ones gather, to be sent together.
 GATHER = 0.01
+UntilLogged = Callable[[Sequence[JobEvent]], Awaitable[None]]
 
 
 class _QueueWatch:
@@ -57,7 +58,12 @@ class _QueueWatch:
 class Following:
     """One stream with its watches."""
 
-    def __init__(self, ledger: Ledger, stream: Stream) -> None:
+    def __init__(self, ledger: Ledger, stream: Stream, until_logged: UntilLogged) -> None:
+        """
+        Args:
+            until_logged: waits until users' logs have the ends among some events; see `Reporting.until_logged`.
+        """
+        self._until_logged = until_logged
         self._ledger = ledger
         self._stream = stream
         self._watches: dict[int, _QueueWatch] = {}
@@ -172,10 +178,12 @@ class Following:
         """Send what has happened to each watch it is for; whether there was anything."""
         if self._too_slow:
             raise PoolError("too slow a reader of events", hint="follow again from the last number seen", retry=True)
+        ready = tuple(self._events)
+        await self._until_logged(ready)
         items: dict[int, list[dict[str, Any]]] = {}
         count, told = 0, False
-        while self._events:
-            event = self._events.popleft()
+        for event in ready:
+            self._events.popleft()
             for number, watch in self._watching(event.cluster):
                 count += 1
                 if not count % TURN:

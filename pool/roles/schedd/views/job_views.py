@@ -7,7 +7,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
 from pool.roles.schedd.core.ledger import Ledger
-from pool.roles.schedd.views.following import Following
+from pool.roles.schedd.views.following import Following, UntilLogged
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
@@ -20,8 +20,14 @@ class JobViews(Service):
     """The methods with which jobs are looked at, served under the schedd's name."""
 
     def __init__(
-        self, ledger: Ledger, listings: Listings, explaining: JobExplanations, inspection: JobInspection
+        self,
+        ledger: Ledger,
+        listings: Listings,
+        explaining: JobExplanations,
+        inspection: JobInspection,
+        until_logged: UntilLogged,
     ) -> None:
+        self._until_logged = until_logged
         self._ledger = ledger
         self._listings = listings
         self._explaining = explaining
@@ -55,7 +61,7 @@ class JobViews(Service):
     @streaming(Right.READ)
     async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Events of jobs for any number of watches: `following` has the messages."""
-        await Following(self._ledger, stream).run()
+        await Following(self._ledger, stream, self._until_logged).run()
 
     @streaming(
         Right.SUBMIT,

@@ -11,10 +11,12 @@ from typing import Any, cast
 
 import pytest
 
+from pool.client import Pool
 from pool.errors import PoolError
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.notices.reporting import Reporting
+from pool.shadow.files import UserFiles
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -101,6 +103,49 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
             pool.sound()
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_jobs_end_is_shown_once_its_log_has_it(
+    hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who waits for a job and then reads its log found no end there on a busy machine; a hung log costs 1 s."""
+
+    async def work() -> None:
+        go, append = asyncio.Event(), UserFiles.append
+
+        async def late(files: UserFiles, path: str, data: bytes, *, sync: bool = False) -> None:
+            if b"005 (" in data:
+                await go.wait()
+            await append(files, path, data, sync=sync)
+
+        monkeypatch.setattr(UserFiles, "append", late)
+        log = tmp_path / "job.log"
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(2.0))
+            await pool.submit("head", ad={"UserLog": str(log)})
+            async with asking(pool) as user:
+                seen = asyncio.get_running_loop().create_task(_end_of(user))
+                await pool.until(lambda: pool.queued("head") == 0, within=60)
+                await asyncio.sleep(0.5)
+                assert not seen.done()
+                if hangs:
+                    await asyncio.wait_for(seen, 1.0)
+                    go.set()
+                else:
+                    go.set()
+                    await asyncio.wait_for(seen, 0.1)
+                    assert "\n005 (" in log.read_text()
+            pool.sound()
+
+    run_virtual(work())
+
+
+async def _end_of(user: Pool) -> None:
+    async for batch in user.events():
+        if any(event["kind"] == "TERMINATED" for event in batch):
+            return
 
 
 def test_a_log_that_is_a_pipe_without_a_reader_holds_its_jobs(tmp_path: Path) -> None:
