@@ -14,7 +14,7 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 
 MAGIC = 0x4B504F4F  # "OOPK"
-VERSION = 11
+VERSION = 12
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 HEADER = Path(__file__).resolve().parent / "common" / "messages_layout.h"
 
@@ -73,6 +73,8 @@ class Verb(_Noted):
     IMAGE = 17, "[none] to a keeper started with FLAG_IMAGE, with a file descriptor of the image's directory"
     REMOTE = 18, "[none] if the job has remote trees, with a file descriptor: a stream to the submit side"
     END = 19, "[index of a pipe] if the job has a pipe to another machine, with a file descriptor: the job's end"
+    WIRE = 20, "[none] of a job with a network of its own, with a socket, on which a packet socket of its wire is sent"
+    CONNECT = 21, "[port] of the job, with a socket, on which the connection to the port is sent"
     RETIRE = 31, "to a waiting keeper: exit"
     HELLO = 32, "the fork server is ready; code = abilities, text = one line for each ability that is missing"
     PONG = 33
@@ -140,6 +142,7 @@ class Ability(_NotedFlag):
     TIME = 32768, "time namespaces: monotonic clocks of a restored job continue"
     TRACK = 65536, "dirty tracking: an image can build on the one before"
     WAITS = 131072, "the kernel reports since when a thread waits"
+    PRIVATE_NETWORK = 262144, "a network of a job's own, with an address and a wire"
     SAME_VDSO = 1 << 30, "can only be switched off, for tests: then each vdso counts as another kernel's"
 
 
@@ -156,6 +159,7 @@ class Flag(_NotedFlag):
     IMAGE = 128, "is restored from a checkpoint, which an IMAGE message brings"
     FIXED = 256, "in `full` its scratch directory is /job, on every machine"
     KEPT_ROOT = 512, "the root is an image that the node keeps, in a directory that is hidden from jobs"
+    PRIVATE_NETWORK = 1024, "a network of its own (sandbox/network.c)"
 
 
 class FailurePolicy(_Noted):
@@ -316,6 +320,8 @@ START = Layout(
         Field("on_failure", "u32", "see enum"),
         Field("remotes", "u16", length="remote"),
         Field("binds", "u16", length="binds"),
+        Field("network", "u32", "strings about the job's network: sandbox/network.c", length="network_setup"),
+        Field("unused", "u32"),
         Field("lease_us", "u64", "0: none", duration="lease_seconds"),
         Field("lease_end_us", "u64", "boot clock; valid however late the message is read"),
         Field("grace_us", "u64", duration="grace"),
@@ -328,7 +334,7 @@ START = Layout(
         Field("processes", "u64", "number of processes at a time", limit="processes"),
         Field("cpus", "u64", "share of CPU time", limit="cpus"),
     ),
-    168,
+    176,
 )
 MEMBER_HEAD = Layout(
     "member_head",

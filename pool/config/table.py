@@ -168,7 +168,19 @@ _STARTD = (
         "all, so that they are copied; auto takes the first that the machine lets it",
         live=False,
     ),
-    _choice("JOB_NETWORK", "host", ("host", "none"), "jobs' network: this machine's, or only a loopback of their own"),
+    _choice(
+        "JOB_NETWORK",
+        "host",
+        ("host", "private+out", "private", "none"),
+        "jobs' network where they ask for none, and the most that they may ask for: this machine's; one of their own, "
+        "with or without a way to JOB_NETWORK_ALLOWED; only a loopback of their own",
+    ),
+    _text(
+        "JOB_NETWORK_ALLOWED",
+        "",
+        "outside destinations of jobs with job_network = private+out: 192.0.2.0/24:443, [2001:db8::]/32, *:80-90, "
+        "between commas; none by default",
+    ),
     _flag(
         "PRIVATE_TMP",
         "true",

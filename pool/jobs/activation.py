@@ -24,6 +24,7 @@ from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
 from pool.jobs.mpi import MPIRUN, RANKER, family_in
+from pool.jobs.network import JOB_NETWORK
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
@@ -87,6 +88,7 @@ class Activation:
         remaps: output name to the path it gets on the submit side.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
+        job_network: the network that it asks for, of `pool.jobs.network.MODES`; empty for the machine's own default.
         on_failure_too: bring outputs to the submit side also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
         checkpoint_signal: what asks the job to write a checkpoint.
@@ -157,6 +159,7 @@ class Activation:
     mpirun: str = ""
     ranks: str = ""
     application: int = 0
+    job_network: str = ""
 
     @property
     def name(self) -> str:
@@ -413,6 +416,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         pipe_buffer=int(_number(job, "PipeBuffer", BUFFER)),
         mpi=family,
         mpirun=_text(job, MPIRUN) if family else "",
+        job_network=_text(job, JOB_NETWORK),
     )
     try:  # no machine would take it: said once, here, and not by each of them
         activation_fields.check(start.to_wire())

@@ -13,6 +13,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.jobs.mpi import FAMILIES
+from pool.jobs.network import MODES as NETWORKS
 from pool.jobs.pipes.model import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
 
 #: Items of a list of names, and characters of one text: more than any command line or list of files may have.
@@ -171,6 +172,7 @@ FIELDS: dict[str, Fits] = {
     "mpirun": lambda value: value == "" or (is_program(value) and value.startswith("/")),
     "ranks": lambda value: isinstance(value, str) and _RANKS.fullmatch(value) is not None,
     "application": _count,
+    "job_network": lambda value: value in ("", *NETWORKS),
     "crossings": is_list(is_tuple(_count, _count, _count), MOST_PIPES),
 }
 

@@ -73,6 +73,8 @@ class RemotePipes:
         self._meeting: asyncio.Task[Cards] | None = None
         self._before = PipePositions()
         self._flows = PipePositions()
+        #: By number, the node of each part, when they have met.
+        self.hosts: tuple[str, ...] = ()
         #: By pipe index: the end for the job's process, until the job has it.
         self.ends: dict[int, int] = {}
 
@@ -108,7 +110,9 @@ class RemotePipes:
                 self._elsewhere.expect(start, stream, receiver)
         self._meeting = _task(self._elsewhere.meet(start))
         try:
-            return await self._meeting
+            cards = await self._meeting
+            self.hosts = tuple(str((card or {}).get("node", "")) for card in cards)
+            return cards
         finally:
             self._meeting = None
 

@@ -26,6 +26,7 @@ _LINES = {
     Able.NOTIFY: "no system call notification: without /dev/fuse the submit machine's files are carried to jobs",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
     Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
+    Able.PRIVATE_NETWORK: "no networks of their own for jobs: those that ask for one are refused",
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
     Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
 }
@@ -46,6 +47,7 @@ def abilities_of(report: Report) -> Abilities:
         Able.MOUNT: why.get("mount namespace"),
         Able.IPC: why.get("ipc namespace"),
         Able.NETWORK: why.get("network namespace"),
+        Able.PRIVATE_NETWORK: why.get("private network"),
         Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
         Able.CHECKPOINT: why.get("checkpoint"),
@@ -58,7 +60,10 @@ def abilities_of(report: Report) -> Abilities:
     }
     explained = Able(0)
     if not able & Able.USER:
-        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK | Able.FUSE | Able.NOTIFY
+        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.FUSE | Able.NOTIFY
+        explained |= Able.NETWORK | Able.PRIVATE_NETWORK
+    if not able & Able.NETWORK:
+        explained |= Able.PRIVATE_NETWORK
     if not able & Able.MOUNT:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:
@@ -88,6 +93,8 @@ def abilities_of(report: Report) -> Abilities:
         cgroup=bool(able & Able.GROUP),
         memory=bool(able & Able.MEMORY),
         network=bool(able & Able.NETWORK),
+        private_network=bool(able & Able.PRIVATE_NETWORK),
+        private_network_why=_network_why(able, reasons),
         filter=bool(able & Able.FILTER),
         checkpoint=bool(able & Able.CHECKPOINT),
         fuse=bool(able & Able.FUSE and able & Able.ROOT),
@@ -96,6 +103,20 @@ def abilities_of(report: Report) -> Abilities:
         reduced=list(lacks.values()),
         saving=[line for bit, line in lacks.items() if saving & bit],
     )
+
+
+def _network_why(able: Able, reasons: dict[Able, str | None]) -> str:
+    """Why jobs get no network of their own there; empty where they do."""
+    if able & Able.PRIVATE_NETWORK:
+        return ""
+    for bit, what in (
+        (Able.USER, "user namespaces"),
+        (Able.NETWORK, "network namespaces"),
+        (Able.PRIVATE_NETWORK, "pairs of devices (veth)"),
+    ):
+        if not able & bit:
+            return f"there are no {what} ({(reasons.get(bit) or 'switched off').lower()})"
+    return ""
 
 
 def _remote(able: Able) -> str:

@@ -165,6 +165,20 @@ class NativeKeeper:
         """
         self._keepers.hand_stream(self, fd)
 
+    def wire(self, fd: int) -> None:
+        """Have it send a packet socket of the job's own network on a socket; the caller's copy stays the caller's.
+
+        A message of 4 bytes comes: 0 and the packet socket, or an errno.
+        """
+        self._keepers.hand(self, Verb.WIRE, 0, fd)
+
+    def connect(self, port: int, fd: int) -> None:
+        """Have it connect to a port of the job in its own network, and send the connection as `wire` does.
+
+        The connection may not be made yet when it comes; without a network of the job's own no answer comes.
+        """
+        self._keepers.hand(self, Verb.CONNECT, port, fd)
+
     def close_ends(self) -> None:
         """It has its own ends of pipes to other machines."""
         while self.ends:

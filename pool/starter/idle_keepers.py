@@ -24,11 +24,11 @@ def kind_of(spec: KeeperSpec) -> Key | None:
     """The properties that two jobs must share to run in one keeper, one after the other: all that they see and may do.
 
     The scratch directory counts as what it is, not only by its name: the keeper holds it. None when it is not
-    there, and for a job that sees another machine's files or has a root of its own. The claim counts too, so that
-    nothing of one owner's jobs can wait for another's.
+    there, and for a job that sees another machine's files or has a root or a network of its own. The claim counts too,
+    so that nothing of one owner's jobs can wait for another's.
     """
     scratch: tuple[int, ...] = ()
-    if spec.remote or spec.binds or spec.root:
+    if spec.remote or spec.binds or spec.root or spec.network_setup:
         return None
     if spec.scratch:
         try:

@@ -120,6 +120,12 @@ class Keeper(Protocol):
         caller's.
         """
 
+    def wire(self, fd: int, /) -> None:
+        """Have it send a packet socket of the job's own network on a socket: see `NativeKeeper.wire`."""
+
+    def connect(self, port: int, fd: int, /) -> None:
+        """Have it send a connection to a port of the job in its own network: see `NativeKeeper.connect`."""
+
     async def forget(self) -> None:
         """The end was taken note of: drop the report. Only after `ended`."""
 

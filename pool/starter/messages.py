@@ -24,6 +24,7 @@ from pool.checkpoint.messages_table import (
     Flag,
     Verb,
 )
+from pool.jobs.network import network_of_setup
 from pool.outside import boot_seconds
 from pool.starter.members import (
     FROM_ON_FAILURE,
@@ -61,7 +62,7 @@ CAUSES = {
     int(CauseNumber.MEMORY): EndCause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT = (
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT, _PRIVATE_NETWORK = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
@@ -70,6 +71,7 @@ _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT =
     int(Flag.IMAGE),
     int(Flag.FIXED),
     int(Flag.KEPT_ROOT),
+    int(Flag.PRIVATE_NETWORK),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -117,6 +119,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         | (_GROUPS if spec.groups is not None else 0)
         | _FILTERS[spec.filter]
         | (_NO_NETWORK if spec.network == "none" else 0)
+        | (_PRIVATE_NETWORK if spec.network_setup else 0)
         | (_IMAGE if image else 0)
         | (_FIXED if spec.fixed else 0)
         | (_KEPT_ROOT if spec.root_is_kept else 0)
@@ -136,6 +139,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         *spec.devices,
         *spec.remote,
         *(path for bind in spec.binds for path in bind),
+        *spec.network_setup,
         *spec.argv,
     ]
     strings += [f"{name}={value}" for name, value in spec.env.items()]
@@ -162,6 +166,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         "cell": cell,
         "size": size,
         "groups": len(groups),
+        "unused": 0,
         "flags": flags,
         "on_failure": ON_FAILURE[spec.on_failure],
         "lease_end_us": boot_us(spec.lease_seconds),
@@ -186,14 +191,16 @@ def unpack_start(data: bytes) -> KeeperSpec:
         raise ValueError("cut off")
     numbers = dict(zip(_START_NAMES, _START.unpack_from(data), strict=True))
     size, flags, ngroups, argc, envc = (numbers[name] for name in ("size", "flags", "groups", "argc", "envc"))
-    nhidden, ndevices, nremote, nbinds = (numbers[name] for name in ("hides", "devices", "remotes", "binds"))
+    nhidden, ndevices, nremote, nbinds, nnetwork = (
+        numbers[name] for name in ("hides", "devices", "remotes", "binds", "network")
+    )
     nmembers, npipes = numbers["members"], numbers["pipes"]
     if (numbers["magic"], numbers["version"], numbers["verb"]) != (MAGIC, VERSION, _START_VERB) or size > len(data):
         raise ValueError("not a start message of this version")
     after_heads = _START.size + heads_size(nmembers, npipes)
     groups = struct.unpack_from(f"={ngroups}I", data, after_heads)
     strings = data[after_heads + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
-    seen = nhidden + ndevices + nremote + 2 * nbinds
+    seen = nhidden + ndevices + nremote + 2 * nbinds + nnetwork
     one = _STRING_COUNT + seen + argc + envc
     strings, more = strings[:one], strings[one:]
     members = unpack_members(data, _START.size, nmembers, more)
@@ -205,6 +212,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
     devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
     places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
     rest = strings[_STRING_COUNT + seen :]
+    setup = tuple(places[nremote + 2 * nbinds :])
     return KeeperSpec(
         id=id,
         argv=tuple(rest[:argc]),
@@ -223,10 +231,11 @@ def unpack_start(data: bytes) -> KeeperSpec:
         hidden=tuple(hidden),
         devices=tuple(devices),
         remote=tuple(places[:nremote]),
-        binds=tuple(zip(places[nremote::2], places[nremote + 1 :: 2], strict=True)),
+        binds=tuple(zip(*[iter(places[nremote : nremote + 2 * nbinds])] * 2, strict=True)),
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
         filter="nested" if flags & Flag.NESTED else "plain" if flags & Flag.FILTER else "",
-        network="none" if flags & Flag.NO_NETWORK else "host",
+        network="none" if flags & Flag.NO_NETWORK else network_of_setup(setup) if setup else "host",
+        network_setup=setup,
         program=program,
         members=members,
         pipes=pipes,
@@ -329,7 +338,7 @@ _HINTS = {
     "setuid": "only a node that runs as root can run jobs as other users",
     "setgroups": "only a node that runs as root can run jobs with other groups",
     "setgid": "only a node that runs as root can run jobs with other groups",
-    "network": "this machine cannot keep a job from the network: run it where that is not asked for",
+    "network": "this machine cannot give a job a network of its own, nor none: run it where that is not asked for",
     "clone": "a limit on processes or namespaces of this machine may be too low",
 }
 #: Steps that fail for the machine's sake, not the job's: another start may succeed.

@@ -310,7 +310,11 @@ class NativeKeepers:
 
     def hand_stream(self, keeper: NativeKeeper, fd: int) -> None:
         """Give a keeper a stream to the submit machine's files, when it can take it."""
-        self._send_descriptor(keeper, Verb.REMOTE, 0, os.dup(fd))
+        self.hand(keeper, Verb.REMOTE, 0, fd)
+
+    def hand(self, keeper: NativeKeeper, verb: Verb, value: int, fd: int) -> None:
+        """Send a keeper a message with a copy of a descriptor, when it can take it."""
+        self._send_descriptor(keeper, verb, value, os.dup(fd))
 
     def _hand_ends(self, keeper: NativeKeeper) -> None:
         for pipe, fd in keeper.ends.items():

@@ -6,14 +6,16 @@ Nothing is prepared here, and nothing is started: `starter.py` does that.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pool.jobs import network
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, FileMode
 from pool.starter import devices, process_specs
 from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
-from pool.starter.place import ExecutionSite, UnixAccount
+from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.private_tmp import names_a_file_there
 from pool.starter.ranks import with_ranker
 from pool.starter.spec import SEEN, KeeperSpec
@@ -35,6 +37,7 @@ def order_of(
     claim: dict[str, Any],
     append: bool = False,
     image: JobImage | None = None,
+    hosts: Sequence[str] = (),
 ) -> KeeperSpec:
     """The order for the keeper of one start.
 
@@ -46,6 +49,10 @@ def order_of(
         claim: kept with the keeper, to find again after a restart of the node.
         image: what is the job's root.
         append: the job goes on from a checkpoint of its own: what it wrote before stays in its standard files.
+        hosts: by number, the machine of each part of a job of several.
+
+    Raises:
+        StartRefused: it asks for a network that this machine does not let it have.
     """
     transfer, closed = activation.mode is FileMode.TRANSFER, activation.mode is not FileMode.SHARED
     fixed = closed and full
@@ -77,6 +84,7 @@ def order_of(
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
     kept = image.kept if image is not None else None
+    mode, setup = network_for(activation, place, hosts)
     spec = KeeperSpec(
         id=id,
         argv=image.words(activation, program) if image is not None else (program, *activation.argv[1:]),
@@ -105,7 +113,8 @@ def order_of(
         processes=place.processes,
         cpus=place.cpus,
         filter=FILTERS[place.system_calls] if closed or account.switch else "",
-        network=place.network if activation.network else "none",
+        network=mode,
+        network_setup=setup,
         members=process_specs.members_of(activation, env, beside),
         pipes=process_specs.pipes_of(activation),
         on_failure=process_specs.on_failure_of(activation),
@@ -118,6 +127,27 @@ def order_of(
         spec = with_ranker(spec, activation, own)
     own_tmp = place.private_tmp and not closed and not names_a_file_there(spec)
     return replace(spec, private_tmp=True) if own_tmp else spec
+
+
+def network_for(start: Activation, place: ExecutionSite, hosts: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The network of a job, and the data from which its keeper makes it: none for one that is not its own.
+
+    Raises:
+        StartRefused: it asks for one that this machine does not let it have, or has too many parts.
+    """
+    mode = network.chosen(start.job_network, start.network, place.network)
+    if mode is None:
+        raise StartRefused(
+            f"the job asks for job_network = {start.job_network}, and this machine has JOB_NETWORK = {place.network}",
+            where="machine",
+            hint="ask for less, or leave job_network out",
+        )
+    if mode not in (network.PRIVATE, network.OUT):
+        return mode, ()
+    if start.parts > network.MOST_ADDRESSES:
+        raise StartRefused(f"a network of a job's own has at most {network.MOST_ADDRESSES} parts", where="start")
+    names = tuple(hosts) or (os.uname().nodename,)
+    return mode, network.setup_of(start.part, names, outside=mode == network.OUT)
 
 
 def one_output(activation: Activation) -> bool:

@@ -146,7 +146,8 @@ class KeeperSpec:
         private_tmp: a /tmp of its own in 'shared' too, which is its /var/tmp and /dev/shm as well.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
             those that make namespaces.
-        network: 'host', or 'none' for a loopback of its own only.
+        network: 'host'; 'none' for a loopback of its own only; 'private' or 'private+out' for a network of its own.
+        network_setup: of the latter two its name and addresses: `pool.jobs.network.Setup` as texts.
         memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
             nofile: descriptors. stack: bytes of a thread's. None leaves what the node has.
         processes: at most so many processes and threads at a time. cpus: its share when processors are short.
@@ -184,6 +185,7 @@ class KeeperSpec:
     private_tmp: bool = False
     filter: str = ""
     network: str = "host"
+    network_setup: tuple[str, ...] = ()
     memory: int | None = None
     cpu: int | None = None
     core: int | None = None
@@ -299,6 +301,8 @@ class Abilities:
     cgroup: bool = True
     memory: bool = True
     network: bool = True
+    private_network: bool = True
+    private_network_why: str = ""
     filter: bool = True
     checkpoint: bool = True
     fuse: bool = True

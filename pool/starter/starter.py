@@ -691,6 +691,7 @@ class Starter:
             claim=claim,
             append=append,
             image=self._job_image,
+            hosts=self.remote_pipes.hosts if self.remote_pipes is not None else (),
         )
 
 

@@ -209,6 +209,12 @@ class FakeKeeper:
     def remote(self, fd: int) -> None:
         """A program that does not exist reads no files."""
 
+    def wire(self, fd: int) -> None:
+        """A program that does not exist sends no packets."""
+
+    def connect(self, port: int, fd: int) -> None:
+        """A program that does not exist listens on no port."""
+
     async def forget(self) -> None:
         self._machine.keepers.pop(self.key, None)
 

@@ -1,14 +1,19 @@
-"""Jobs without a network: a loopback of their own and nothing else."""
+"""Jobs without a network, and jobs with one of their own."""
 
 from __future__ import annotations
 
+import array
+import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pool.checkpoint.messages_table import Ability
+from pool.jobs.network import setup_of
 from pool.starter.keeper import NativeKeepers, StartFailed
-from tests.starter.support import PYTHON, opened, shell, spec, to_end
+from tests.starter.support import PYTHON, opened, shell, soon, spec, to_end, until
 
 LOOPBACK = (
     "import socket; s = socket.create_server(('127.0.0.1', 0)); "
@@ -39,3 +44,109 @@ async def test_a_machine_that_cannot_says_so_and_refuses(place: Path, program: P
         with pytest.raises(StartFailed, match="network"):
             await keepers.start(shell(scratch, "true", network="none"))
         assert (await to_end(keepers, shell(scratch, "exit 3"))).code == 3
+
+
+def own(isolation: str, part: int = 0, hosts: tuple[str, ...] = ("here.example", "there.example")) -> dict[str, Any]:
+    setup = tuple(setup_of(part, hosts, outside=False))
+    return {"network": "private", "network_setup": setup, "isolation": isolation}
+
+
+TALK = """
+import socket
+assert socket.gethostname() == 'rank1'
+assert socket.gethostbyname('rank0') == socket.gethostbyname('here.example') == '10.77.0.1'
+assert socket.gethostbyname('there') == '10.77.0.2'
+for family, address in ((socket.AF_INET, '10.77.0.2'), (socket.AF_INET6, 'fd70:6f6f:6c00::2'), (socket.AF_INET, '')):
+    with socket.create_server((address or '127.0.0.1', 80), family=family) as s:
+        c = socket.create_connection(s.getsockname()[:2]); c.sendall(b'x'); assert s.accept()[0].recv(1) == b'x'
+try: socket.create_connection(('192.0.2.1', 80), 5)
+except OSError as error: assert error.errno == 101, error
+else: raise AssertionError('there is a way out')
+for kind in (socket.SOCK_RAW, socket.SOCK_DGRAM):
+    try: socket.socket(socket.AF_PACKET, kind, 0)
+    except PermissionError: pass
+    else: raise AssertionError('it may forge packets')
+"""
+
+
+@pytest.mark.parametrize("isolation", ["full", "shared"])
+async def test_a_job_has_a_network_of_its_own(best: NativeKeepers, scratch: Path, isolation: str) -> None:
+    if not best.abilities.private_network:
+        pytest.skip("needs the ability network")
+    end = await to_end(best, spec(scratch, PYTHON, "-c", TALK, **own(isolation, part=1)))
+    assert end.code == 0, (scratch / "err").read_text()
+
+
+@pytest.mark.parametrize("isolation", ["full", "shared"])
+async def test_the_machines_ports_are_out_of_its_reach(best: NativeKeepers, scratch: Path, isolation: str) -> None:
+    if not best.abilities.private_network:
+        pytest.skip("needs the ability network")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reach = f"import socket; socket.create_connection({server.getsockname()!r}, 2)"
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", reach, **own(isolation)))).code == 1
+        assert "refused" in (scratch / "err").read_text()
+
+
+@pytest.mark.parametrize("isolation", ["full", "shared"])
+async def test_it_can_change_neither_addresses_nor_names(best: NativeKeepers, scratch: Path, isolation: str) -> None:
+    if not best.abilities.private_network:
+        pytest.skip("needs the ability network")
+    script = """
+    for try in 'ip addr add 10.77.0.9/16 dev eth0' 'ip route add default dev eth0' 'ip link set eth0 down' \
+        'ip neigh add 10.77.0.9 lladdr 2:0:0:0:0:1 dev eth0' 'hostname rank0' 'chmod u+w /etc/hosts' \
+        'sh -c "echo 6.6.6.6 rank0 >> /etc/hosts"' 'umount /etc/hosts' 'nsenter -t 1 -n true'
+    do $try 2> /dev/null && echo "$try"; done; true
+    """
+    assert (await to_end(best, shell(scratch, script, **own(isolation)))).code == 0
+    assert (scratch / "out").read_text() == ""
+
+
+def received(end: socket.socket) -> tuple[int, list[socket.socket]]:
+    """The errno of an answer, and the sockets that came with it."""
+    data, rights, _, _ = end.recvmsg(4, socket.CMSG_SPACE(4))
+    fds = array.array("i")
+    for level, kind, raw in rights:
+        assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        fds.frombytes(raw)
+    return int.from_bytes(data, "little"), [socket.socket(fileno=fd) for fd in fds]
+
+
+async def test_its_keeper_hands_out_its_wire_and_connections_to_it(best: NativeKeepers, scratch: Path) -> None:
+    if not best.abilities.private_network:
+        pytest.skip("needs the ability network")
+    text = (
+        "import socket; s = socket.create_server(('127.0.0.1', 8888)); open('ready', 'w').close(); "
+        "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c = s.accept()[0]; c.sendall(b'here'); "
+        "u.sendto(b'to part one', ('10.77.0.2', 9)); c.recv(1)"
+    )
+    keeper = await soon(best.start(spec(scratch, PYTHON, "-c", text, **own("shared"))))
+    await until((scratch / "ready").exists)
+    loop = asyncio.get_running_loop()
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with near, far:
+        keeper.wire(far.fileno())
+        error, (wire,) = await soon(asyncio.to_thread(received, near))
+        assert error == 0
+        keeper.connect(8888, far.fileno())
+        error, (port,) = await soon(asyncio.to_thread(received, near))
+        assert error == 0
+    with wire, port:
+        wire.setblocking(False)
+        port.setblocking(False)
+        assert await soon(loop.sock_recv(port, 4)) == b"here"
+        frame = await soon(loop.sock_recv(wire, 1 << 16))
+        assert frame.endswith(b"to part one")
+        assert frame[10 + 14 + 12 : 10 + 14 + 20] == bytes([10, 77, 0, 1, 10, 77, 0, 2])
+        await soon(loop.sock_sendall(port, b"!"))
+        assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+
+
+async def test_a_machine_without_pairs_of_devices_says_so_and_refuses(
+    place: Path, program: Path, scratch: Path
+) -> None:
+    async with opened(place, program, without=int(Ability.PRIVATE_NETWORK)) as keepers:
+        assert "there are no pairs of devices (veth) (switched off)" in keepers.abilities.private_network_why
+        with pytest.raises(StartFailed, match="network of its own"):
+            await keepers.start(shell(scratch, "true", **own("shared")))
+        assert (await to_end(keepers, shell(scratch, "exit 3", network="none"))).code == 3

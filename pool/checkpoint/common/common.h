@@ -48,7 +48,7 @@ struct job {
     const struct start *start;
     const uint32_t *groups;
     char *id, *scratch, *root;
-    char **hide, **devices, **remote, **binds; /* binds: in pairs */
+    char **hide, **devices, **remote, **binds, **network; /* binds: in pairs */
     struct member *members;
     struct conduit *pipes;
     uint32_t count, pipe_count; /* count: members, at least 1; pipe_count: pipes */

@@ -35,7 +35,7 @@ static int malformed(struct failure *f)
 /* Whether the counts in the message fit its size. Checked before anything else is read. */
 static bool counts_fit(const struct start *s, const struct member_head *heads, size_t room)
 {
-    uint64_t needed = (uint64_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->argc + s->envc;
+    uint64_t needed = (uint64_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->network + s->argc + s->envc;
     if (!s->argc || s->members > MEMBERS_MOST || s->pipes > PIPES_MOST || s->groups > 65536 ||
         (s->pipes && !s->members))
         return false;
@@ -93,7 +93,7 @@ static bool take_members(struct job *job, const struct member_head *heads, const
 static bool make_room(struct job *job, const struct member_head *heads)
 {
     const struct start *s = job->start;
-    size_t pointers = (size_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->argc + s->envc + 6;
+    size_t pointers = (size_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->network + s->argc + s->envc + 7;
     for (uint32_t i = 0; i < s->members; i++)
         pointers += (size_t)heads[i].argc + heads[i].envc + 2;
     job->count = s->members ? s->members : 1;
@@ -109,6 +109,7 @@ static bool make_room(struct job *job, const struct member_head *heads)
     job->devices = job->hide + s->hides + 1;
     job->remote = job->devices + s->devices + 1;
     job->binds = job->remote + s->remotes + 1;
+    job->network = job->binds + 2 * s->binds + 1;
     return true;
 }
 
@@ -131,7 +132,7 @@ int parse_start(struct job *job, void *message, size_t size, struct failure *f)
     if (!make_room(job, heads))
         return set_failure(f, "malloc", "arguments");
     job->id = fixed[0], job->scratch = fixed[7], job->root = fixed[8]; /* fixed[1]: the claim */
-    char **argv = job->binds + 2 * s->binds + 1, **envp = argv + s->argc + 1;
+    char **argv = job->network + s->network + 1, **envp = argv + s->argc + 1;
     *job->members = (struct member){.head = &only,
                                     .name = fixed[0],
                                     .program = fixed[2],
@@ -143,8 +144,8 @@ int parse_start(struct job *job, void *message, size_t size, struct failure *f)
                                     .envp = envp};
     if (!strings(job->hide, s->hides, &at, end) || !strings(job->devices, s->devices, &at, end) ||
         !strings(job->remote, s->remotes, &at, end) || !strings(job->binds, 2u * s->binds, &at, end) ||
-        !strings(argv, s->argc, &at, end) || !strings(envp, s->envc, &at, end) ||
-        !take_members(job, heads, pipes, envp + s->envc + 1, &at, end))
+        !strings(job->network, s->network, &at, end) || !strings(argv, s->argc, &at, end) ||
+        !strings(envp, s->envc, &at, end) || !take_members(job, heads, pipes, envp + s->envc + 1, &at, end))
         return malformed(f);
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #define MAGIC 0x4b504f4fu
 #define UNLIMITED UINT64_MAX
-#define VERSION 11
+#define VERSION 12
 #define TOO_BIG 65536 /* bytes; a larger start message is sent as a memory file */
 #define TEXT 768 /* bytes of a report's text */
 #define MARK_SHIFT 8 /* in CHECKPOINT's value, above its flags: the moment's number on the submit side; 0: none */
@@ -33,6 +33,9 @@ enum verb {
     IMAGE = 17, /* [none] to a keeper started with FLAG_IMAGE, with a file descriptor of the image's directory */
     REMOTE = 18, /* [none] if the job has remote trees, with a file descriptor: a stream to the submit side */
     END = 19, /* [index of a pipe] if the job has a pipe to another machine, with a file descriptor: the job's end */
+    /* [none] of a job with a network of its own, with a socket, on which a packet socket of its wire is sent */
+    WIRE = 20,
+    CONNECT = 21, /* [port] of the job, with a socket, on which the connection to the port is sent */
     RETIRE = 31, /* to a waiting keeper: exit */
     HELLO = 32, /* the fork server is ready; code = abilities, text = one line for each ability that is missing */
     PONG = 33,
@@ -94,6 +97,7 @@ enum ability {
     ABLE_TIME = 32768, /* time namespaces: monotonic clocks of a restored job continue */
     ABLE_TRACK = 65536, /* dirty tracking: an image can build on the one before */
     ABLE_WAITS = 131072, /* the kernel reports since when a thread waits */
+    ABLE_PRIVATE_NETWORK = 262144, /* a network of a job's own, with an address and a wire */
     ABLE_SAME_VDSO = 1073741824, /* can only be switched off, for tests: then each vdso counts as another kernel's */
 };
 
@@ -109,6 +113,7 @@ enum flag {
     FLAG_IMAGE = 128, /* is restored from a checkpoint, which an IMAGE message brings */
     FLAG_FIXED = 256, /* in `full` its scratch directory is /job, on every machine */
     FLAG_KEPT_ROOT = 512, /* the root is an image that the node keeps, in a directory that is hidden from jobs */
+    FLAG_PRIVATE_NETWORK = 1024, /* a network of its own (sandbox/network.c) */
 };
 
 /* The effect on a job when one of its members fails. */
@@ -168,6 +173,8 @@ struct start {
     uint32_t on_failure; /* see enum */
     uint16_t remotes;
     uint16_t binds;
+    uint32_t network; /* strings about the job's network: sandbox/network.c */
+    uint32_t unused;
     uint64_t lease_us; /* 0: none */
     uint64_t lease_end_us; /* boot clock; valid however late the message is read */
     uint64_t grace_us;
@@ -180,7 +187,7 @@ struct start {
     uint64_t processes; /* number of processes at a time */
     uint64_t cpus; /* share of CPU time */
 };
-_Static_assert(sizeof(struct start) == 168, "start");
+_Static_assert(sizeof(struct start) == 176, "start");
 
 /* A member of a job. */
 struct member_head {

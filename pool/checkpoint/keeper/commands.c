@@ -13,6 +13,7 @@
 #include "remote/remote.h"
 #include "remote_notify/remote_notify.h"
 #include "restore/restore.h"
+#include "sandbox/network.h"
 #include "sandbox/sandbox.h"
 
 static void to_members(int signal)
@@ -81,6 +82,15 @@ static bool take_image(int directory)
     return true;
 }
 
+/* Sends the node a socket of the job's network namespace; or no socket, and the reason as an errno. */
+static void pass_socket(int made, int to)
+{
+    int32_t err = made < 0 ? errno : 0;
+    send_with_fd(to, &err, sizeof err, made, MSG_DONTWAIT);
+    if (made >= 0)
+        close(made);
+}
+
 /* True: it takes ownership of the file descriptor. */
 static bool execute_command(const struct control *c, int passed)
 {
@@ -124,6 +134,11 @@ static bool execute_command(const struct control *c, int passed)
         members_end(&keeper.job, c->value, passed);
         start_processes();
         return true;
+    case WIRE:
+    case CONNECT:
+        if (passed >= 0 && keeper.job.start->flags & FLAG_PRIVATE_NETWORK)
+            pass_socket(c->head.verb == WIRE ? network_wire() : network_connect((uint16_t)c->value), passed);
+        break;
     case USAGE:
         send_report(USED, c->sequence);
         break;

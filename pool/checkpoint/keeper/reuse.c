@@ -73,6 +73,8 @@ static bool no_objects(void)
 bool reuse_possible(const struct job *job)
 {
     const uint32_t needed = ABLE_PID | ABLE_IPC;
+    if (job->start->flags & FLAG_PRIVATE_NETWORK) /* its address is the job's, and connections of it may linger */
+        return false;
     return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) &&
            no_objects() && no_queues();
 }

@@ -29,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sandbox/network.h"
 #include "sandbox/sandbox.h"
 
 #ifndef AT_RECURSIVE
@@ -102,6 +103,8 @@ unsigned long ns_flags(const struct job *job)
         flags |= CLONE_NEWNS;
     if (job->start->flags & FLAG_NO_NETWORK)
         flags |= CLONE_NEWNET;
+    if (job->start->flags & FLAG_PRIVATE_NETWORK)
+        flags |= CLONE_NEWNET | CLONE_NEWUTS;
     return flags;
 }
 
@@ -111,6 +114,10 @@ int ns_prepare(const struct job *job, struct failure *f)
     if (job->start->flags & FLAG_NO_NETWORK && !(settings.able & ABLE_NETWORK)) {
         errno = EPERM;
         return set_failure(f, "network", "");
+    }
+    if (job->start->flags & FLAG_PRIVATE_NETWORK && !(settings.able & ABLE_PRIVATE_NETWORK)) {
+        errno = EPERM;
+        return set_failure(f, "network", "of its own");
     }
     char *slash = strrchr(job->scratch, '/');
     if (!is_full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch ||
@@ -371,7 +378,8 @@ static int loopback_up(struct failure *f)
 
 int ns_enter(const struct job *job, const struct extra_mounts *extra, struct failure *f)
 {
-    if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
+    const bool networked = job->start->flags & FLAG_PRIVATE_NETWORK;
+    if ((job->start->flags & FLAG_NO_NETWORK && loopback_up(f)) || (networked && network_up(job, f)))
         return -1;
     if (*job->root && !is_full(job)) {
         errno = EOPNOTSUPP;
@@ -385,6 +393,10 @@ int ns_enter(const struct job *job, const struct extra_mounts *extra, struct fai
         return -1;
     if (settings.able & ABLE_PROC && ns_mount_proc() < 0)
         return set_failure(f, "mount", "/proc");
+    if (networked)
+        network_settings();
+    if (networked && network_names(job, f))
+        return -1;
     return close_kernel(job, f);
 }
 

@@ -165,6 +165,7 @@ _SPECIAL_NAMES = """
     interactive_executable interactive_args send_credential dedicated expected_duration reservation
     public_input_files queue include
     pipe on_process_failure pipe_buffer spread mpi ranks_per_machine remote_io remote_io_trees rendezvousdir wantnametag
+    job_network
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -184,7 +185,7 @@ _SPECIAL_ATTRIBUTES = """
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
-    WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun RanksPerMachine
+    WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun RanksPerMachine JobNetwork
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

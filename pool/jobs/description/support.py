@@ -441,6 +441,12 @@ TABLE: tuple[Row, ...] = (
         "JobMachineAttrs",
     ),
     _done("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
+    _done(
+        "job_network",
+        "its network: host, private (one of its own), private+out (with a way to allowed destinations), none",
+        "jobs/network.py",
+        "JobNetwork",
+    ),
     # -- checkpoints ---------------------------------------------------------------------------------------------
     _done("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
     _done("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),

@@ -332,6 +332,18 @@ class Unshown:
 
 
 @dataclass(frozen=True, slots=True)
+class NoNetwork:
+    """Machines that give a job no network of its own, as it asks (`job_network = private`).
+
+    Attributes:
+        reasons: why, in their words.
+    """
+
+    count: int
+    reasons: tuple[ValueCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedFinding:
     """Machines that the job would take and that refuse it."""
 
@@ -558,6 +570,7 @@ Finding = (
     | TooFew
     | Unmet
     | Unshown
+    | NoNetwork
     | RefusedFinding
     | Busy
     | Unusable

@@ -13,6 +13,7 @@ A submit file's resource request stands on both sides, and counts once, as the j
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
 from pool.errors import PoolError
 from pool.jobs.gangs import APART, MOST_PARTS, parts_of
+from pool.jobs.network import HAS_OUT, HAS_PRIVATE, WHY
 from pool.policy.carve import CarveRefusal, demand
 from pool.policy.matching.clauses import split
 from pool.policy.why import crowd
@@ -30,6 +32,7 @@ from pool.policy.why.findings import (
     Free,
     Machines,
     Nearest,
+    NoNetwork,
     RefusedFinding,
     RefusingClause,
     TooFew,
@@ -50,6 +53,8 @@ MOST_WAYS = 2000
 MOST_CLAUSES = 100
 #: Of a machine that does not say what it lacks.
 UNSAID = "its node is too old to say why"
+#: Of a machine whose administrator has named no destination that jobs may reach.
+NOWHERE = "it has no JOB_NETWORK_ALLOWED"
 NO_REQUIREMENTS = Wording("requirements", "its ad has no Requirements, so that it matches nothing")
 
 
@@ -210,6 +215,7 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
         conditions.sort(key=lambda one: (-one.alone, -one.rules_out))
         found.append(Unmet(ruled_out.bit_count(), tuple(conditions[:MOST])))
         found += _unshown(census)
+        found += _without_network(census)
     refused = census.failed & ~ruled_out
     if refused:
         found.append(RefusedFinding(refused.bit_count(), _refusals(census, refused)))
@@ -259,16 +265,30 @@ def _room(place: MatchableSlot, job: ClassAd) -> int:
 
 def _unshown(census: Census) -> list[Finding]:
     """The attribute that machines lack, where the job rules them out because they cannot show it its owner's files."""
-    mask = 0
+    lacking = _lacking(census, "HasRemoteIO", "RemoteIOWhy")
+    return [Unshown(sum(lacking.values()), shares(lacking))] if lacking else []
+
+
+def _without_network(census: Census) -> list[Finding]:
+    """Why machines give the job no network of its own, where the job rules them out for that."""
+    lacking = _lacking(census, HAS_PRIVATE, WHY) or _lacking(census, HAS_OUT, WHY, NOWHERE)
+    return [NoNetwork(sum(lacking.values()), shares(lacking))] if lacking else []
+
+
+def _lacking(census: Census, attribute: str, why: str, otherwise: str = UNSAID) -> Counter[str]:
+    """How many machines the job rules out by a clause about an attribute that is not true for them, by their reasons.
+
+    Args:
+        why: the attribute that has a machine's reason.
+        otherwise: the reason of those that have none.
+    """
+    mask, name = 0, re.compile(rf"\b{attribute}\b", re.IGNORECASE)
     for item in census.items.values():
-        if not item.theirs and any("hasremoteio" in clause.text.lower() for clause in item.clauses):
+        if not item.theirs and any(name.search(clause.text) for clause in item.clauses):
             mask |= item.fails
     lacking = [census.places[number].whole for number in crowd.numbers(mask)]
-    lacking = [ad for ad in lacking if ad.value("HasRemoteIO", False) is not True]
-    if not lacking:
-        return []
-    reasons = Counter(shorten(crowd.text(ad, "RemoteIOWhy")) or UNSAID for ad in lacking)
-    return [Unshown(len(lacking), shares(reasons))]
+    lacking = [ad for ad in lacking if ad.value(attribute, False) is not True]
+    return Counter(shorten(crowd.text(ad, why)) or otherwise for ad in lacking)
 
 
 def _refusals(census: Census, refused: int) -> tuple[RefusingClause, ...]:

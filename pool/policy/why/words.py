@@ -30,6 +30,7 @@ from pool.policy.why.findings import (
     Limit,
     Machines,
     Nearest,
+    NoNetwork,
     NotItsTurn,
     Outlook,
     OutOfReach,
@@ -253,6 +254,9 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     made += table(rows)
     if (unshown := _first(findings, Unshown)) is not None:
         made += [f"  {line}" for line in _unshown(unshown, noun)]
+    if (without := _first(findings, NoNetwork)) is not None:
+        why = said_shares(without.reasons)
+        made.append(f"  it gets no network of its own, as it asks, on {plural(without.count, noun)}: {why}")
     if busy is not None:
         made.append(f"  busy with: {said_shares(busy.users)}")
         if busy.kept:

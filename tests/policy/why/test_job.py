@@ -15,6 +15,7 @@ from pool.policy.why.findings import (
     Free,
     Machines,
     Nearest,
+    NoNetwork,
     Queued,
     RefusedFinding,
     TooFew,
@@ -78,6 +79,22 @@ def test_what_machines_lack_to_show_a_job_its_files() -> None:
     assert f"its owner's files cannot be shown to it on 4 machines: {fuse} (2), {UNSAID} (1), {tree} (1)" in told
     assert "way out: with `remote_io = auto` they are copied there; a node shows them whose user may open" in told
     assert not [finding for finding in found(slots, job("TARGET.HasMatlab")) if isinstance(finding, Unshown)]
+
+
+def test_why_machines_give_a_job_no_network_of_its_own() -> None:
+    denied = "there are no user namespaces (operation not permitted)"
+    slots = pool(
+        slot("slot1@a", HasPrivateNetwork=False, PrivateNetworkWhy=denied),
+        slot("slot1@b"),
+        slot("slot1@c", HasPrivateNetwork=True, HasPrivateNetworkOut=False, OpSys="MACOS"),
+    )
+    findings = found(slots, job('OpSys == "LINUX" && TARGET.HasPrivateNetwork'))
+    assert one(findings, NoNetwork) == NoNetwork(2, (ValueCount(UNSAID, 1), ValueCount(denied, 1)))
+    told = "\n".join(lines([Queued("1.0", "alice", 1, NOW), *findings], NOW))
+    assert f"it gets no network of its own, as it asks, on 2 machines: {UNSAID} (1), {denied} (1)" in told
+    slots = pool(slot("slot1@c", HasPrivateNetwork=True, HasPrivateNetworkOut=False))
+    findings = found(slots, job("TARGET.HasPrivateNetworkOut"))
+    assert one(findings, NoNetwork) == NoNetwork(1, (ValueCount("it has no JOB_NETWORK_ALLOWED", 1),))
 
 
 def test_the_best_value_where_all_else_fits() -> None:

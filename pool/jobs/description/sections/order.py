@@ -199,6 +199,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         for c in SIMPLE
         if c.name != "rootdir"
     ),
+    Section(resources.network, _attributes("JobNetwork WantJobNetworking"), _commands("job_network JobNetwork")),
     Section(policy.manifest, (), _commands("manifest_dir ManifestDir")),
     Section(policy.deferral, _attributes("DeferralTime DeferralWindow DeferralPrepTime")),
     Section(transfer.remote_io, _attributes("RemoteIO RemoteIOTrees")),

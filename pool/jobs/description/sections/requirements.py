@@ -13,6 +13,8 @@ from pool.jobs.description.sections.policy import is_deferred
 from pool.jobs.description.sections.program import image_kind
 from pool.jobs.description.sections.resources import requested
 from pool.jobs.description.sections.transfer import TRANSFERRING
+from pool.jobs.network import CLAUSES, JOB_NETWORK
+from pool.jobs.network import FACTS as NETWORK_FACTS
 
 _OWN = frozenset({"requestmemory", "vm_ckptmac", "requirements"})
 _SYSTEMS = {"opsys", "opsysandver", "opsyslongname", "opsysshortname", "opsysname", "opsyslegacy"}
@@ -56,6 +58,8 @@ def requirements(job: JobDraft) -> None:
         clauses.append("TARGET.HasSelfCheckpointTransfers")
     if job.text_of("JobCheckpoint") == "required" and "hascheckpoint" not in spoken:
         clauses.append("TARGET.HasCheckpoint")
+    if (clause := CLAUSES.get(job.text_of(JOB_NETWORK))) and not spoken & NETWORK_FACTS:
+        clauses.append(clause)
     if version := job.text_of("CUDAVersion"):
         clauses.append(_cuda(job, version))
     if job.is_true("OCUWanted"):

@@ -13,6 +13,7 @@ from pool.jobs.description.expressions import (
     wire_of,
 )
 from pool.jobs.description.job import JobDraft
+from pool.jobs.network import HOST, JOB_NETWORK, MODES, NONE, OUT, PRIVATE
 
 MEBIBYTE = 1024 * 1024
 _COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
@@ -47,6 +48,31 @@ def requests(job: JobDraft) -> None:
     _gpus(job)
     _sized(job, "request_disk", "RequestDisk", 1024, job.facts.disk)
     _sized(job, "request_memory", "RequestMemory", MEBIBYTE, job.facts.memory)
+
+
+def network(job: JobDraft) -> None:
+    """`job_network`: the machine's network, one of the job's own, or none."""
+    text = job.param("job_network", JOB_NETWORK)
+    if text is None:
+        return
+    wish = text.lower()
+    if wish not in MODES:
+        meant = nearest(wish, MODES)
+        raise job.refuse(
+            "job_network",
+            f"expected {HOST}, {PRIVATE}, {OUT} or {NONE} for 'job_network', not {text!r}",
+            f"did you mean {meant}?" if meant else "",
+            other=JOB_NETWORK,
+        )
+    if wish != NONE and (job.lookup("WantJobNetworking") is False or job.text_of("DockerNetworkType") == NONE):
+        raise job.refuse(
+            "job_network",
+            f"job_network = {wish}, but the description also asks for no network",
+            "leave want_job_networking and docker_network_type out",
+        )
+    job.set(JOB_NETWORK, wish)
+    if wish == NONE:
+        job.set("WantJobNetworking", False)
 
 
 def _cpus(job: JobDraft) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pool.classad import ParseError, parse_expr
 from pool.config import Settings
+from pool.jobs import network
 from pool.machine import Sensors
 from pool.machine.clock import clock_facts
 from pool.policy.shipped import PolicyError
@@ -141,6 +142,8 @@ class MachineFacts:
         if able.saving:
             facts["CheckpointLacks"] = "; ".join(able.saving)
         facts |= _remote_io(able)
+        given = settings.text("JOB_NETWORK"), settings.text("JOB_NETWORK_ALLOWED")
+        facts |= network.offered(able.private_network_why, *given)
         self._same = (able, facts)
         return facts
 

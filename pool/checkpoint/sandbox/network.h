@@ -1,0 +1,26 @@
+/* A network of the job's own: one device with an address for it, and a wire to whatever carries its packets. */
+#ifndef POOL_NETWORK_H
+#define POOL_NETWORK_H
+
+#include <stdint.h>
+
+#include "common/common.h"
+
+/* network.c */
+int network_try(void); /* in a network namespace of its own: 0, or -1 and errno */
+int network_up(const struct job *job, struct failure *f); /* in the job's namespace: devices, addresses, routes */
+int network_names(const struct job *job, struct failure *f); /* in the job's file tree: /etc/hosts */
+void network_settings(void); /* with the job's /proc */
+int network_wire(void); /* a packet socket at the far end of the job's device; -1 and errno */
+int network_connect(uint16_t port); /* a connection to a port of the job, being made; -1 and errno */
+
+/* netlink.c: each is 0, or -1 and errno */
+int netlink_open(void);
+int netlink_pair(int link, const char *name, const char *other, const uint8_t address[6], uint32_t mtu);
+int netlink_device_up(int link, const char *name, unsigned flags);
+/* no IPv6 address of its own making: those would differ from part to part, and send packets about themselves */
+int netlink_no_link_address(int link, const char *name);
+int netlink_address(int link, const char *name, int family, const void *address, unsigned prefix);
+int netlink_route(int link, const char *name, int family, const void *to, unsigned prefix); /* over the device itself */
+
+#endif

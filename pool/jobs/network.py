@@ -1,0 +1,136 @@
+"""The network of a job: its modes, the addresses of its parts, and their names. Plain data and pure functions.
+
+Every private network has the same range of addresses, since no packet of one reaches another or the machine's own
+network. A part keeps its address wherever it runs, because the address follows from its number.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: From the least to the most: a job may ask for less than its machine's JOB_NETWORK, never for more.
+NONE, PRIVATE, OUT, HOST = MODES = ("none", "private", "private+out", "host")
+#: The job's attribute, and the machine's.
+JOB_NETWORK = "JobNetwork"
+HAS_PRIVATE, HAS_OUT, WHY = "HasPrivateNetwork", "HasPrivateNetworkOut", "PrivateNetworkWhy"
+#: The machine's attributes about networks, in lower case.
+FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower(), HAS_OUT.lower()})
+#: By the network that a job asks for, the clause that its Requirements get.
+CLAUSES = {
+    PRIVATE: f"TARGET.{HAS_PRIVATE}",
+    OUT: f"TARGET.{HAS_OUT}",
+    HOST: f'(TARGET.{JOB_NETWORK} == "{HOST}")',
+}
+#: The addresses of all parts; the first is part 0's.
+RANGE4 = ipaddress.IPv4Network("10.77.0.0/16")
+RANGE6 = ipaddress.IPv6Network("fd70:6f6f:6c00::/64")
+#: So many parts have addresses; the last ones are left for broadcast and the way out.
+MOST_ADDRESSES = 65_000
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+
+
+class Setup(NamedTuple):
+    """A keeper's data for a job's network, as texts; pool/checkpoint/sandbox/network.c reads them.
+
+    Attributes:
+        name: the job's hostname.
+        address4, address6: its addresses, with the length of the prefix.
+        hosts: the text of its /etc/hosts.
+        outside: not empty where it has a route to the outside.
+    """
+
+    name: str
+    address4: str
+    address6: str
+    hosts: str
+    outside: str
+
+
+def address4(part: int) -> str:
+    """The IPv4 address of a part, by its number from 0 up."""
+    return str(RANGE4.network_address + 1 + part)
+
+
+def address6(part: int) -> str:
+    """The IPv6 address of a part, by its number from 0 up."""
+    return str(RANGE6.network_address + 1 + part)
+
+
+def rank_name(part: int) -> str:
+    """The name of a part in its network."""
+    return f"rank{part}"
+
+
+def setup_of(part: int, hosts: Sequence[str], *, outside: bool) -> Setup:
+    """The network of one part of a job.
+
+    Args:
+        part: its number; 0 for a job of one part.
+        hosts: by number, the machine of each part. A machine's name leads to its first part.
+        outside: whether the job has a way out.
+    """
+    return Setup(
+        name=rank_name(part),
+        address4=f"{address4(part)}/{RANGE4.prefixlen}",
+        address6=f"{address6(part)}/{RANGE6.prefixlen}",
+        hosts=hosts_file(hosts),
+        outside="outside" if outside else "",
+    )
+
+
+def hosts_file(hosts: Sequence[str]) -> str:
+    """The text of /etc/hosts in every part: `rank0` and so on, and the machines' own names.
+
+    Args:
+        hosts: by number, the machine of each part; a name that could not be one of DNS is left out.
+    """
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    seen: set[str] = set()
+    for part, host in enumerate(hosts):
+        names = [rank_name(part)]
+        for name in (host, host.partition(".")[0]):
+            if _NAME.fullmatch(name) and name not in seen and not re.fullmatch(r"rank\d+|localhost|[0-9.]+", name):
+                seen.add(name)
+                names.append(name)
+        lines += [f"{address} {' '.join(names)}" for address in (address4(part), address6(part))]
+    return "\n".join(lines) + "\n"
+
+
+def network_of_setup(setup: Sequence[str]) -> str:
+    """The mode of a job with this setup."""
+    return OUT if setup[-1] else PRIVATE
+
+
+def chosen(wish: str, networking: bool, machine: str) -> str | None:
+    """The network that a job gets, of `MODES`; None where it may not have the one that it asks for.
+
+    Args:
+        wish: the network that it asks for; empty for none in particular.
+        networking: False for a job that wants no network at all.
+        machine: the machine's JOB_NETWORK.
+    """
+    if not networking:
+        return NONE
+    if not wish:
+        return machine
+    return wish if MODES.index(wish) <= MODES.index(machine) else None
+
+
+def offered(why_not: str, machine: str, allowed: str) -> dict[str, bool | str]:
+    """A machine's attributes about the networks of its jobs.
+
+    Args:
+        why_not: why it cannot give jobs networks of their own; empty where it can.
+        machine: its JOB_NETWORK.
+        allowed: its JOB_NETWORK_ALLOWED.
+    """
+    most = MODES.index(machine)
+    private = not why_not and most >= MODES.index(PRIVATE)
+    out = private and bool(allowed.strip()) and most >= MODES.index(OUT)
+    if not why_not and not private:
+        why_not = f"its administrator has set JOB_NETWORK = {machine}"
+    facts: dict[str, bool | str] = {JOB_NETWORK: machine, HAS_PRIVATE: private, HAS_OUT: out}
+    return facts | ({WHY: why_not} if not private else {})
