@@ -47,7 +47,7 @@ from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service,
 from pool.wire.identity import user_name
 from pool.wire.parameter_checks import TEXTS, optional
 
-ROLES = ("collector", "negotiator", "schedd", "startd")
+ROLES = ("collector", "negotiator", "schedd", "startd", "world")
 SOCKET, PORT = "node.sock", "port"
 
 
@@ -226,10 +226,10 @@ class Node:
     async def stop(self, *, handover: bool) -> None:
         """End every role; with `handover` jobs run on in their keepers."""
         self.stopping.set()
-        for name in ("negotiator", "schedd", "startd", "collector"):
+        for name in ("world", "negotiator", "schedd", "startd", "collector"):
             role = self.running.get(name)
             if role is not None:
-                self.dispatcher.remove(name)
+                self._serve_no_more(role)
                 with contextlib.suppress(Exception):
                     await role.stop(handover=handover)
         for task in self._tasks:
@@ -250,12 +250,15 @@ class Node:
                 self.running[name] = role
                 for service in role.services:
                     self.dispatcher.add(name, service, role.meter_of)
+                for served_as, service in role.served.items():
+                    self.dispatcher.add(served_as, service, role.meter_of)
                 self._ready[name].set()
                 await role.run()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                self.dispatcher.remove(name)
+                if name in self.running:
+                    self._serve_no_more(role)
                 self.running.pop(name, None)
                 with contextlib.suppress(Exception):
                     await role.die()
@@ -280,6 +283,11 @@ class Node:
                 self._tell_admin(f"the {name} on {self.name} failed and is started again: {error}")
                 await asyncio.sleep(delay)
             first = False
+
+    def _serve_no_more(self, role: Role) -> None:
+        self.dispatcher.remove(role.name)
+        for served_as in role.served:
+            self.dispatcher.remove(served_as)
 
     def reload(self) -> list[Change]:
         """Read the configuration again; returns the settings that changed.
@@ -533,6 +541,10 @@ def role_named(name: str) -> type[Role]:
         from pool.roles.startd import Startd
 
         return Startd
+    if name == "world":
+        from pool.roles.world import World
+
+        return World
     raise CannotRun(f"there is no role {name}", hint=f"the roles are {', '.join(ROLES)}")
 
 

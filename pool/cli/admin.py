@@ -15,7 +15,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.client.pool import Pool
 
-ROLES = ("collector", "negotiator", "schedd", "startd", "user")
+ROLES = ("collector", "negotiator", "schedd", "startd", "world", "user")
 
 
 def token(

@@ -53,6 +53,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "token": ("pool.cli.admin", "token", "Make a token with which a machine or a user joins the pool"),
         "userprio": ("pool.cli.userprio", "userprio", "Show users' priorities and quotas, or change them"),
         "reserve": ("pool.cli.dedicated", "reserve", "Reserve dedicated machines, list reservations, cancel one"),
+        "flock": ("pool.cli.flock", "flock", "Lend machines to other pools, and borrow theirs"),
         "drain": ("pool.cli.startds", "drain", "Take a machine out of use"),
         "undrain": ("pool.cli.startds", "undrain", "Take a machine into use again"),
         "config": ("pool.cli.admin", "config", "Show settings, their values, and where each was set"),
@@ -242,7 +243,7 @@ def start_node(
     """
     from pool.cli.selection import UsageProblem
 
-    known = ("collector", "negotiator", "schedd", "startd")
+    known = ("collector", "negotiator", "schedd", "startd", "world")
     wanted = tuple(dict.fromkeys(part.strip() for part in (roles or "").split(",") if part.strip()))
     for role in wanted:
         if role not in known:

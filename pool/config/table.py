@@ -93,6 +93,8 @@ _NODE = (
         "host and port under which others reach this node, where that differs from LISTEN",
         live=False,
     ),
+    _text("POOL_NAME", "", "this pool's name for other pools; the world node's name when empty", live=False),
+    _text("FLOCK_FILE", "", "file that says what other pools may do here, and whether our jobs go there (TOML)"),
     _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False),
     _text("UID_DOMAIN", "$(HOSTNAME)", "machines with the same domain share user names", needed=True),
     _text("FILESYSTEM_DOMAIN", "$(HOSTNAME)", "machines with the same domain share their files", needed=True),
@@ -427,8 +429,9 @@ _NEGOTIATOR = (
     ),
     _expression(
         "NEGOTIATOR_PRE_JOB_RANK",
-        "0",
-        "which machines go first, whatever the job's Rank says (RL 4.3); MY is the slot, TARGET the job",
+        "FlockPool =?= undefined",
+        "which machines go first, whatever the job's Rank says (RL 4.3): by default this pool's own, before those of "
+        "other pools; MY is the slot, TARGET the job",
     ),
     _expression(
         "NEGOTIATOR_POST_JOB_RANK",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
@@ -26,7 +26,7 @@ from pool.shadow.files import FilesOf
 from pool.starter.keeper import Keepers
 from pool.store import Store
 from pool.store.accounts import AccountStore
-from pool.wire import Service
+from pool.wire import Network, RealNetwork, Service
 
 #: The version of the language that jobs' expressions compare with.
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
@@ -51,6 +51,7 @@ class RoleContext:
         tell_admin: leaves a message for the administrator (log, and mail where configured).
         turns: who does long work next, for all roles of the process.
         leases: of a startd that failed, when the lease of each claim was last asked for, for the one that follows it.
+        pool_network: connects to another pool, with the credentials that it gave.
         mail: sends a notice to a user; returns False where there is no mail here.
         aside: counts what this process does for no job of its schedd: jobs that run here, users' questions.
     """
@@ -72,6 +73,7 @@ class RoleContext:
     local_keepers: Callable[[], Keepers]
     tell_admin: Callable[[str], None]
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
+    pool_network: Callable[[Any], Network] = lambda credentials: RealNetwork(credentials=credentials)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: WorkTurns = field(default_factory=WorkTurns)
     leases: dict[str, float] = field(default_factory=dict)
@@ -118,6 +120,11 @@ class Role(Service):
     def services(self) -> tuple[Service, ...]:
         """The methods served under the role's name: its own, and those of its parts."""
         return (self,)
+
+    @property
+    def served(self) -> Mapping[str, Service]:
+        """Further services of the role, under names of their own."""
+        return {}
 
     def meter_of(self, verb: str) -> Meter | None:
         """Counts a method that is called for no job of this process's schedd."""

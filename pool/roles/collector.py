@@ -69,6 +69,9 @@ ADVERTISERS = {
     "Scheduler": ("schedd", False),
     "Negotiator": ("negotiator", False),
 }
+#: A lent machine is SLOT@MACHINE@POOL@NODE, another pool's user is USER@POOL@NODE, of a node that has the world role:
+#: never a name of this pool's own. By type, how many @ such a name has.
+LENT = {"Machine": 3, "Submitter": 2}
 
 
 def _is_update(item: Any) -> bool:
@@ -96,6 +99,8 @@ def not_its_to_tell(kind: str, name: str, identity: Identity) -> str | None:
     if kind not in ADVERTISERS:
         return f"there are no ads of type {kind}; there are {', '.join(ADVERTISERS)}"
     role, parts = ADVERTISERS[kind]
+    if "world" in identity.roles and name.count("@") == LENT.get(kind) and name.endswith(f"@{identity.name}"):
+        return None
     if "@" in identity.name:  # one that joined before such names were refused
         return f"the name of a node holds no @, and {identity.name} does"
     if role not in identity.roles:
@@ -109,7 +114,8 @@ def identifying(kind: str, name: str, node: str) -> dict[str, Any]:
     """The attributes of an ad that say whose it is: taken from the certificate, whatever the node says."""
     own: dict[str, Any] = {"MyType": kind, "Name": name}
     if kind == "Machine":
-        own["Machine"] = node
+        lent = name.count("@") == LENT[kind]
+        own["Machine"] = name.partition("@")[2].rpartition("@")[0] if lent else node
     elif kind == "Submitter":
         own |= {"Node": node, "ScheddName": node}
     return own

@@ -7,9 +7,42 @@ behind a firewall that can reach the others is served as well as any.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from pool.wire import Connection, Dispatcher, Network
+from pool.wire import Connection, Dispatcher, Network, Stream
+
+#: In an address: after it comes the name of the service there that answers in place of the usual one. The world role
+#: is a startd to schedds and a schedd to startds, on nodes that may have a startd and a schedd, too.
+SERVICE = "#"
+
+
+class ServiceConnection(Connection):
+    """A connection on which another service answers: `schedd.requests` becomes `SERVICE.requests`."""
+
+    def __init__(self, link: Connection, service: str) -> None:
+        self.link = link
+        self.identity = link.identity
+        self.address = link.address
+        self.closed = link.closed
+        self._service = service
+
+    async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
+        return await self.link.call(self._renamed(method), params, timeout)
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self.link.notify(self._renamed(method), params)
+
+    async def stream(
+        self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> Stream:
+        return await self.link.stream(self._renamed(method), params, timeout)
+
+    async def close(self) -> None:
+        await self.link.close()
+
+    def _renamed(self, method: str) -> str:
+        return f"{self._service}.{method.partition('.')[2]}"
 
 
 class Links:
@@ -27,6 +60,7 @@ class Links:
         self._own = own
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._services: dict[str, ServiceConnection] = {}
 
     def own(self, addresses: frozenset[str]) -> None:
         """Say which addresses are this node's own."""
@@ -34,14 +68,24 @@ class Links:
 
     def is_own(self, address: str) -> bool:
         """Whether this is the address of this node itself."""
-        return address in self._own
+        return address.partition(SERVICE)[0] in self._own
 
     async def to(self, address: str) -> Connection:
-        """A connection to the node at `address`.
+        """A connection to the node at `address`, which may end with `#` and the name of a service there.
 
         Raises:
             ConnectionLost: nobody answers there.
         """
+        plain, _, service = address.partition(SERVICE)
+        if not service:
+            return await self._node(plain)
+        link = await self._node(plain)
+        known = self._services.get(address)
+        if known is None or known.link is not link:
+            known = self._services[address] = ServiceConnection(link, service)
+        return known
+
+    async def _node(self, address: str) -> Connection:
         if address in self._own:
             address = "local:"
         link = self._open.get(address)
@@ -54,9 +98,13 @@ class Links:
             opening.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(opening)
 
-    async def apart(self, address: str) -> Connection:
-        """A connection of the caller's own, who closes it. For the raised see `to`."""
-        return await self._network.connect("local:" if address in self._own else address)
+    async def apart(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
+        """A connection of the caller's own, who closes it. For the raised see `to`.
+
+        Args:
+            dispatcher: serves what the other side calls on it.
+        """
+        return await self._network.connect("local:" if address in self._own else address, dispatcher)
 
     async def call(self, address: str, method: str, params: dict[str, Any], timeout: float = 30.0) -> Any:
         """Connect if need be, then call."""

@@ -27,6 +27,7 @@ class Right(StrEnum):
     NEGOTIATE = "negotiate"
     EXECUTE = "execute"
     ADMINISTER = "administer"
+    FLOCK = "flock"
 
 
 ALL_RIGHTS = frozenset(Right)
@@ -39,7 +40,11 @@ ROLE_RIGHTS: dict[str, frozenset[Right]] = {
     "negotiator": frozenset({Right.READ, Right.ADVERTISE, Right.NEGOTIATE}),
     "schedd": frozenset({Right.READ, Right.ADVERTISE, Right.SUBMIT}),
     "startd": frozenset({Right.READ, Right.ADVERTISE, Right.EXECUTE}),
+    # It is a schedd to this pool's startds, and a startd to its schedds.
+    "world": frozenset({Right.READ, Right.ADVERTISE, Right.SUBMIT, Right.EXECUTE}),
 }
+#: The role of another pool's world node: it may ask this pool's world for machines, and nothing else of any node.
+PEER_POOL = "flock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ ANONYMOUS = Identity("anonymous", "")
 def node_identity(name: str, roles: Iterable[str], *, uid: int | None = None) -> Identity:
     """A node with the rights of its roles; a role that is not known here gives none."""
     roles = frozenset(roles)
+    if PEER_POOL in roles:
+        return Identity("node", name, name, uid, frozenset({Right.FLOCK}), frozenset({PEER_POOL}))
     rights = frozenset({Right.READ}).union(*(ROLE_RIGHTS.get(role, NO_RIGHTS) for role in roles))
     return Identity("node", name, name, uid, rights, roles)
 

@@ -34,10 +34,15 @@ log = logging.getLogger("pool.wire")
 
 
 class LocalConnection(Connection):
-    """Calls the methods of a dispatcher in this process. A method's `call.connection` is the connection
-    itself."""
+    """Calls the methods of a dispatcher in this process.
 
-    def __init__(self, dispatcher: Dispatcher, identity: Identity, address: str = "local:") -> None:
+    Args:
+        back: serves what the methods call on their `call.connection`; without it that is the connection itself.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, identity: Identity, address: str = "local:", back: Dispatcher | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.identity = identity
         self.address = address
@@ -47,13 +52,17 @@ class LocalConnection(Connection):
         self._calls: dict[asyncio.Future[Any], asyncio.Task[None] | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: dict[_LocalCarrier, None] = {}
+        self._other_side = self
+        if back is not None:
+            self._other_side = LocalConnection(back, identity, address)
+            self._other_side._other_side = self
 
     async def call(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
     ) -> Any:
         loop = self._loop
         entry, params = self._find(method, params, streaming=False)
-        call = Call(self.identity, self, None if timeout is None else loop.time() + timeout)
+        call = Call(self.identity, self._other_side, None if timeout is None else loop.time() + timeout)
         answer = loop.create_future()
         task = loop.create_task(self._run(entry, call, params, answer))
         cancellable = entry.declared.cancellable
@@ -99,7 +108,7 @@ class LocalConnection(Connection):
         except PoolError as error:
             here.stream.ended(from_wire(to_wire(error)))
             return here.stream
-        call = Call(self.identity, self, None if timeout is None else self._loop.time() + timeout)
+        call = Call(self.identity, self._other_side, None if timeout is None else self._loop.time() + timeout)
         there.task = self._loop.create_task(self._attend(entry, call, params, there))
         entry.watch(there.task, timeout)
         self._streams[here] = None
@@ -119,6 +128,7 @@ class LocalConnection(Connection):
             if end.other is not None and end.other.task is not None:
                 cancel_soon(end.other.task)
             end.stream.ended(lost)
+        await self._other_side.close()
 
     # -- running ---------------------------------------------------------------------------------------------
 
@@ -148,7 +158,7 @@ class LocalConnection(Connection):
             answer.set_exception(from_wire(to_wire(fault)))
 
     async def _hear(self, entry: RegisteredMethod, params: Any) -> None:
-        _, error = await outcome(entry, Call(self.identity, self, None), params)
+        _, error = await outcome(entry, Call(self.identity, self._other_side, None), params)
         self._tasks.discard(asyncio.current_task())
         if isinstance(error, PoolError):
             log.warning("a notification failed", extra={"method": entry.name, "error": str(error)})

@@ -226,9 +226,9 @@ class RealNetwork:
     async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
         scheme, place, port = parse_address(address)
         if scheme == "local":
-            return LocalConnection(
-                self._dispatcher or Dispatcher(), self._identity or own_identity(""), address
-            )
+            own = self._dispatcher or Dispatcher()
+            back = dispatcher if dispatcher is not own else None
+            return LocalConnection(own, self._identity or own_identity(""), address, back)
         loop = asyncio.get_running_loop()
         hello = self._hello
         if scheme == "tcp" and self._credentials is not None and self._credentials.token is not None:

@@ -144,6 +144,11 @@ class Stream:
     async def __aexit__(self, *_: object) -> None:
         self.abort()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the other side is done with it, for both directions, or the connection is gone."""
+        return self._over
+
     # -- what the carrier tells ------------------------------------------------------------------------------
 
     def fed(self, item: object, size: int) -> None:

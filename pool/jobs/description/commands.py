@@ -134,6 +134,7 @@ SIMPLE: tuple[SubmitCommand, ...] = (
     SubmitCommand("jobset", "JobSetName", CommandKind.BARE),
     SubmitCommand("rootdir", "RootDir", _S),
     SubmitCommand("urgent", "Urgent", _B),
+    SubmitCommand("flock", "WantFlock", _B),
     SubmitCommand("start_from_checkpoint", "StartFromCheckpoint", CommandKind.BARE),
 )
 

@@ -341,6 +341,7 @@ TABLE: tuple[Row, ...] = (
         "roles/schedd/placement/claiming.py",
         "JobLeaseDuration",
     ),
+    _done("flock", "false keeps it in its own pool (docs/flocking.md)", "policy/flock/shown.py", "WantFlock"),
     _done("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
     _done("hold", "it waits for its owner's release", _POLICY, "hold"),
     _done("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pool.config import Settings
 from pool.jobs.activation import AS_NOBODY
+from pool.policy.flock.shown import GUEST_OF
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter.accounts import NOBODY, NoJobAccount, account_for
 from pool.starter.place import UnixAccount
@@ -34,6 +35,9 @@ class JobAccounts:
         settings = self._settings()
         rule = "node" if self._is_personal else settings.text("RUN_AS")
         uid_domain = str(claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
+        if GUEST_OF in claim.ad_wire and not self._is_personal:
+            # Another pool's user: no account here is his, whatever the names are (EV 4.3.4).
+            rule, uid_domain = ("refuse" if rule == "refuse" else NOBODY), ""
         at_home = claim.node == self._node
         return account_for(claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
 

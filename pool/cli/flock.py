@@ -1,0 +1,131 @@
+"""`flock`: agreements with other pools, and what comes of them (EV 4.2, 5.3)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import formats, tables
+from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.join_token import read_join
+from pool.cli.selection import UsageProblem, seconds
+from pool.cli.tables import Column
+from pool.errors import PoolError
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+
+#: What can be done, and the words that each takes.
+ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",)}
+
+COLUMNS = (
+    Column("POOL", lambda one: str(one["pool"])),
+    Column("ITS JOBS HERE", lambda one: _right(one["in"], one["connected_in"], "")),
+    Column("OURS THERE", lambda one: _right(one["out"], not one["trouble"], one["trouble"])),
+    Column("IDLE THERE", lambda one: str(one["offered"]), right=True),
+    Column("BORROWED", lambda one: str(one["borrowed"]), right=True),
+    Column("LENT", lambda one: str(one["lent"]), right=True),
+    Column("ASKS FOR", lambda one: str(one["waiting"]), right=True),
+)
+
+
+def flock(
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="status, invite, accept or leave.")] = "status",
+    pool: Annotated[
+        str | None, typer.Argument(metavar="POOL", help="The other pool's name.", show_default=False)
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE", help="accept: the file with the token; - reads it from standard input.", show_default=False
+        ),
+    ] = None,
+    lifetime: Annotated[
+        str, typer.Option("--lifetime", "-t", metavar="TIME", help="invite: how long the token is good for.")
+    ] = "1d",
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Lend machines to other pools and borrow theirs; without an action, show the pools of the flock.
+
+    invite lets the jobs of another pool run here: it prints a token for that pool's administrator, who takes
+    it with accept. For both directions each invites the other. What the other pool may do beyond that stands
+    in FLOCK_FILE. leave ends both directions.
+
+    \b
+    Examples:
+      poolnode flock                        the pools, what is lent and borrowed
+      poolnode flock invite physics > token    on our side, for the pool named physics
+      poolnode flock accept chem token      on theirs: we are chem to them
+      poolnode flock leave chem
+    """
+    if action not in ACTIONS:
+        raise UsageProblem(f"flock: there is no action '{action}'", hint=f"one of {', '.join(ACTIONS)}")
+    given = [word for word in (pool, file) if word is not None]
+    if len(given) != len(ACTIONS[action]):
+        wanted = " ".join(ACTIONS[action]) or "nothing more"
+        raise UsageProblem(f"flock {action} takes {wanted}", hint="`poolnode flock --help` has examples")
+    if action == "status":
+        return _status(ask(address, lambda node: node.call("world.status", {})), as_json)
+    if action == "invite":
+        return _invite(str(pool), seconds(lifetime), lifetime, as_json, address)
+    if action == "accept":
+        token = read_join(file, os.environ)
+        done = ask(address, lambda node: node.call("world.accept", {"pool": pool, "token": token}))
+        if as_json:
+            say_json([done])
+        else:
+            say([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
+        return 0
+    done = ask(address, lambda node: _leave(node, str(pool)))
+    if as_json:
+        say_json([done])
+    else:
+        say([f"the agreement with {pool} has ended"])
+    return 0
+
+
+def _invite(pool: str, life: float, lifetime: str, as_json: bool, address: str | None) -> int:
+    asked: dict[str, Any] = {"roles": ["flock"], "node": pool, "lifetime": life, "uses": 1}
+    made = ask(address, lambda node: node.call("node.token", asked))
+    if as_json:
+        say_json([{"pool": pool, "token": made["token"], "expires": made["expires"]}])
+        return 0
+    say([made["token"]])
+    if sys.stdout.isatty():
+        tell(f"good for {lifetime}, once; the administrator of {pool} puts it into a file, and there:")
+        tell("  poolnode flock accept OUR-NAME FILE")
+    return 0
+
+
+async def _leave(node: Pool, pool: str) -> dict[str, Any]:
+    done: dict[str, Any] = await node.call("world.leave", {"pool": pool})
+    try:
+        await node.call("node.revoke", {"node": pool})
+    except PoolError:
+        if not done["left"]:
+            raise
+    return {"pool": pool, "left": True}
+
+
+def _status(found: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        say_json(found["pools"])
+        return 0
+    if not found["pools"]:
+        say([f"this pool ({found['name']}) has no agreement with another"])
+        tell("`poolnode flock invite POOL` makes a token for another pool's administrator")
+        return 0
+    say(tables.render(list(COLUMNS), found["pools"]))
+    borrowed, lent = (sum(one[name] for one in found["pools"]) for name in ("borrowed", "lent"))
+    say([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
+    return 0
+
+
+def _right(granted: bool, works: bool, trouble: str) -> str:
+    if not granted:
+        return "no"
+    return "yes" if works else f"yes, but {trouble or 'not connected'}"

@@ -1,0 +1,141 @@
+"""Machines and requests as the other pool sees them: nothing in them may give what the agreement does not (EV 8).
+
+A *lent* machine is another pool's. Its ad is published here under a name of its own (SLOT@MACHINE@POOL@NODE, where
+NODE has the world role), so it can never pass for a machine of this pool: names of nodes hold no `@`. Jobs with files
+on the submit side have them carried, since the machine's FileSystemDomain is the other pool's alone.
+
+A *guest* is a job of another pool. Its owner is USER@POOL, told apart from a local user of the same name everywhere
+(EV 4.3.4), and it comes after all jobs of this pool (EV 8: the world's requests last).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pool.errors import PoolError
+
+Wire = dict[str, Any]
+
+#: In a machine's ad: the pool that lends it, and its name there. In a job's ad: the pool that it comes from.
+LENDER, LENT_MACHINE, GUEST_OF = "FlockPool", "FlockMachine", "FlockGuestOf"
+#: In a job's ad: false keeps it in its own pool.
+WANTS_FLOCK = "WantFlock"
+#: In a job's ad: it comes after everybody else's.
+NICE_USER = "NiceUser"
+#: The service names under which a world node is a startd to schedds, and a schedd to negotiators and startds.
+AS_STARTD, AS_SCHEDD = "world_machines", "world_jobs"
+#: Attributes of a machine that mean something in its own pool only, or would give its owner power in ours.
+_MACHINES_OWN = frozenset(
+    name.lower()
+    for name in (
+        "Name", "Machine", "StartdAddress", "MyType", LENDER, LENT_MACHINE, "FileSystemDomain", "UidDomain",
+        "DedicatedScheduler", "DedicatedSchedulers", "Rank", "StartUrgent", "Requirements", "RemoteUser",
+        "RemoteOwner", "ClientMachine",
+    )
+)  # fmt: skip
+#: Attributes of a job that mean something in its own pool only.
+_JOBS_OWN = frozenset(
+    name.lower()
+    for name in (
+        "Owner", "User", "AcctGroup", "AcctGroupUser", "AccountingGroup", NICE_USER, "Scheduler", "FileSystemDomain",
+        "UidDomain", "Submitter", GUEST_OF,
+    )
+)  # fmt: skip
+#: What a job must be to use a lent machine: not kept at home by its user, and no part of a job on several machines.
+_GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && (TARGET.GangParts =?= undefined)"
+
+
+class NotForGuests(PoolError):
+    """A job of another pool asks for more than its pool may have here."""
+
+
+def is_lendable(ad: Mapping[str, Any]) -> bool:
+    """Whether a machine of this pool can be shown to another: it is idle, our own, and nobody's dedicated machine."""
+    return (
+        ad.get("State") == "Unclaimed"
+        and LENDER not in ad
+        and not ad.get("DedicatedSchedulers")
+        and isinstance(ad.get("StartdAddress"), str)
+    )
+
+
+def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
+    """A machine of another pool as this pool's collector has it.
+
+    Args:
+        ad: as the other pool tells it; not trusted.
+        slot: its name there, SLOT@MACHINE.
+        pool: the other pool.
+        address: of this pool's world node.
+    """
+    own = {name: value for name, value in ad.items() if name.lower() not in _MACHINES_OWN}
+    requirements = next((value for name, value in ad.items() if name.lower() == "requirements"), True)
+    return {
+        **own,
+        "MyType": "Machine",
+        LENDER: pool,
+        LENT_MACHINE: slot.rpartition("@")[2],
+        "FileSystemDomain": f"flock.{pool}",
+        "UidDomain": f"flock.{pool}",
+        "StartdAddress": f"{address}#{AS_STARTD}",
+        "Rank": 0.0,
+        "Requirements": both(requirements, _GUESTS_ONLY),
+    }
+
+
+def guest_request(ad: Wire, owner: str, pool: str) -> Wire:
+    """A request of another pool as this pool's negotiator and startds see it.
+
+    Args:
+        ad: as the other pool tells it; not trusted.
+        owner: the user there.
+        pool: the other pool.
+    """
+    own = {name: value for name, value in ad.items() if name.lower() not in _JOBS_OWN}
+    guest = f"{owner}@{pool}"
+    return {
+        **own,
+        "Owner": guest,
+        "User": guest,
+        GUEST_OF: pool,
+        "FileSystemDomain": f"flock.{pool}",
+        "UidDomain": f"flock.{pool}",
+        NICE_USER: True,
+    }
+
+
+def guest_order(order: Wire, pool: str) -> Wire:
+    """The order to start a job of another pool, as our startd gets it.
+
+    Args:
+        order: {claim, base, start, shared, own} as a startd takes it; not trusted.
+
+    Raises:
+        NotForGuests: the job would work on files of this pool's machines.
+    """
+    start = order.get("start")
+    if isinstance(start, dict) and start.get("mode") == "shared":
+        raise NotForGuests(
+            "a job of another pool cannot work on files of the machine it runs on",
+            hint="should_transfer_files = YES, or remote_io = on",
+        )
+    found = dict(order)
+    for name in ("shared", "own"):
+        part = order.get(name)
+        if isinstance(part, dict):
+            own = {key: value for key, value in part.items() if str(key).lower() not in _JOBS_OWN}
+            owner = next((value for key, value in part.items() if str(key).lower() == "owner"), None)
+            guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
+            found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: True}
+    return found
+
+
+def both(expression: Any, more: str) -> list[str]:
+    """An attribute's value as it travels, and a further condition."""
+    text = expression[0] if isinstance(expression, list) and len(expression) == 1 else _text(expression)
+    return [f"({text}) && {more}"]
+
+
+def _text(value: Any) -> str:
+    return {True: "true", False: "false"}.get(value, "false") if isinstance(value, bool) else "false"

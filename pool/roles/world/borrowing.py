@@ -1,0 +1,330 @@
+"""Other pools' machines for our jobs: towards our negotiator and schedds the world is a startd (EV 5.5, 6.4).
+
+The idle machines of other pools stand in our collector beside our own, so that one cycle of our negotiator sees the
+whole flock (EV 4.3.2); it takes our own first. A claim on one of them is asked of the other pool, whose negotiator
+decides, and may give another machine of the same kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pool.outside import OutsideWorld
+from pool.policy.flock.shown import lent_machine
+from pool.roles.advertise import Advertiser
+from pool.roles.world.relay import (
+    SCHEDD_CALLS,
+    SCHEDD_STREAMS,
+    STARTD_CALLS,
+    STARTD_STREAMS,
+    ClaimRoute,
+    NoWay,
+    join_streams,
+    passes,
+    seconds_left,
+    with_claim,
+)
+from pool.wire import Call, Connection, Right, Service, Stream, method, streaming
+from pool.wire.parameter_checks import MAPPINGS
+
+Wire = dict[str, Any]
+#: A match that is not claimed within this many seconds lapses.
+MATCH_LIFE = 30.0
+#: A claim that has not been renewed for this many leases is over for our status.
+LEASES = 2.0
+
+
+class LenderCalls(Protocol):
+    """The connection to the world of a pool that lends (`pool.roles.world.peers`)."""
+
+    async def call(self, method: str, params: Mapping[str, Any], timeout: float) -> Any: ...
+
+    async def stream(self, method: str, params: Mapping[str, Any]) -> Stream: ...
+
+
+@dataclass(slots=True)
+class LentSlot:
+    """An idle slot of another pool.
+
+    Attributes:
+        name: in our collector.
+        slot: in its own pool.
+        key: the secret that a claim must have.
+        grants: (submitter, node of its schedd, how many) of our negotiator's matches.
+    """
+
+    name: str
+    slot: str
+    pool: str
+    ad: Wire
+    key: str
+    grants: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BorrowedClaim:
+    """A claim of one of our schedds on a machine of another pool, for our status."""
+
+    name: str
+    schedd: str
+    lease: float
+    until: float
+
+
+@passes(Right.SUBMIT, STARTD_CALLS, STARTD_STREAMS)
+class Borrowing(Service):
+    """Serves our negotiator and schedds as `world_machines`.
+
+    Args:
+        lender: the connection to a pool that lends. Raises NoWay.
+    """
+
+    def __init__(
+        self,
+        advertiser: Advertiser,
+        outside: OutsideWorld,
+        *,
+        node: str,
+        address: Callable[[], str],
+        log: logging.Logger,
+        lender: Callable[[str], LenderCalls],
+    ) -> None:
+        self._advertiser = advertiser
+        self._outside = outside
+        self._node = node
+        self._address = address
+        self._log = log
+        self._lender = lender
+        self._slots: dict[str, LentSlot] = {}
+        self._claims: dict[str, BorrowedClaim] = {}
+        self._schedds: dict[str, Connection] = {}
+
+    # -- offers ------------------------------------------------------------------------------------------
+
+    def offered(self, pool: str, slot: str, ad: Wire | None) -> None:
+        """A machine of another pool can be had now, with this ad; or cannot any more."""
+        name = f"{slot}@{pool}@{self._node}"
+        if ad is None:
+            if self._slots.pop(name, None) is not None and not self._is_claimed(name):
+                self._advertiser.withdraw("Machine", name)
+            return
+        for claim in [number for number, claim in self._claims.items() if claim.name == name]:
+            del self._claims[claim]  # it is idle again
+        known = self._slots.get(name)
+        shown = lent_machine(ad, slot, pool, self._address())
+        key = known.key if known is not None else self._outside.secret(16)
+        self._slots[name] = LentSlot(name, slot, pool, shown, key, known.grants if known is not None else [])
+        self._advertiser.publish("Machine", name, shown, {"ClaimId": key})
+
+    def withdraw_all(self, pool: str) -> None:
+        """Nothing of this pool can be had any more."""
+        for slot in [slot for slot in self._slots.values() if slot.pool == pool]:
+            self.offered(pool, slot.slot, None)
+
+    def lent(self) -> Mapping[str, int]:
+        """How many machines of each pool our jobs have."""
+        found: dict[str, int] = {}
+        for number in self._claims:
+            pool = ClaimRoute.read(number).pool
+            found[pool] = found.get(pool, 0) + 1
+        return found
+
+    def on_offer(self) -> Mapping[str, int]:
+        """How many idle machines each pool shows us."""
+        found: dict[str, int] = {}
+        for slot in self._slots.values():
+            found[slot.pool] = found.get(slot.pool, 0) + 1
+        return found
+
+    # -- our negotiator ----------------------------------------------------------------------------------
+
+    @method(Right.NEGOTIATE, takes={"grants": MAPPINGS})
+    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Matches made for lent machines: {grants} -> {accepted: positions in grants}"""
+        accepted = []
+        for place, given in enumerate(params["grants"]):
+            slot = self._slots.get(str(given["slot"]))
+            if slot is None or not _same(slot.key, given.get("claim")) or given.get("preempt"):
+                continue
+            slot.grants.append((str(given["submitter"]), str(given["node"]), int(given["count"])))
+            asyncio.get_running_loop().call_later(MATCH_LIFE, self._new_key, slot)
+            accepted.append(place)
+        return {"accepted": accepted}
+
+    def _new_key(self, slot: LentSlot) -> None:
+        """Let the slot be matched again."""
+        slot.grants.clear()
+        if self._slots.get(slot.name) is slot:
+            slot.key = self._outside.secret(16)
+            self._advertiser.publish("Machine", slot.name, slot.ad, {"ClaimId": slot.key})
+
+    # -- our schedds -------------------------------------------------------------------------------------
+
+    @method(
+        Right.SUBMIT,
+        takes={
+            "slot": str,
+            "claim": str,
+            "submitter": str,
+            "owner": str,
+            "lease": int | float,
+            "ad": dict,
+            "count": int | None,
+        },
+    )
+    async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Claim a lent machine: as a startd answers."""
+        slot, schedd = self._slots.get(params["slot"]), call.identity.node
+        if slot is None or not _same(slot.key, params["claim"]):
+            raise NoWay(f"slot {params['slot']}: this match is not valid any more", retry=True)
+        granted = next((one for one in slot.grants if one[:2] == (params["submitter"], schedd)), None)
+        if granted is None:
+            self._log.warning("a claim without a grant", extra={"slot": slot.name, "from": schedd})
+            raise NoWay(f"slot {slot.name} was not matched to {params['submitter']} of {schedd}")
+        slot.grants.remove(granted)
+        self._schedds[schedd] = call.connection
+        asked = {
+            "schedd": schedd,
+            "owner": params["owner"],
+            "lease": params["lease"],
+            "ad": params["ad"],
+            "count": min(int(params.get("count") or 1), granted[2]),
+        }
+        try:
+            answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
+        finally:
+            self._new_key(slot)
+        return {"claims": [self._take(slot.pool, schedd, params, item) for item in answer["claims"]], "refused": None}
+
+    def _take(self, pool: str, schedd: str, params: Wire, item: Wire) -> Wire:
+        """A claim that the other pool has made, as our schedd gets it."""
+        route = ClaimRoute(pool, str(item["startd"]), str(item["claim"]))
+        name = f"{item['slot']}@{pool}@{self._node}"
+        ad = lent_machine(item["ad"], str(item["slot"]), pool, self._address())
+        now = asyncio.get_running_loop().time()
+        self._claims[route.id] = BorrowedClaim(name, schedd, float(params["lease"]), now + LEASES * params["lease"])
+        user = params["submitter"]
+        held = {
+            "State": "Claimed",
+            "Activity": "Busy",
+            "RemoteUser": user,
+            "RemoteOwner": user.rpartition("@")[0],
+            "ClientMachine": schedd,
+            "ScheddName": schedd,
+        }
+        self._advertiser.publish("Machine", name, ad | held)
+        return {"claim": route.id, "slot": name, "ad": ad}
+
+    async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
+        self._schedds[call.identity.node] = call.connection
+        if verb == "release":
+            for number in params["claims"]:
+                route = ClaimRoute.read(str(number))
+                self._forget(route.id)
+                await self._pass(route, verb, call, {"claims": [route.claim]})
+            return {}
+        route = ClaimRoute.read(str(params.get("claim")))
+        answer = await self._pass(route, verb, call, with_claim(params, route.claim))
+        if isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
+            claim = self._claims.get(route.id)
+            slot = claim.name.rsplit("@", 2)[0] if claim is not None else ""
+            answer["ad"] = lent_machine(answer["ad"], slot, route.pool, self._address())
+        return answer
+
+    async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:
+        asked = {"schedd": call.identity.node, "startd": route.startd, "verb": verb, "params": params}
+        return await self._lender(route.pool).call("world.pass_call", asked, timeout=seconds_left(call))
+
+    async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        route = ClaimRoute.read(str(params.get("claim")))
+        asked = {
+            "schedd": call.identity.node,
+            "startd": route.startd,
+            "verb": verb,
+            "params": with_claim(params, route.claim),
+        }
+        await join_streams(stream, await self._lender(route.pool).stream("world.pass_stream", asked))
+
+    # -- what comes back ---------------------------------------------------------------------------------
+
+    def schedd(self, name: str) -> Connection:
+        """The connection on which a schedd of ours is reached. Raises NoWay."""
+        link = self._schedds.get(name)
+        if link is None or link.closed.done():
+            raise NoWay(f"the schedd {name[:100]} cannot be reached just now", retry=True)
+        return link
+
+    def renewed(self, claims: list[str], gone: list[str]) -> None:
+        """Leases were renewed, and these claims are over."""
+        now = asyncio.get_running_loop().time()
+        for number in claims:
+            claim = self._claims.get(number)
+            if claim is not None:
+                claim.until = now + LEASES * claim.lease
+        for number in gone:
+            self._forget(number)
+
+    def forget_old(self) -> None:
+        """Drop claims from our status that nobody renews any more."""
+        now = asyncio.get_running_loop().time()
+        for number in [number for number, claim in self._claims.items() if claim.until < now]:
+            self._forget(number)
+
+    def _forget(self, number: str) -> None:
+        claim = self._claims.pop(number, None)
+        if claim is None or self._is_claimed(claim.name):
+            return
+        slot = self._slots.get(claim.name)
+        if slot is None:
+            self._advertiser.withdraw("Machine", claim.name)
+        else:
+            self._advertiser.publish("Machine", slot.name, slot.ad, {"ClaimId": slot.key})
+
+    def _is_claimed(self, name: str) -> bool:
+        return any(claim.name == name for claim in self._claims.values())
+
+
+class ComingBack(Service):
+    """What a startd of another pool says to schedds of ours: served as `world_back` on the connection to that pool.
+
+    Whatever it says, it can name claims on machines of its own pool only: the pool's name is put before each.
+    """
+
+    def __init__(self, pool: str, borrowing: Borrowing) -> None:
+        self._pool = pool
+        self._borrowing = borrowing
+
+    @method(None, takes={"schedd": str, "startd": str, "verb": str, "params": dict})
+    async def pass_back(self, call: Call, params: dict[str, Any]) -> Any:
+        """A call of a startd: {schedd, startd, verb, params}"""
+        verb, startd, inner = params["verb"], params["startd"], dict(params["params"])
+        if verb not in SCHEDD_CALLS:
+            raise NoWay(f"{verb[:100]} does not pass between pools")
+        link = self._borrowing.schedd(params["schedd"])
+        if verb != "renew":
+            route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
+            return await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
+        own = {ClaimRoute(self._pool, startd, str(claim)).id: claim for claim in inner["claims"]}
+        answer = await link.call("schedd.renew", {"claims": list(own)}, timeout=seconds_left(call))
+        gone = [number for number in answer["gone"] if number in own]
+        self._borrowing.renewed(list(own), gone)
+        return {"gone": [own[number] for number in gone]}
+
+    @streaming(None, takes={"schedd": str, "startd": str, "verb": str, "params": dict})
+    async def stream_back(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A stream of a startd: {schedd, startd, verb, params}"""
+        verb = params["verb"]
+        if verb not in SCHEDD_STREAMS:
+            raise NoWay(f"{verb[:100]} does not pass between pools")
+        route = ClaimRoute(self._pool, params["startd"], str(params["params"].get("claim")))
+        link = self._borrowing.schedd(params["schedd"])
+        await join_streams(stream, await link.stream(f"schedd.{verb}", with_claim(params["params"], route.id)))
+
+
+def _same(key: str, given: object) -> bool:
+    return isinstance(given, str) and hmac.compare_digest(key.encode(), given.encode(errors="replace"))

@@ -1,0 +1,323 @@
+"""This pool's machines for the jobs of other pools: towards our negotiator and startds the world is a schedd (EV 5.5).
+
+A request of another pool becomes a request of a submitter USER@POOL here, which our own negotiator answers after those
+of all our users (EV 8). The slot is claimed with its startd as any schedd does it, on a connection of its own for each
+(pool, schedd, startd): so what a startd says on it can reach that one schedd and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.errors import PoolError
+from pool.policy.flock.agreements import FlockAgreement
+from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, guest_order, guest_request, is_lendable
+from pool.roles.advertise import Advertiser
+from pool.roles.base import Spawn
+from pool.roles.links import Links
+from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, join_streams, passes, seconds_left
+from pool.wire import (
+    Call,
+    Connection,
+    ConnectionLost,
+    DeadlineExceeded,
+    Dispatcher,
+    RemoteError,
+    Right,
+    Service,
+    Stream,
+    method,
+)
+from pool.wire.parameter_checks import MAPPINGS, TEXTS, optional
+
+Wire = dict[str, Any]
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+#: Seconds for which a request waits for our negotiator; then the other pool is told that there is no machine.
+PATIENCE = 15.0
+#: Seconds after the first claim of a request for which its others gather.
+GATHER = 0.5
+#: Requests of one pool that wait at a time; more are refused.
+MOST_WAITING = 10_000
+
+
+class NoMachine(PoolError):
+    """This pool has no machine for the request now."""
+
+
+@dataclass(slots=True)
+class GuestRequest:
+    """A request of another pool that waits for our negotiator.
+
+    Attributes:
+        pool, owner, schedd: whose it is.
+        ad: as our negotiator sees it.
+        lease: seconds.
+        left: how many slots it still wants.
+        oldest: wall time since when it waits.
+        answered: done with what the startd said, once there is a claim, or without when there is none.
+    """
+
+    pool: str
+    owner: str
+    schedd: str
+    ad: Wire
+    lease: float
+    left: int
+    oldest: float
+    claims: list[Wire] = field(default_factory=list)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
+class GuestSchedd(Service):
+    """A schedd of another pool, as one startd of ours calls it.
+
+    Args:
+        pool: that pool.
+        peer: the present connection to the other pool's world. Raises NoWay.
+    """
+
+    def __init__(self, pool: str, schedd: str, startd: str, peer: Callable[[], Connection]) -> None:
+        self._pool = pool
+        self._way = {"schedd": schedd, "startd": startd}
+        self._peer = peer
+
+    async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
+        asked = {**self._way, "verb": verb, "params": params}
+        answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
+        if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
+            answer["next"] = guest_order(answer["next"], self._pool)
+        return answer
+
+    async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        asked = {**self._way, "verb": verb, "params": params}
+        await join_streams(stream, await self._peer().stream("world_back.stream_back", asked))
+
+
+class Lending(Service):
+    """Serves our negotiator as `world_jobs`, and keeps the connections to the startds.
+
+    Args:
+        peer: the connection to another pool's world. Raises NoWay.
+        agreement: what a pool may do.
+        changed: called with (slot, ad or None) when a machine that can be lent has changed, or cannot be any more.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        advertiser: Advertiser,
+        *,
+        node: str,
+        address: Callable[[], str],
+        wall: Callable[[], float],
+        spawn: Spawn,
+        log: logging.Logger,
+        peer: Callable[[str], Connection],
+        agreement: Callable[[str], FlockAgreement],
+        changed: Callable[[str, Wire | None], None],
+    ) -> None:
+        self._links = links
+        self._advertiser = advertiser
+        self._node = node
+        self._address = address
+        self._wall = wall
+        self._spawn = spawn
+        self._log = log
+        self._peer = peer
+        self._agreement = agreement
+        self._changed = changed
+        self.machines: dict[str, Wire] = {}
+        self._requests: dict[int, GuestRequest] = {}
+        self._number = 0
+        self._demand: dict[str, int] = {}
+        self._tunnels: dict[tuple[str, str, str], asyncio.Task[Connection]] = {}
+
+    # -- machines ----------------------------------------------------------------------------------------
+
+    def take_in(self, name: str, ad: Wire | None) -> None:
+        """A machine's ad at our collector has changed, or is gone."""
+        before = self.machines.get(name)
+        if ad is None:
+            self.machines.pop(name, None)
+        else:
+            self.machines[name] = ad
+        was = before is not None and is_lendable(before)
+        if ad is not None and is_lendable(ad):
+            self._changed(name, ad)
+        elif was:
+            self._changed(name, None)
+
+    def lendable(self) -> dict[str, Wire]:
+        """The machines that can be lent now."""
+        return {name: ad for name, ad in self.machines.items() if is_lendable(ad)}
+
+    def lent_to(self, pool: str) -> int:
+        """How many of our slots a pool has."""
+        return sum(str(ad.get("RemoteOwner", "")).endswith(f"@{pool}") for ad in self.machines.values())
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    async def claim(self, pool: str, params: Wire) -> Wire:
+        """A request of another pool: {schedd, owner, lease, ad, count} -> {claims: [{startd, claim, slot, ad}]}
+
+        Raises:
+            NoMachine: the agreement has no room for it, or no machine was found in time.
+        """
+        agreement, owner = self._agreement(pool), str(params["owner"])
+        if not agreement.admits(owner):
+            raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
+        room = agreement.machines - self.lent_to(pool)
+        if room <= 0:
+            raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
+        if sum(request.pool == pool for request in self._requests.values()) >= MOST_WAITING:
+            raise NoMachine(f"the pool {pool} has {MOST_WAITING} requests waiting here", retry=True)
+        count = max(1, min(int(params.get("count") or 1), room))
+        ad = guest_request(params["ad"], owner, pool)
+        self._number += 1
+        number = self._number
+        request = GuestRequest(pool, owner, str(params["schedd"]), ad, float(params["lease"]), count, self._wall())
+        self._requests[number] = request
+        self._advertise(request, more=True)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await request.answered.wait()
+            if request.left:
+                await asyncio.sleep(GATHER)
+        except TimeoutError:
+            pass
+        finally:
+            del self._requests[number]
+            self._advertise(request)
+        if not request.claims:
+            raise NoMachine("no machine was found in time", retry=True)
+        return {"claims": request.claims}
+
+    def _advertise(self, request: GuestRequest, *, more: bool = False) -> None:
+        user = f"{request.owner}@{request.pool}"
+        name = f"{user}@{self._node}"
+        waiting = sum(
+            one.left for one in self._requests.values() if (one.owner, one.pool) == (request.owner, request.pool)
+        )
+        if not waiting:
+            self._advertiser.withdraw("Submitter", name)
+            return
+        if more:
+            self._demand[name] = self._demand.get(name, 0) + 1
+        ad = {
+            "MyType": "Submitter",
+            "Name": name,
+            "Owner": user,
+            "User": user,
+            GUEST_OF: request.pool,
+            "Node": self._node,
+            "ScheddName": self._node,
+            "ScheddAddress": f"{self._address()}#{AS_SCHEDD}",
+            "IdleJobs": waiting,
+            "RunningJobs": 0,
+            "HeldJobs": 0,
+            "MovingJobs": 0,
+            "Demand": self._demand[name],
+        }
+        self._advertiser.publish("Submitter", name, ad)
+
+    # -- our negotiator ----------------------------------------------------------------------------------
+
+    @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
+    async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The requests of a pool's user: as a schedd answers."""
+        user = str(params["submitter"]).rpartition("@")[0]
+        found = [
+            {"number": number, "ad": one.ad, "count": one.left, "oldest": one.oldest, "runs": []}
+            for number, one in self._requests.items()
+            if f"{one.owner}@{one.pool}" == user and one.left
+        ]
+        return {"requests": found[: int(params["limit"])], "running": 0}
+
+    @method(Right.NEGOTIATE, takes={"matches": MAPPINGS})
+    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Matches that our negotiator has made for other pools' requests."""
+        for match in params["matches"]:
+            request = self._requests.get(int(match["request"]))
+            if request is not None and request.left:
+                self._spawn(self._claim(request, match), "claim", alone=True)
+        return {}
+
+    @method(Right.NEGOTIATE, takes={"submitter": str, "time": float | int, "rejections": list})
+    async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Requests for which a cycle found no machine: the other pool need not wait."""
+        for number, _ in params["rejections"]:
+            request = self._requests.get(int(number))
+            if request is not None:
+                request.answered.set()
+        return {}
+
+    async def _claim(self, request: GuestRequest, match: Wire) -> None:
+        count = min(request.left, int(match.get("count") or 1))
+        request.left -= count
+        startd = str(match["startd"])
+        try:
+            link = await self.tunnel(request.pool, request.schedd, startd)
+            asked = {
+                "slot": match["slot"],
+                "claim": match["claim"],
+                "schedd": self._node,
+                "submitter": match["submitter"],
+                "owner": f"{request.owner}@{request.pool}",
+                "lease": request.lease,
+                "ad": request.ad,
+                "count": count,
+            }
+            answer = await link.call("startd.claim", asked, timeout=PATIENCE)
+        except (*TROUBLE, RemoteError, NoWay) as error:
+            self._log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
+            request.left += count
+            return
+        made = [{**claim, "startd": startd} for claim in answer["claims"]]
+        request.claims += made
+        request.left += count - len(made)
+        if made:
+            request.answered.set()
+
+    # -- the way to a startd -----------------------------------------------------------------------------
+
+    async def tunnel(self, pool: str, schedd: str, startd: str) -> Connection:
+        """The connection for what a schedd of another pool and a startd of ours say to each other.
+
+        Raises:
+            NoWay: this pool has no such startd.
+            ConnectionLost: it does not answer.
+        """
+        if all(ad.get("StartdAddress") != startd for ad in self.machines.values()):
+            raise NoWay(f"this pool has no machine at {startd}", retry=True)
+        key = (pool, schedd, startd)
+        known = self._tunnels.get(key)
+        if known is None or (known.done() and (known.exception() or known.result().closed.done())):
+            known = self._tunnels[key] = asyncio.get_running_loop().create_task(self._dig(key))
+        return await asyncio.shield(known)
+
+    async def _dig(self, key: tuple[str, str, str]) -> Connection:
+        pool, schedd, startd = key
+        dispatcher = Dispatcher()
+        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool)))
+        return await self._links.apart(startd, dispatcher)
+
+    async def close(self, pool: str | None = None) -> None:
+        """End the connections for a pool's schedds, or all: their startds hear that they are gone."""
+        for key in [key for key in self._tunnels if pool is None or key[0] == pool]:
+            task = self._tunnels.pop(key)
+            if task.done() and not task.cancelled() and task.exception() is None:
+                await task.result().close()
+            else:
+                task.cancel()
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many slots the requests of each pool wait for."""
+        found: dict[str, int] = {}
+        for request in self._requests.values():
+            found[request.pool] = found.get(request.pool, 0) + request.left
+        return found

@@ -1,0 +1,118 @@
+"""The connection to the world of a pool that lends us machines: made again for as long as there is an agreement.
+
+It is one connection of ours to them, also for what they say to us: their world need not be able to reach ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pool.errors import PoolError
+from pool.outside import OutsideWorld
+from pool.roles.world.relay import NoWay
+from pool.wire import Connection, Dispatcher, Network, Service, Stream
+
+Wire = dict[str, Any]
+FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
+
+
+class LenderLink:
+    """One pool that lends.
+
+    Args:
+        pool: its name.
+        network: connects with the certificate that this pool has given us.
+        address: of its world node.
+        back: what it may say to us.
+        offered: called with (slot, ad or None) for each machine that can be had, or cannot any more.
+        lost: called when nothing is known of it any more.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        network: Network,
+        address: str,
+        back: Service,
+        *,
+        offered: Callable[[str, Wire | None], None],
+        lost: Callable[[], None],
+        outside: OutsideWorld,
+        log: logging.Logger,
+    ) -> None:
+        self.pool = pool
+        self.address = address
+        self.trouble = "not reached yet"
+        self._network = network
+        self._dispatcher = Dispatcher()
+        self._dispatcher.add("world_back", back)
+        self._offered = offered
+        self._lost = lost
+        self._outside = outside
+        self._log = log
+        self._link: Connection | None = None
+
+    @property
+    def link(self) -> Connection:
+        """The present connection. Raises NoWay."""
+        if self._link is None or self._link.closed.done():
+            raise NoWay(f"the pool {self.pool} cannot be reached just now: {self.trouble}", retry=True)
+        return self._link
+
+    async def call(self, method: str, params: Mapping[str, Any], timeout: float) -> Any:
+        return await self.link.call(method, params, timeout=timeout)
+
+    async def stream(self, method: str, params: Mapping[str, Any]) -> Stream:
+        return await self.link.stream(method, params)
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        retry = FIRST_RETRY
+        while True:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    link = await self._network.connect(self.address, self._dispatcher)
+                    stack.push_async_callback(link.close)
+                    if "world" not in link.identity.roles:
+                        raise NoWay(f"{self.address} is no world node of the pool {self.pool}")
+                    async with await link.stream("world.offers", {}) as offers:
+                        async for items in offers:
+                            if self._link is None:
+                                self._log.info("another pool is reached", extra={"pool": self.pool})
+                            self._link, self.trouble, retry = link, "", FIRST_RETRY
+                            for slot, ad in _checked(items):
+                                self._offered(slot, ad)
+                    raise NoWay("it has ended the connection")
+            except (PoolError, OSError, TimeoutError) as error:
+                if self._link is not None or self.trouble != str(error):
+                    self._log.warning("another pool is out of reach", extra={"pool": self.pool, "error": str(error)})
+                self.trouble = str(error)
+            finally:
+                self._link = None
+                self._lost()
+            await asyncio.sleep(retry * (0.5 + self._outside.chance.random()))
+            retry = min(retry * 2, LONGEST_RETRY)
+
+
+def _checked(items: Any) -> list[tuple[str, Wire | None]]:
+    """Offers as they came in.
+
+    Raises:
+        NoWay: they are none.
+    """
+    if not isinstance(items, list):
+        raise NoWay("its offers are no list")
+    found: list[tuple[str, Wire | None]] = []
+    for item in items:
+        match item:
+            case [str(slot), dict() | None as ad] if slot.count("@") == 1 and len(slot) < 500:
+                if ad is not None and not all(isinstance(name, str) for name in ad):
+                    raise NoWay("an offer has an attribute without a name")
+                found.append((slot, ad))
+            case _:
+                raise NoWay("an offer is not [SLOT@MACHINE, ad]")
+    return found

@@ -1,0 +1,141 @@
+"""Calls and streams between a schedd and a startd of two pools, as they pass through a world node.
+
+The tables name all that may pass. A claim's id is changed on the way: to its schedd it is POOL|STARTD|ID, so that any
+world node finds the way to its startd, also one that has just been restarted and knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from pool.errors import PoolError
+from pool.wire import Call, Right, Service, Stream, method, streaming
+
+#: Methods of a startd that a schedd of another pool may call, about a claim that it has.
+STARTD_CALLS = ("activate", "deactivate", "checkpoint", "release", "resume", "remind", "inspect")
+STARTD_STREAMS = ("tail",)
+#: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
+SCHEDD_CALLS = ("renew", "told", "revoked", "ended")
+SCHEDD_STREAMS = ("fetch", "bring", "remote_io", "keep_image", "image")
+#: Parts of a claim's id.
+BETWEEN = "|"
+#: Seconds for a call whose caller would wait without end.
+LONGEST = 3600.0
+
+
+Class = TypeVar("Class", bound=type[Service])
+
+
+class NoWay(PoolError):
+    """There is no way to the other side just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRoute:
+    """The way to a claim in another pool.
+
+    Attributes:
+        pool: the pool that has the machine.
+        startd: the address of the machine's startd, in that pool.
+        claim: the id that the startd gave.
+    """
+
+    pool: str
+    startd: str
+    claim: str
+
+    @property
+    def id(self) -> str:
+        """The claim's id as its schedd has it."""
+        return BETWEEN.join((self.pool, self.startd, self.claim))
+
+    @classmethod
+    def read(cls, text: str) -> ClaimRoute:
+        """The route that an id tells.
+
+        Raises:
+            NoWay: it is none.
+        """
+        parts = text.split(BETWEEN, 2)
+        if len(parts) != 3:
+            raise NoWay(f"'{text[:100]}' is no claim on a machine of another pool")
+        return cls(*parts)
+
+
+def seconds_left(call: Call) -> float:
+    """For how long the caller waits."""
+    if call.deadline is None:
+        return LONGEST
+    return max(0.01, call.deadline - asyncio.get_running_loop().time())
+
+
+def with_claim(params: Mapping[str, Any], claim: str) -> dict[str, Any]:
+    """Parameters of a call about one claim, with another id of it."""
+    return {**params, "claim": claim}
+
+
+async def join_streams(near: Stream, far: Stream) -> None:
+    """Pass items on in both directions until the method that serves `far` is done, or `near` is given up.
+
+    Raises:
+        RemoteError: that method raised it.
+    """
+    async with far:
+        up = asyncio.get_running_loop().create_task(_pass_on(near, far))
+        try:
+            async for item in far:
+                await near.send(item)
+            if not far.is_over:
+                await near.finish()
+                await up
+        finally:
+            up.cancel()
+            with contextlib.suppress(asyncio.CancelledError, PoolError):
+                await up
+
+
+async def _pass_on(source: Stream, target: Stream) -> None:
+    async for item in source:
+        await target.send(item)
+    await target.finish()
+
+
+class Passing(Protocol):
+    """A service whose methods pass calls and streams on."""
+
+    async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
+        """Pass a call on; its result."""
+
+    async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Pass a stream on until it is over."""
+
+
+def passes(right: Right, calls: tuple[str, ...], streams: tuple[str, ...]) -> Callable[[Class], Class]:
+    """Declare methods of these names that hand over to `pass_call` and `pass_stream` (see `Passing`)."""
+
+    def declare(service: Class) -> Class:
+        for verb in calls:
+            setattr(service, verb, method(right)(_passed_call(verb)))
+        for verb in streams:
+            setattr(service, verb, streaming(right)(_passed_stream(verb)))
+        return service
+
+    return declare
+
+
+def _passed_call(verb: str) -> Any:
+    async def passed(service: Passing, call: Call, params: dict[str, Any]) -> Any:
+        return await service.pass_call(verb, call, params)
+
+    return passed
+
+
+def _passed_stream(verb: str) -> Any:
+    async def passed(service: Passing, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        await service.pass_stream(verb, call, params, stream)
+
+    return passed

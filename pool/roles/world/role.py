@@ -1,0 +1,314 @@
+"""The role: joins the parts, talks to administrators, and serves the worlds of other pools."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pool.errors import PoolError
+from pool.policy.flock.agreements import FlockAgreement, read_agreements
+from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, guest_order
+from pool.roles.advertise import Advertiser
+from pool.roles.base import Role
+from pool.roles.world.borrowing import Borrowing, ComingBack
+from pool.roles.world.lending import TROUBLE, Lending
+from pool.roles.world.peers import LenderLink
+from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
+from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
+
+#: Machines that are offered in one message; some milliseconds of work.
+BATCH = 100
+#: Seconds for which changes of machines gather before other pools are told.
+GATHER = 0.01
+#: Seconds between two looks for claims that nobody renews.
+SWEEP = 30.0
+FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+#: Methods of a startd that take the order to start a job.
+ORDERS = ("activate", "remind")
+PASSED = {"schedd": str, "startd": str, "verb": str, "params": dict}
+
+
+@dataclass(slots=True, eq=False)
+class Borrower:
+    """A pool that asks us for machines, while it is connected."""
+
+    pool: str
+    link: Connection
+    changes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class World(Role):
+    """The world of one pool."""
+
+    name: ClassVar[str] = "world"
+    is_aside: ClassVar[bool] = True
+
+    async def start(self) -> None:
+        given = self.given
+        self._agreements = self._read()
+        self._advertiser = Advertiser(
+            given.links,
+            given.collector,
+            self.outside,
+            self.settings.number("UPDATE_INTERVAL"),
+            self.settings.number("AD_LIFETIME"),
+            self.log,
+            f"{given.instance}#world",
+        )
+        self._borrowers: dict[str, Borrower] = {}
+        self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
+        self.lending = Lending(
+            given.links,
+            self._advertiser,
+            node=given.node,
+            address=lambda: given.address,
+            wall=self.outside.wall,
+            spawn=self.spawn,
+            log=self.log,
+            peer=self._borrower,
+            agreement=self._agreement,
+            changed=self._machine_changed,
+        )
+        self.borrowing = Borrowing(
+            self._advertiser,
+            self.outside,
+            node=given.node,
+            address=lambda: given.address,
+            log=self.log,
+            lender=self._lender,
+        )
+        self.spawn(self._advertiser.run(), "advertise")
+        self.spawn(self._watch(), "watch")
+        self.spawn(self._sweep(), "sweep")
+        if self._directory.is_dir():
+            for place in sorted(self._directory.iterdir()):
+                self._begin(place.name)
+
+    @property
+    def served(self) -> Mapping[str, Service]:
+        """What else it serves on its node, by name: as a startd, and as a schedd."""
+        return {AS_STARTD: self.borrowing, AS_SCHEDD: self.lending}
+
+    async def stop(self, *, handover: bool) -> None:
+        await self.lending.close()
+        await self._advertiser.farewell()
+        await super().stop(handover=handover)
+
+    def reload(self, settings: Any) -> None:
+        super().reload(settings)
+        self._agreements = self._read()
+        for pool in {*self._lenders, *self._kept()}:
+            if self._agreement(pool).sends_out:
+                self._begin(pool)
+            else:
+                self._end(pool)
+
+    def put_out(self, nodes: set[str]) -> None:
+        for pool in nodes & self._borrowers.keys():
+            self.spawn(self.lending.close(pool), "part", alone=True)
+            del self._borrowers[pool]
+
+    # -- agreements --------------------------------------------------------------------------------------
+
+    @property
+    def _directory(self) -> Path:
+        """One directory for each pool that has let us in, with the certificate that it gave us."""
+        if self.given.state is None:
+            raise NoWay("this node keeps nothing")
+        return self.given.state / "flock"
+
+    def _kept(self) -> list[str]:
+        return sorted(place.name for place in self._directory.iterdir()) if self._directory.is_dir() else []
+
+    def _read(self) -> dict[str, FlockAgreement]:
+        path = self.settings.text("FLOCK_FILE")
+        if not path:
+            return {}
+        try:
+            return read_agreements(Path(path).read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise PoolError(f"FLOCK_FILE: cannot read {path}: {getattr(error, 'strerror', error)}") from error
+
+    def _agreement(self, pool: str) -> FlockAgreement:
+        return self._agreements.get(pool, FlockAgreement(pool))
+
+    # -- pools that lend to us ---------------------------------------------------------------------------
+
+    def _begin(self, pool: str) -> None:
+        if pool in self._lenders or not self._agreement(pool).sends_out:
+            return
+        from pool.wire.credentials import Credentials
+
+        credentials = Credentials.load(self._directory / pool)
+        link = LenderLink(
+            pool,
+            self.given.pool_network(credentials),
+            credentials.address,
+            ComingBack(pool, self.borrowing),
+            offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
+            lost=lambda: self.borrowing.withdraw_all(pool),
+            outside=self.outside,
+            log=self.log,
+        )
+        self._lenders[pool] = (link, self.spawn(link.run(), f"pool {pool}"))
+
+    def _end(self, pool: str) -> None:
+        known = self._lenders.pop(pool, None)
+        if known is not None:
+            known[1].cancel()
+
+    def _lender(self, pool: str) -> LenderLink:
+        known = self._lenders.get(pool)
+        if known is None:
+            raise NoWay(f"there is no agreement with a pool {pool[:100]}")
+        return known[0]
+
+    @method(Right.ADMINISTER, takes={"token": str, "pool": str})
+    async def accept(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Take another pool's invitation: {token, pool: its name here} -> {pool, address, name}"""
+        from pool.wire.certificates import check_name
+        from pool.wire.join import join
+
+        pool = params["pool"]
+        check_name(pool, ())
+        place = self._directory / pool
+        if (place / "node.crt").exists():
+            raise PoolError(
+                f"there is an agreement with a pool {pool} already", hint=f"`poolnode flock leave {pool}` ends it"
+            )
+        try:
+            credentials = await join(params["token"], self.own_name, place)
+        except BaseException:
+            await asyncio.to_thread(shutil.rmtree, place, True)
+            raise
+        self._begin(pool)
+        return {"pool": pool, "address": credentials.address, "name": self.own_name}
+
+    @method(Right.ADMINISTER, takes={"pool": str})
+    async def leave(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Use a pool's machines no more: {pool} -> {left}. Jobs that run there end with their leases."""
+        pool = params["pool"]
+        if pool not in self._kept():
+            return {"left": False}
+        self._end(pool)
+        await asyncio.to_thread(shutil.rmtree, self._directory / pool)
+        return {"left": True}
+
+    @method(Right.READ)
+    async def status(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The flock as this pool sees it: {} -> {name, pools: [{pool, ...}]}"""
+        offered, borrowed, waiting = self.borrowing.on_offer(), self.borrowing.lent(), self.lending.waiting()
+        pools = []
+        for pool in sorted({*self._kept(), *self._borrowers, *self._agreements}):
+            agreement, lender = self._agreement(pool), self._lenders.get(pool)
+            pools.append(
+                {
+                    "pool": pool,
+                    "in": agreement.lets_in,
+                    "out": agreement.sends_out and pool in self._kept(),
+                    "connected_in": pool in self._borrowers,
+                    "trouble": lender[0].trouble if lender is not None else "",
+                    "address": lender[0].address if lender is not None else "",
+                    "offered": offered.get(pool, 0),
+                    "borrowed": borrowed.get(pool, 0),
+                    "lent": self.lending.lent_to(pool),
+                    "waiting": waiting.get(pool, 0),
+                }
+            )
+        return {"name": self.own_name, "pools": pools}
+
+    @property
+    def own_name(self) -> str:
+        """The name of this pool for others."""
+        return self.settings.text("POOL_NAME") or self.given.node
+
+    # -- pools that borrow from us -----------------------------------------------------------------------
+
+    def _borrower(self, pool: str) -> Connection:
+        known = self._borrowers.get(pool)
+        if known is None or known.link.closed.done():
+            raise NoWay(f"the pool {pool[:100]} cannot be reached just now", retry=True)
+        return known.link
+
+    def _machine_changed(self, slot: str, ad: dict[str, Any] | None) -> None:
+        for borrower in self._borrowers.values():
+            borrower.changes[slot] = ad
+            borrower.wake.set()
+
+    @streaming(Right.FLOCK)
+    async def offers(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """The machines that the other pool may have: all now, then each change, as lists of [slot, ad or None]."""
+        pool = call.identity.node
+        borrower = Borrower(pool, call.connection, dict(self.lending.lendable()))
+        self._borrowers[pool] = borrower
+        borrower.wake.set()
+        await stream.send([])
+        try:
+            while True:
+                await borrower.wake.wait()
+                borrower.wake.clear()
+                await asyncio.sleep(GATHER)
+                items: list[Any] = [[slot, ad] for slot, ad in borrower.changes.items()]
+                borrower.changes.clear()
+                if not self._agreement(pool).lets_in:
+                    continue
+                for start in range(0, len(items), BATCH):
+                    await stream.send(items[start : start + BATCH])
+        finally:
+            if self._borrowers.get(pool) is borrower:
+                del self._borrowers[pool]
+
+    @method(Right.FLOCK, takes={"schedd": str, "owner": str, "lease": int | float, "ad": dict, "count": int | None})
+    async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A machine for a job of the other pool: {schedd, owner, lease, ad, count} -> {claims}"""
+        return await self.lending.claim(call.identity.node, params)
+
+    @method(Right.FLOCK, takes=PASSED)
+    async def pass_call(self, call: Call, params: dict[str, Any]) -> Any:
+        """A call of a schedd of the other pool to a startd of ours: {schedd, startd, verb, params}"""
+        if params["verb"] not in STARTD_CALLS:
+            raise NoWay(f"{params['verb'][:100]} does not pass between pools")
+        link, inner = await self._tunnel(call, params), params["params"]
+        if params["verb"] in ORDERS:
+            inner = guest_order(inner, call.identity.node)
+        return await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
+
+    @streaming(Right.FLOCK, takes=PASSED)
+    async def pass_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A stream of a schedd of the other pool to a startd of ours: {schedd, startd, verb, params}"""
+        if params["verb"] not in STARTD_STREAMS:
+            raise NoWay(f"{params['verb'][:100]} does not pass between pools")
+        link = await self._tunnel(call, params)
+        await join_streams(stream, await link.stream(f"startd.{params['verb']}", params["params"]))
+
+    async def _tunnel(self, call: Call, params: dict[str, Any]) -> Connection:
+        return await self.lending.tunnel(call.identity.node, params["schedd"], params["startd"])
+
+    # -- our collector -----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        retry = FIRST_RETRY
+        while True:
+            try:
+                link = await self.given.links.to(self.given.collector)
+                stream = await link.stream("collector.watch", {"types": ["Machine"]})
+                for name in list(self.lending.machines):
+                    self.lending.take_in(name, None)
+                async for items in stream:
+                    retry = FIRST_RETRY
+                    for _, name, ad, _ in items:
+                        self.lending.take_in(name, ad)
+            except (*TROUBLE, RemoteError) as error:
+                self.log.info("the collector is out of reach", extra={"error": str(error)})
+            await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
+            retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            self.borrowing.forget_old()
