@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import support
-from tests.e2e.support import Node, Nodes, administrator, asked, client, outcome, program, slots
+from tests.e2e.support import (
+    Node,
+    Nodes,
+    administrator,
+    asked,
+    client,
+    outcome,
+    poolnode,
+    processes_with,
+    program,
+    slots,
+    until,
+)
 
 HEAD = "collector,negotiator,schedd,world"
 BOTH = "collector,negotiator,schedd,startd,world"
@@ -45,17 +58,21 @@ def home(flock2: Nodes, request: pytest.FixtureRequest) -> Path:
 async def test_a_job_runs_in_another_pool_with_its_files(flock2: Nodes, home: Path) -> None:
     physics = flock2.all[0]
     (home / "in").write_text("from physics\n")
-    script = program(home, "cat in; echo made > result; exit 3")
+    script = program(home, "cat in; echo made > result; id -un; exit 3")
     async with client(physics) as pool:
-        result = await outcome(
-            pool, home, executable=script, transfer_input_files="in", output="out", error="err", log="log"
+        cluster = await pool.submit(
+            {"executable": script, "transfer_input_files": "in", "output": "out", "log": "log"}, iwd=str(home)
         )
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
         assert (result.exit_code, result.reason) == (3, ""), result
-        (ad,) = [ad async for ad in _history(pool)]
-    assert (home / "out").read_text() == "from physics\n"
+        (ad,) = await cluster.ads()
+    said, user = (home / "out").read_text().splitlines()
+    assert said == "from physics"
     assert (home / "result").read_text() == "made\n"
-    assert "@chem@physics" in str(ad.value("LastRemoteHost"))
+    assert str(ad.value("LastRemoteHost")).endswith("@chem@physics")
     assert "@chem@physics" in (home / "log").read_text()
+    if support.submitter is not None:
+        assert user == "nobody", "an account of the same name here is another user's"
 
 
 async def test_a_job_that_wants_no_flock_stays(flock2: Nodes, home: Path) -> None:
@@ -69,7 +86,84 @@ async def test_a_job_that_wants_no_flock_stays(flock2: Nodes, home: Path) -> Non
         await cluster.remove()
 
 
-async def _history(pool):
-    async for batch in pool.history():
-        for ad in batch if isinstance(batch, list) else [batch]:
-            yield ad
+async def test_it_can_be_watched_inspected_and_removed_as_at_home(flock2: Nodes, home: Path) -> None:
+    physics, chem = flock2.all
+    script = program(home, "echo begun; exec sleep 600", "flocked-sleep.sh")
+    async with client(physics) as pool:
+        cluster = await pool.submit({"executable": script, "output": "out"}, iwd=str(home))
+        await until(lambda: "begun" in poolnode("tail", f"{cluster.cluster}.0", "-A", physics.address).stdout, "output")
+        inspected = poolnode("inspect", f"{cluster.cluster}.0", "-A", physics.address)
+        assert "sleep" in inspected.stdout, inspected.stderr
+        assert "chem" in poolnode("status", "-A", physics.address).stdout
+        shown = json.loads(poolnode("flock", "--json", "-A", physics.address).stdout)
+        assert (shown["pool"], shown["borrowed"]) == ("chem", 1)
+        async with client(chem) as lender:
+            owners = {str(ad.value("RemoteOwner", "")) for ad in await lender.machines()}
+        assert any(owner.endswith("@physics") for owner in owners), owners
+        await cluster.remove()
+        await until(lambda: not processes_with("flocked-sleep.sh"), "the job to end there")
+
+    async def idle_again() -> bool:
+        async with client(chem) as lender:
+            return {ad.value("State") for ad in await lender.machines()} == {"Unclaimed"}
+
+    await asked(idle_again, "chem's machine to be free")
+
+
+async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, home: Path) -> None:
+    """It is saved on the submit side, leaves, and goes on from there: each step once."""
+    physics = flock2.all[0]
+    script = program(home, "i=0; while [ ! -e go ]; do echo $i; i=$((i+1)); sleep 0.02; done; echo end")
+    async with client(physics) as pool:
+        cluster = await pool.submit(
+            {"executable": script, "output": "out", "checkpoint": "required", "remote_io": "on"}, iwd=str(home)
+        )
+        await until(lambda: len(_lines(home / "out")) > 3, "some steps")
+        await cluster.checkpoint()
+        await cluster.vacate()
+        (ad,) = await cluster.ads()
+
+        async def runs_again() -> bool:
+            (ad,) = await cluster.ads()
+            return ad.value("NumJobStarts", 0) >= 2 and ad.value("JobStatus") == 2
+
+        await asked(runs_again, "the second run")
+        (home / "go").touch()
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+    lines = _lines(home / "out")
+    assert lines == [*map(str, range(len(lines) - 1)), "end"]
+
+
+@pytest.mark.parametrize("side", ["the pool that borrows", "the pool that lends"])
+async def test_a_pools_node_is_killed_and_the_job_runs_on(nodes: Nodes, side: str) -> None:
+    """Its lease spans both pools: the job goes on in its keeper, is found again, and runs once."""
+    home = nodes.directory("home")
+    physics = nodes.start("physics", HEAD).ready()
+    chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem").ready()
+    await agree(chem, physics, ("chem", "physics"))
+    script = program(home, "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo end", "flocked-waits.sh")
+    async with client(physics) as pool:
+        await slots(pool, 1)
+        cluster = await pool.submit({"executable": script, "output": "out", "remote_io": "on"}, iwd=str(home))
+        await until(lambda: _lines(home / "out") == ["begun"], "the job to begin")
+    killed = physics if side == "the pool that borrows" else chem
+    killed.crash()
+    again = (
+        nodes.start("physics", HEAD)
+        if killed is physics
+        else nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem")
+    )
+    again.ready()
+    physics = again if killed is physics else physics
+    async with client(physics) as pool:
+        (home / "go").touch()
+        (result,) = await pool.cluster(cluster.cluster).wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+        (ad,) = await pool.cluster(cluster.cluster).ads()
+        assert ad.value("NumJobStarts") == 1
+    assert _lines(home / "out") == ["begun", "end"]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []

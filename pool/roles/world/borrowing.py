@@ -8,6 +8,7 @@ decides, and may give another machine of the same kind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ Wire = dict[str, Any]
 MATCH_LIFE = 30.0
 #: A claim that has not been renewed for this many leases is over for our status.
 LEASES = 2.0
+#: The lease of a claim that was made before this world was started, seconds; its renewals tell that it lives.
+LEASE = 600.0
 
 
 class LenderCalls(Protocol):
@@ -121,10 +124,22 @@ class Borrowing(Service):
         self._slots[name] = LentSlot(name, slot, pool, shown, key, known.grants if known is not None else [])
         self._advertiser.publish("Machine", name, shown, {"ClaimId": key})
 
-    def withdraw_all(self, pool: str) -> None:
-        """Nothing of this pool can be had any more."""
+    def lost(self, pool: str) -> None:
+        """A pool cannot be reached any more: none of its machines can be had, and our jobs there are asked for."""
         for slot in [slot for slot in self._slots.values() if slot.pool == pool]:
             self.offered(pool, slot.slot, None)
+        self.unreachable(pool)
+
+    def unreachable(self, pool: str, schedd: str | None = None, startd: str | None = None) -> None:
+        """The startds of a pool, or one of them, cannot be reached just now: tell the schedds with claims there."""
+        found: dict[str, list[str]] = {}
+        for number, claim in self._claims.items():
+            route = ClaimRoute.read(number)
+            if route.pool == pool and startd in (None, route.startd) and schedd in (None, claim.schedd):
+                found.setdefault(claim.schedd, []).append(number)
+        for name, claims in found.items():
+            with contextlib.suppress(NoWay):
+                self.schedd(name).notify("schedd.unreachable", {"claims": claims})
 
     def lent(self) -> Mapping[str, int]:
         """How many machines of each pool our jobs have."""
@@ -230,11 +245,18 @@ class Borrowing(Service):
             return {}
         route = ClaimRoute.read(str(params.get("claim")))
         answer = await self._pass(route, verb, call, with_claim(params, route.claim))
-        if isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
-            claim = self._claims.get(route.id)
-            slot = claim.name.rsplit("@", 2)[0] if claim is not None else ""
-            answer["ad"] = lent_machine(answer["ad"], slot, route.pool, self._address())
+        if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
+            answer["ad"] = self._known_again(route, call.identity.node, answer["ad"])
         return answer
+
+    def _known_again(self, route: ClaimRoute, schedd: str, ad: Wire) -> Wire:
+        """A claim that one of our schedds has, as it gets the machine's ad; this world may have been restarted."""
+        slot = str(ad.get("Name"))
+        now = asyncio.get_running_loop().time()
+        name = f"{slot}@{route.pool}@{self._node}"
+        if route.id not in self._claims:
+            self._claims[route.id] = BorrowedClaim(name, schedd, LEASE, now + LEASES * LEASE)
+        return lent_machine(ad, slot, route.pool, self._address())
 
     async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:
         asked = {"schedd": call.identity.node, "startd": route.startd, "verb": verb, "params": params}
@@ -314,6 +336,11 @@ class ComingBack(Service):
         gone = [number for number in answer["gone"] if number in own]
         self._borrowing.renewed(list(own), gone)
         return {"gone": [own[number] for number in gone]}
+
+    @method(None, takes={"schedd": str, "startd": str})
+    async def cut(self, call: Call, params: dict[str, Any]) -> None:
+        """A startd cannot be reached just now: {schedd, startd}"""
+        self._borrowing.unreachable(self._pool, params["schedd"], params["startd"])
 
     @streaming(None, takes={"schedd": str, "startd": str, "verb": str, "params": dict})
     async def stream_back(self, call: Call, params: dict[str, Any], stream: Stream) -> None:

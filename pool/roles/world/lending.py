@@ -8,6 +8,7 @@ of all our users (EV 8). The slot is claimed with its startd as any schedd does 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -304,7 +305,16 @@ class Lending(Service):
         pool, schedd, startd = key
         dispatcher = Dispatcher()
         dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool)))
-        return await self._links.apart(startd, dispatcher)
+        link = await self._links.apart(startd, dispatcher)
+        link.closed.add_done_callback(lambda _: self._cut(key))
+        return link
+
+    def _cut(self, key: tuple[str, str, str]) -> None:
+        """A startd cannot be reached any more: the schedd asks for its claims again."""
+        if self._tunnels.pop(key, None) is None:
+            return  # we have ended it
+        with contextlib.suppress(NoWay):
+            self._peer(key[0]).notify("world_back.cut", {"schedd": key[1], "startd": key[2]})
 
     async def close(self, pool: str | None = None) -> None:
         """End the connections for a pool's schedds, or all: their startds hear that they are gone."""

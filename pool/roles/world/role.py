@@ -151,7 +151,7 @@ class World(Role):
             credentials.address,
             ComingBack(pool, self.borrowing),
             offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
-            lost=lambda: self.borrowing.withdraw_all(pool),
+            lost=lambda: self.borrowing.lost(pool),
             outside=self.outside,
             log=self.log,
         )

@@ -111,6 +111,9 @@ class ReportedRuns(Protocol):
     def revoked(self, claim_id: str, reason: Reason) -> None:
         """The startd has ended a claim."""
 
+    def unreachable(self, claim_id: str) -> None:
+        """The startd of a claim cannot be reached just now."""
+
     async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
         """A job has ended."""
 
@@ -160,6 +163,14 @@ class StartdMethods(Service):
         """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""
         self._runs.check_node(params["claim"], call.identity.node)
         self._runs.revoked(params["claim"], Reason.from_wire(params["reason"]))
+        return {}
+
+    @method(Right.EXECUTE, takes={"claims": TEXTS})
+    async def unreachable(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The world cannot reach the startds of these claims just now: {claims}. They are asked for again."""
+        for claim in params["claims"]:
+            self._runs.check_node(claim, call.identity.node)
+            self._runs.unreachable(claim)
         return {}
 
     @method(Right.EXECUTE, takes={"claim": str, "job": JOB_ID, "run": int, "report": dict})

@@ -277,6 +277,12 @@ class Placement:
         if known is not None and known.slot.rpartition("@")[2] != node:
             raise NotYours(f"the claim is on {known.slot}, not on a slot of {node}")
 
+    def unreachable(self, claim_id: str) -> None:
+        """The startd of a claim cannot be reached just now."""
+        claim = self.claims.get(claim_id)
+        if claim is not None:
+            self.claims.lose(claim)
+
     def renew(self, claims: list[str], node: str) -> list[str]:
         """The startd asks for more time for its leases; answers those that are not ours any more."""
         now = asyncio.get_running_loop().time()
