@@ -42,7 +42,10 @@ FLOORS = (
     ),
     Floor(("pipes",), "a job's pipes to other machines"),
     Floor(("shadow", "starter"), "looking after one job, on the submit side and on its machine"),
-    Floor(("roles",), "collector, negotiator, schedd, startd: methods and timers, thin shells around `pool/policy`"),
+    Floor(
+        ("roles",),
+        "collector, negotiator, schedd, startd, world: methods and timers, thin shells around `pool/policy`",
+    ),
     Floor(("log", "mail", "enrolment"), "what a node writes down, mails, and keeps of its pool's trust"),
     Floor(("revocation", "queries"), "joining and leaving a pool; the users' questions to other nodes"),
     Floor(("node",), "one process: listening, starting and restarting roles"),

@@ -18,7 +18,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.client.pool import Pool
 
-#: What can be done, and the words that each takes.
+#: The actions, and the words that each takes.
 ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",)}
 
 COLUMNS = (

@@ -1,1 +1,1 @@
-"""The roles a node can play: collector, negotiator, schedd, startd. Thin shells around `pool.policy`."""
+"""The roles a node can play: collector, negotiator, schedd, startd, world. Thin shells around `pool.policy`."""

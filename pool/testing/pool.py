@@ -196,7 +196,8 @@ class SimPool:
         node = self.nodes[name]
         before = node.running.pop(role)
         assert node.dispatcher is not None
-        node.dispatcher.remove(role)
+        for served_as in (role, *before.served):
+            node.dispatcher.remove(served_as)
         for watcher in [one for one in node.watchers if one.get_name() == f"watch {role}"]:
             node.watchers.remove(watcher)
             watcher.cancel()
@@ -210,6 +211,8 @@ class SimPool:
         assert node.dispatcher is not None
         for service in role.services:
             node.dispatcher.add(name, service)
+        for served_as, service in role.served.items():
+            node.dispatcher.add(served_as, service)
         node.watchers.append(asyncio.create_task(self._watch(node, role), name=f"watch {name}"))
 
     def trap(self, method: str, phase: TrapPhase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:

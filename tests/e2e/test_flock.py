@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pool.wire import RealNetwork, RemoteError
+from pool.wire.credentials import Credentials
 from tests.e2e import support
 from tests.e2e.support import (
     Node,
@@ -121,11 +123,10 @@ async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, ho
         await until(lambda: len(_lines(home / "out")) > 3, "some steps")
         await cluster.checkpoint()
         await cluster.vacate()
-        (ad,) = await cluster.ads()
 
         async def runs_again() -> bool:
             (ad,) = await cluster.ads()
-            return ad.value("NumJobStarts", 0) >= 2 and ad.value("JobStatus") == 2
+            return bool(ad.value("NumJobStarts", 0) >= 2 and ad.value("JobStatus") == 2)
 
         await asked(runs_again, "the second run")
         (home / "go").touch()
@@ -167,3 +168,36 @@ async def test_a_pools_node_is_killed_and_the_job_runs_on(nodes: Nodes, side: st
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
+
+
+async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Nodes, home: Path) -> None:
+    """A world with a good certificate that lies: every other method, other addresses, our files, other users."""
+    physics, chem = flock2.all
+    credentials = Credentials.load(physics.state / "flock" / "chem")
+    network = RealNetwork(credentials=credentials)
+    link = await network.connect(credentials.address)
+    try:
+        for name in ("node.info", "node.token", "collector.query", "schedd.query", "startd.claim", "world.status"):
+            with pytest.raises(RemoteError, match="needs the right to"):
+                await link.call(name, {})
+        way = {"schedd": "physics", "startd": credentials.address}
+        for verb in ("drain", "matched", "vacate", "claim", "no.such"):
+            with pytest.raises(RemoteError, match="does not pass between pools"):
+                await link.call("world.pass_call", {**way, "verb": verb, "params": {}})
+        for address in ("tcp://127.0.0.1:1", "unix:///etc/passwd", "local:", credentials.address.replace("127", "128")):
+            with pytest.raises(RemoteError, match="has no machine at"):
+                await link.call(
+                    "world.pass_call", {**way, "startd": address, "verb": "release", "params": {"claims": []}}
+                )
+        ad = {"Owner": "root", "Requirements": True, "Cmd": "/bin/true", "JobUniverse": 5, "User": "root@chem"}
+        asked = {"schedd": "physics", "owner": "root", "lease": 60.0, "ad": ad, "count": 1}
+        (made,) = (await link.call("world.claim", asked))["claims"]
+        order = {"claim": made["claim"], "start": {"mode": "shared"}, "shared": None, "own": ad}
+        with pytest.raises(RemoteError, match="cannot work on files of the machine"):
+            await link.call("world.pass_call", {**way, "verb": "activate", "params": order})
+        async with client(chem) as pool:
+            owners = {str(ad.value("RemoteOwner", "")) for ad in await pool.machines()}
+            assert "root@physics" in owners
+        await link.call("world.pass_call", {**way, "verb": "release", "params": {"claims": [made["claim"]]}})
+    finally:
+        await link.close()

@@ -1,4 +1,4 @@
-"""What this pool lets others do, and which pools it asks for machines: the flock's file (EV 5.3, CONFIG_REC).
+"""The rights of other pools here, and ours there: the flock's file (EV 5.3, CONFIG_REC).
 
     [physics]
     in = true            # its jobs may run here

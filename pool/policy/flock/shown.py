@@ -10,9 +10,11 @@ A *guest* is a job of another pool. Its owner is USER@POOL, told apart from a lo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+from pool.classad import parse_expr
 from pool.errors import PoolError
 
 Wire = dict[str, Any]
@@ -42,7 +44,7 @@ _JOBS_OWN = frozenset(
         "UidDomain", "Submitter", GUEST_OF,
     )
 )  # fmt: skip
-#: What a job must be to use a lent machine: not kept at home by its user, and no part of a job on several machines.
+#: The condition for jobs on a lent machine: not kept at home by its user, and no part of a job on several machines.
 _GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && (TARGET.GangParts =?= undefined)"
 
 
@@ -132,10 +134,21 @@ def guest_order(order: Wire, pool: str) -> Wire:
 
 
 def both(expression: Any, more: str) -> list[str]:
-    """An attribute's value as it travels, and a further condition."""
-    text = expression[0] if isinstance(expression, list) and len(expression) == 1 else _text(expression)
+    """An attribute's value as it travels, and a further condition. A value that is no expression accepts nothing."""
+    if isinstance(expression, bool):
+        text = "true" if expression else "false"
+    elif isinstance(expression, list) and len(expression) == 1 and isinstance(expression[0], str):
+        text = expression[0] if _is_whole(expression[0]) else "false"
+    else:
+        text = "false"
     return [f"({text}) && {more}"]
 
 
-def _text(value: Any) -> str:
-    return {True: "true", False: "false"}.get(value, "false") if isinstance(value, bool) else "false"
+@functools.lru_cache(maxsize=1024)
+def _is_whole(text: str) -> bool:
+    """Whether a text is an expression by itself, and not a part that closes brackets of ours."""
+    try:
+        parse_expr(text)
+    except PoolError:
+        return False
+    return True

@@ -80,7 +80,7 @@ class BorrowedClaim:
 
 
 @passes(Right.SUBMIT, STARTD_CALLS, STARTD_STREAMS)
-class Borrowing(Service):
+class MachineBorrower(Service):
     """Serves our negotiator and schedds as `world_machines`.
 
     Args:
@@ -312,12 +312,12 @@ class Borrowing(Service):
 
 
 class ComingBack(Service):
-    """What a startd of another pool says to schedds of ours: served as `world_back` on the connection to that pool.
+    """The calls of a startd of another pool to schedds of ours: served as `world_back` on the connection to that pool.
 
     Whatever it says, it can name claims on machines of its own pool only: the pool's name is put before each.
     """
 
-    def __init__(self, pool: str, borrowing: Borrowing) -> None:
+    def __init__(self, pool: str, borrowing: MachineBorrower) -> None:
         self._pool = pool
         self._borrowing = borrowing
 

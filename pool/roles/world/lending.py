@@ -99,7 +99,7 @@ class GuestSchedd(Service):
         await join_streams(stream, await self._peer().stream("world_back.stream_back", asked))
 
 
-class Lending(Service):
+class MachineLender(Service):
     """Serves our negotiator as `world_jobs`, and keeps the connections to the startds.
 
     Args:

@@ -14,8 +14,8 @@ from pool.policy.flock.agreements import FlockAgreement, read_agreements
 from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, guest_order
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
-from pool.roles.world.borrowing import Borrowing, ComingBack
-from pool.roles.world.lending import TROUBLE, Lending
+from pool.roles.world.borrowing import MachineBorrower, ComingBack
+from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
@@ -62,7 +62,7 @@ class World(Role):
         )
         self._borrowers: dict[str, Borrower] = {}
         self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
-        self.lending = Lending(
+        self.lending = MachineLender(
             given.links,
             self._advertiser,
             node=given.node,
@@ -74,7 +74,7 @@ class World(Role):
             agreement=self._agreement,
             changed=self._machine_changed,
         )
-        self.borrowing = Borrowing(
+        self.borrowing = MachineBorrower(
             self._advertiser,
             self.outside,
             node=given.node,
@@ -85,13 +85,12 @@ class World(Role):
         self.spawn(self._advertiser.run(), "advertise")
         self.spawn(self._watch(), "watch")
         self.spawn(self._sweep(), "sweep")
-        if self._directory.is_dir():
-            for place in sorted(self._directory.iterdir()):
-                self._begin(place.name)
+        for pool in self._kept():
+            self._begin(pool)
 
     @property
     def served(self) -> Mapping[str, Service]:
-        """What else it serves on its node, by name: as a startd, and as a schedd."""
+        """Its other services on its node, by name: as a startd, and as a schedd."""
         return {AS_STARTD: self.borrowing, AS_SCHEDD: self.lending}
 
     async def stop(self, *, handover: bool) -> None:
@@ -123,7 +122,9 @@ class World(Role):
         return self.given.state / "flock"
 
     def _kept(self) -> list[str]:
-        return sorted(place.name for place in self._directory.iterdir()) if self._directory.is_dir() else []
+        if self.given.state is None or not self._directory.is_dir():
+            return []
+        return sorted(place.name for place in self._directory.iterdir())
 
     def _read(self) -> dict[str, FlockAgreement]:
         path = self.settings.text("FLOCK_FILE")

@@ -1,0 +1,34 @@
+"""The flock's file: rights between pools, and each mistake in it named (EV 5.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pool.policy.flock.agreements import BadAgreement, FlockAgreement, read_agreements
+
+
+def test_a_pool_has_the_rights_that_the_file_says() -> None:
+    found = read_agreements('[physics]\nin = false\nmachines = 20\n[math]\nusers = ["ada"]\n')
+    assert found["physics"] == FlockAgreement("physics", lets_in=False, machines=20)
+    assert found["math"].admits("ada")
+    assert not found["math"].admits("bob")
+    assert not found["physics"].admits("ada"), "nobody, where the pool's jobs may not run here"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("physics = 3", "stands outside a pool"),
+        ("[physics]\nwhat = 1", "has no setting what"),
+        ('[physics]\nin = "yes"', "in of [physics] is not true or false"),
+        ("[physics]\nin = 1", "in of [physics] is not true or false"),
+        ("[physics]\nmachines = true", "is not a number of slots"),
+        ("[physics]\nmachines = -1", "is negative"),
+        ("[physics]\nusers = [1]", "is not a list of user names"),
+        ("[physics", "cannot be read"),
+    ],
+)
+def test_a_mistake_is_named(text: str, words: str) -> None:
+    with pytest.raises(BadAgreement) as error:
+        read_agreements(text)
+    assert words in str(error.value)

@@ -1,0 +1,95 @@
+"""Nothing that another pool says about its machines and jobs gives it more than the agreement does (EV 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool.classad import ClassAd, requirements_accept
+from pool.policy.flock.shown import NotForGuests, guest_order, guest_request, is_lendable, lent_machine
+
+EVIL_MACHINE: dict[str, Any] = {
+    "name": "slot1@head",
+    "Machine": "head",
+    "MACHINE": "head",
+    "StartdAddress": "tcp://127.0.0.1:1",
+    "FileSystemDomain": "lab",
+    "filesystemdomain": "lab",
+    "UidDomain": "lab",
+    "DedicatedSchedulers": "DedicatedScheduler@head",
+    "Rank": 1e30,
+    "Requirements": True,
+    "Memory": 4096,
+    "State": "Unclaimed",
+}
+
+
+def test_a_lent_machine_passes_for_no_machine_of_ours() -> None:
+    ad = lent_machine(EVIL_MACHINE, "slot1@m1", "chem", "tcp://10.0.0.1:9618")
+    lower = {name.lower(): value for name, value in ad.items()}
+    assert len(lower) == len(ad), "no name twice in other letters"
+    assert "machine" not in lower
+    assert "name" not in lower, "the collector gives both from the certificate"
+    assert lower["filesystemdomain"] == lower["uiddomain"] == "flock.chem"
+    assert lower["startdaddress"] == "tcp://10.0.0.1:9618#world_machines"
+    assert lower["rank"] == 0.0
+    assert "dedicatedschedulers" not in lower
+    assert (ad["FlockPool"], ad["FlockMachine"], ad["Memory"]) == ("chem", "m1", 4096)
+
+
+@pytest.mark.parametrize(
+    ("job", "accepted"),
+    [({}, True), ({"WantFlock": True}, True), ({"WantFlock": False}, False), ({"GangParts": "2"}, False)],
+)
+def test_a_lent_machine_takes_jobs_that_may_flock(job: dict[str, Any], accepted: bool) -> None:
+    ad = ClassAd.from_wire(lent_machine(EVIL_MACHINE, "slot1@m1", "chem", "tcp://h:1"))
+    assert requirements_accept(ad, ClassAd.from_wire(job), 0.0) is accepted
+
+
+@pytest.mark.parametrize("expression", [["Memory > 1 || true"], ["true) || (true"], "nonsense", 7, None, []])
+def test_no_requirements_of_another_pool_undo_ours(expression: Any) -> None:
+    """Not even a text that closes our brackets: what cannot be read accepts nothing."""
+    ad = ClassAd.from_wire(lent_machine({**EVIL_MACHINE, "Requirements": expression}, "slot1@m1", "chem", "tcp://h:1"))
+    assert not requirements_accept(ad, ClassAd.from_wire({"WantFlock": False}), 0.0)
+
+
+def test_a_guest_is_no_user_of_ours() -> None:
+    evil = {"owner": "root", "User": "root@lab", "AcctGroup": "vip", "NiceUser": False, "UidDomain": "lab", "Cmd": "x"}
+    ad = guest_request(evil, "root", "physics")
+    lower = {name.lower(): value for name, value in ad.items()}
+    assert len(lower) == len(ad)
+    assert (lower["owner"], lower["user"]) == ("root@physics", "root@physics")
+    assert lower["uiddomain"] == "flock.physics"
+    assert lower["niceuser"] is True, "after all jobs of this pool"
+    assert "acctgroup" not in lower
+
+
+def test_an_order_makes_its_owner_a_guest_wherever_it_says_so() -> None:
+    order = {"claim": "c", "start": {"mode": "transfer"}, "shared": {"OWNER": "root", "A": 1}, "own": {"user": "root"}}
+    found = guest_order(order, "physics")
+    assert found["shared"]["Owner"] == "root@physics"
+    assert "OWNER" not in found["shared"]
+    assert "user" not in found["own"]
+    assert found["own"]["FlockGuestOf"] == found["shared"]["FlockGuestOf"] == "physics"
+
+
+def test_an_order_for_our_own_files_is_refused() -> None:
+    with pytest.raises(NotForGuests):
+        guest_order({"start": {"mode": "shared"}, "own": {}}, "physics")
+
+
+@pytest.mark.parametrize(
+    ("change", "lendable"),
+    [
+        ({}, True),
+        ({"State": "Owner"}, False),
+        ({"State": "Claimed"}, False),
+        ({"FlockPool": "math"}, False),
+        ({"DedicatedSchedulers": "x"}, False),
+    ],
+)
+def test_what_a_pool_shows_to_others(change: dict[str, Any], lendable: bool) -> None:
+    """Idle machines of its own: what a third pool lends is not lent on, so that a ring of pools ends."""
+    ad = {"State": "Unclaimed", "StartdAddress": "tcp://h:1", **change}
+    assert is_lendable(ad) is lendable
