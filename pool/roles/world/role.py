@@ -14,7 +14,7 @@ from pool.policy.flock.agreements import FlockAgreement, read_agreements
 from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, guest_order
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
-from pool.roles.world.borrowing import MachineBorrower, ComingBack
+from pool.roles.world.borrowing import ComingBack, MachineBorrower
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
