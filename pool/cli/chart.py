@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pool.client.dedicated import DedicatedPlan
 
 #: The fill of each kind of bar, and its colour.
-FILLS = {"running": "#", "planned": "=", "reserved": "R"}
-COLOURS = {"running": "#4c78a8", "planned": "#9ecae9", "reserved": "#f58518"}
+FILLS = {"running": "#", "planned": "=", "reserved": "R", "lent": "L"}
+COLOURS = {"running": "#4c78a8", "planned": "#9ecae9", "reserved": "#f58518", "lent": "#b279a2"}
 #: Seconds that a chart shows at least, and how much of it what ends nobody knows when takes beyond the last known end.
 SHORTEST, BEYOND = 600.0, 0.1
 #: Columns of a bar's name, its user and its machines.
@@ -42,12 +42,25 @@ def draw(plan: DedicatedPlan, width: int) -> list[str]:
         lines.append(f"{name} {bar['machines']:>{MACHINES}} {filled}".rstrip())
     if len(plan.bars) > MOST_BARS:
         lines.append(f"... and {len(plan.bars) - MOST_BARS} more")
-    lines.append(f"{FILLS['running']} running   {FILLS['planned']} planned   {FILLS['reserved']} reserved")
+    lines.append("   ".join(f"{fill} {what}" for what, fill in FILLS.items()))
     return [*lines, *_later(plan)]
 
 
 def _later(plan: DedicatedPlan) -> list[str]:
-    """The waiting jobs whose start nobody can say, in words."""
+    """The loans, and the waiting jobs whose start nobody can say, in words."""
+    lines = [_loan(plan, loan) for loan in plan.loans][:MOST_BARS]
+    return lines + _unknown(plan)
+
+
+def _loan(plan: DedicatedPlan, loan: dict[str, Any]) -> str:
+    until = _clock(loan["until"], loan["until"] - plan.time)
+    if loan["borrower"] == plan.scheduler:
+        return f"{loan['slot']}: {loan['lender'] or 'another scheduler'} lends it until {until}"
+    kept = ", for a gang that cannot be saved" if loan["gang"] else ""
+    return f"{loan['slot']}: lent until {until}, to {loan['borrower'] or 'anybody'}{kept}"
+
+
+def _unknown(plan: DedicatedPlan) -> list[str]:
     return [f"{one['job']}: {one['words']}" for one in plan.starts if one["start"] is None][:MOST_BARS]
 
 

@@ -58,7 +58,7 @@ def plan(
     made = ask(address, work)
     if as_json:
         whole = {"scheduler": made.scheduler, "time": made.time, "machines": made.machines}
-        say([json.dumps({**whole, "bars": made.bars, "starts": made.starts, "reservations": made.reservations})])
+        say([json.dumps({**whole, "bars": made.bars, "starts": made.starts, "reservations": made.reservations, "loans": made.loans})])
         return
     if svg is not None:
         try:

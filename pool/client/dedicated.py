@@ -18,11 +18,13 @@ class DedicatedPlan:
         time: when it was made, wall seconds.
         machines: how many machines the scheduler has.
         bars: what has machines, from when to when: each with label (a job or a reservation), user, what (running,
-            planned or reserved), machines (how many), names (where they are known), start and end (wall seconds, end
+            planned, reserved or lent), machines (how many), names (where they are known), start and end (wall seconds, end
             None where it is not known).
         starts: of each waiting job, in the queue's order: job, user, size, start, earliest, latest (None where they are
             not known), waits_for, behind, basis and words.
         reservations: all of them, the first to begin in front.
+        loans: machines that the scheduler lends to another, or has from another, until a time: each with slot, lender,
+            borrower ("" while nobody has it), until (wall seconds), and gang (the job there cannot be saved).
     """
 
     scheduler: str
@@ -31,6 +33,7 @@ class DedicatedPlan:
     bars: tuple[dict[str, Any], ...]
     starts: tuple[dict[str, Any], ...]
     reservations: tuple[dict[str, Any], ...]
+    loans: tuple[dict[str, Any], ...] = ()
 
 
 async def dedicated_plan(pool: Pool) -> DedicatedPlan:
@@ -47,6 +50,7 @@ async def dedicated_plan(pool: Pool) -> DedicatedPlan:
         tuple(answer["bars"]),
         tuple(answer["starts"]),
         tuple(answer["reservations"]),
+        tuple(answer["loans"]),
     )
 
 

@@ -32,6 +32,11 @@ ACCOUNT = "DedicatedScheduler"
 SCHEDULER = "Scheduler"
 #: In a machine's ad: the dedicated scheduler that it is managed by; and all of them, highest first, between commas.
 MANAGED_BY, HIERARCHY = "DedicatedScheduler", "DedicatedSchedulers"
+#: In a machine's ad: the dedicated scheduler that has it claimed; the schedulers that lend it, each with the wall time
+#: until when; and, in a claimed slot's ad for its schedd alone, for how many more seconds it is lent.
+HOLDER, LOANS, LENT_FOR = "DedicatedHolder", "DedicatedLoans", "DedicatedLentFor"
+#: The longest time for which a machine is lent, seconds.
+LONGEST_LOAN = 366 * 86400.0
 #: The rank of the lowest dedicated scheduler of a machine; the next is twice as high. Nothing else gets more than MOST.
 RANK, MOST = 1e15, 1e14
 #: Schedulers that one machine names at most.
@@ -118,6 +123,33 @@ def managers_of(ad: Mapping[str, Any]) -> tuple[str, ...]:
     `DedicatedScheduler` alone, as for HTCondor."""
     named = ad.get(HIERARCHY) or ad.get(MANAGED_BY)
     return tuple(named.replace(",", " ").split()) if isinstance(named, str) else ()
+
+
+def said_loans(loans: Mapping[str, float]) -> dict[str, Any]:
+    """The loans of a machine by its ad, in wire form.
+
+    Args:
+        loans: of each scheduler that lends it, the wall time until when.
+    """
+    if not loans:
+        return {}
+    return {LOANS: ", ".join(f"{name}={until:.0f}" for name, until in sorted(loans.items()))}
+
+
+def loans_of(ad: Mapping[str, Any]) -> dict[str, float]:
+    """The loans that a machine's ad in wire form says, as wall times; of what makes no sense nothing is believed."""
+    said = ad.get(LOANS)
+    found: dict[str, float] = {}
+    for word in said.split(", ") if isinstance(said, str) else ():
+        name, equals, until = word.rpartition("=")
+        if equals and is_dedicated(name) and until.isdecimal() and len(until) < 16:
+            found[name] = float(until)
+    return found if len(found) <= MOST_SCHEDULERS else {}
+
+
+def is_upper(submitter: str, managers: Sequence[str]) -> bool:
+    """Whether a machine with these dedicated schedulers names others below this one."""
+    return submitter in managers[:-1]
 
 
 def rank_of(submitter: str, managers: Sequence[str]) -> float:

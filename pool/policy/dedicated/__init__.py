@@ -76,7 +76,17 @@ from pool.policy.dedicated.decisions import (
     WaitForMachines,
 )
 from pool.policy.dedicated.discipline import decide
-from pool.policy.dedicated.hierarchy import MachineStanding, claim_refusal, promised_until, standing_for
+from pool.policy.dedicated.hierarchy import (
+    MachineStanding,
+    claim_refusal,
+    is_worth,
+    lender_of,
+    lent_away,
+    must_leave,
+    promised_until,
+    read_standing,
+    standing_for,
+)
 from pool.policy.dedicated.model import (
     WRIGHT,
     Backfill,
@@ -134,10 +144,15 @@ __all__ = [
     "claim_refusal",
     "decide",
     "group_machines",
+    "is_worth",
     "kinds_of",
+    "lender_of",
+    "lent_away",
     "make_plan",
+    "must_leave",
     "promised_until",
     "read_runs",
+    "read_standing",
     "refusal",
     "standing_for",
 ]

@@ -145,6 +145,9 @@ class SkipReason(StrEnum):
     """It needs machines that are configured and not usable now, and nobody knows until when."""
     NO_KIND = "no machine fits"
     """No configured machine fits some of its parts."""
+    LENT = "machines are lent"
+    """Other schedulers lend some of the machines that it needs, for a shorter time or until they call them back, and
+    it cannot be saved."""
     NO_RESERVATION = "its reservation"
     """Its reservation has not begun, is over, is another's, or is too small."""
 
@@ -233,7 +236,7 @@ class PlanBar:
     Attributes:
         label: the job's or reservation's id.
         user: whose.
-        what: "running", "planned" or "reserved".
+        what: "running", "planned", "reserved" or "lent" (to another scheduler).
         machines: how many of each kind.
         names: the machines, where they are known: those of running gangs and of reservations that have begun.
         start, end: inf where the end is not known.

@@ -23,6 +23,7 @@ from pool.policy.dedicated.decisions import (
 )
 from pool.policy.dedicated.expectations import GRACE, expected_end
 from pool.policy.dedicated.flow import Demand
+from pool.policy.dedicated.hierarchy import must_leave
 from pool.policy.dedicated.holes import fill_holes
 from pool.policy.dedicated.model import (
     Backfill,
@@ -100,7 +101,19 @@ class _SchedulingCycle:
         self.skips: list[SkipGang] = []
         self.waits: list[WaitForMachines] = []
         self.head: DedicatedJob | None = None
+        self.loan_ends: list[float] = []
+        self._give_back()
         self.tiers = [tier for tier in Tier if any(node.tier is tier for node in self.supply.names)]
+
+    def _give_back(self) -> None:
+        """Save gangs on lent machines, so that these are free when the loan is over."""
+        leaving = {save.job for save in self.saves}
+        lead = self.settings.reclaim_seconds
+        for gang in self.running:
+            if gang.job.id not in leaving and must_leave(gang, self.now, lead):
+                self.saves.append(SaveGang(gang.job.id, "the loan of its machines is over", "the lender"))
+            elif gang.job.saveable and self.now < gang.until < math.inf:
+                self.loan_ends.append(gang.until - max(lead, gang.job.save_seconds))
 
     def run(self) -> Decisions:
         jobs = in_order(self.queues, self.settings, self.now)
@@ -165,7 +178,7 @@ class _SchedulingCycle:
 
     def _passed_over(self, job: DedicatedJob) -> bool:
         """(d): whether all that is configured cannot hold the job."""
-        if self.supply.could_ever(job):
+        if self.supply.could_ever(job, self.now):
             return False
         self.skips.append(_skip(job, self.supply))
         return True
@@ -404,7 +417,7 @@ class _SchedulingCycle:
         return [RequestMachines(head.id, shares_of(asked), reclaim)]
 
     def _next_look(self, wait: WaitForMachines | None) -> float | None:
-        times = [self.reserved.wake]
+        times = [self.reserved.wake, *self.loan_ends]
         if self.wake is not None:
             times.append(self.wake)
         if wait is not None and wait.expected is not None and self.settings.lend:
@@ -432,6 +445,12 @@ def _counts(entry: _Accepted) -> Counts:
 
 
 def _skip(job: DedicatedJob, supply: Supply) -> SkipGang:
+    if supply.could_if_lent_for_longer(job):
+        words = (
+            "it cannot be saved, and some of the machines that it needs are lent by other dedicated schedulers, "
+            "for less time than it runs or until these call them back"
+        )
+        return SkipGang(job.id, SkipReason.LENT, words)
     for part in job.parts:
         there = sum(supply.usable.get(kind, 0) for kind in part.fits)
         away = sum(supply.away.get(kind, 0) for kind in part.fits)

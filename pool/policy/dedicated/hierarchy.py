@@ -11,15 +11,24 @@ may then claim the machine, and gives it back when it is called back or when the
 
 A pool that lends to other pools lists its own scheduler first and theirs after it, so that a gang that is larger than
 each of the pools can run on machines of several.
+
+The machine keeps the loans, and no scheduler has to believe another: it knows the schedulers by their nodes'
+certificates, says in its ad who lends it until when, lets no lender break its promise, and ends the borrower's claim
+when the loan is over. The borrower saves its gangs in time (`must_leave`), so that the machine is free then.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from pool.policy.dedicated.model import MachineState
+from pool.policy.dedicated.model import DedicatedJob, DedicatedRun, Kind, MachineState, PartClass, Share
+from pool.policy.managed import HOLDER, loans_of, managers_of
+
+#: A loan shorter than so many times what it takes to give the machine back is not worth beginning with.
+WORTH = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,68 @@ class MachineStanding:
     opportunistic: bool = False
     loans: Mapping[str, float] = field(default_factory=dict)
     ends: float = math.inf
+
+
+def read_standing(ad: Mapping[str, Any]) -> MachineStanding:
+    """The facts about a machine, from its ad in wire form."""
+    holder = ad.get(HOLDER)
+    running = ad.get("JobId") is not None
+    return MachineStanding(
+        schedulers=managers_of(ad),
+        holder=holder if isinstance(holder, str) else "",
+        saveable=not running or ad.get("JobCanCheckpoint") is True,
+        opportunistic=running and not holder,
+        loans=loans_of(ad),
+    )
+
+
+def lender_of(machine: MachineStanding, scheduler: str) -> str:
+    """The scheduler that lends the machine to this one until the first of all times; "" for none."""
+    upper = [name for name in machine.schedulers[: machine.schedulers.index(scheduler)] if name in machine.loans]
+    return min(upper, key=lambda name: machine.loans[name], default="")
+
+
+def is_worth(until: float, now: float, lead: float) -> bool:
+    """Whether a machine that is lent until a time is still worth beginning with.
+
+    Args:
+        lead: seconds that it takes to give it back.
+    """
+    return until <= now or until - now >= WORTH * lead
+
+
+def must_leave(run: DedicatedRun, now: float, lead: float) -> bool:
+    """Whether a gang on lent machines has to be saved now, so that they are free when the loan is over.
+
+    Args:
+        lead: seconds that it takes to give a machine back, as was measured.
+    """
+    if run.leaving or not run.job.saveable or run.until == math.inf:
+        return False
+    return now < run.until <= now + max(lead, run.job.save_seconds)
+
+
+def lent_away(machines: Iterable[tuple[str, Kind, str, float]], now: float) -> tuple[DedicatedRun, ...]:
+    """Machines that lower schedulers use for gangs that cannot be saved, as runs until the loans are over.
+
+    So a cycle counts them as busy until then, and a plan shows them.
+
+    Args:
+        machines: of each its name, its kind, the borrower, and until when it is lent.
+    """
+    together: dict[tuple[str, float], dict[Kind, list[str]]] = {}
+    for name, kind, borrower, until in machines:
+        together.setdefault((borrower, until), {}).setdefault(kind, []).append(name)
+    found = []
+    for (borrower, until), kinds in together.items():
+        shares = tuple(Share(0, kind, tuple(names)) for kind, names in kinds.items())
+        count = sum(len(share.machines) for share in shares)
+        node = borrower.partition("@")[2]
+        job = DedicatedJob(
+            f"loan to {node}", node, (PartClass(count, tuple(kinds)),), now, duration=max(1.0, until - now)
+        )
+        found.append(DedicatedRun(job, now, shares, lent=True))
+    return tuple(found)
 
 
 def promised_until(machine: MachineStanding, scheduler: str, now: float) -> float:

@@ -127,6 +127,8 @@ class DedicatedRun:
         backfilled: it was started behind a waiting head (`StartGang.backfilled`). If it can be saved, it leaves when
             the head can start.
         leaving: it is being saved already: its machines come free without a further decision.
+        until: as of `DedicatedMachine`, the first of its machines'.
+        lent: it is no job of this scheduler's: its machines are lent to another, and cannot be called back.
     """
 
     job: DedicatedJob
@@ -134,6 +136,8 @@ class DedicatedRun:
     shares: tuple[Share, ...]
     backfilled: bool = False
     leaving: bool = False
+    until: float = math.inf
+    lent: bool = False
 
     def attained(self, now: float) -> float:
         """Wall seconds of work, the present run included."""
@@ -149,8 +153,9 @@ class DedicatedMachine:
         kind: see the module.
         state: where it stands.
         idle_since: since when the claim has been idle; only for CLAIMED_IDLE.
-        until: when it is no longer this scheduler's: an upper scheduler lends it until then, or its owner drains it.
-            A job starts there only if it can be saved or is expected to end by then.
+        until: when it is no longer this scheduler's: an upper scheduler lends it until then, or its owner drains it;
+            now or earlier where an upper scheduler may call it back at any time. A job starts there only if it can be
+            saved or is expected to end by then.
     """
 
     name: str

@@ -96,18 +96,24 @@ class _Forecast:
         self.beyond = [self.expected[job.id] for job in ordered[settings.depth :]]
         self.free: dict[Kind, dict[str, None]] = {}
         self.machines: dict[Kind, int] = {}
-        self.limits: list[MachineClass] = []
+        #: Of machines that are lent: until when; -inf where they may be called back at any time.
+        self.until: dict[str, float] = {}
         for machine in machines:
             if machine.state is MachineState.AWAY:
                 continue
             self.machines[machine.kind] = self.machines.get(machine.kind, 0) + machine.count
-            if machine.until == math.inf:
-                self.free.setdefault(machine.kind, {}).update(dict.fromkeys(machine.names))
+            self.free.setdefault(machine.kind, {}).update(dict.fromkeys(machine.names))
+            self._limit(machine.names, machine.until)
         self.running: dict[str, tuple[DedicatedRun, float]] = {}
         for run in running:
             for share in run.shares:
                 self.machines[share.kind] = self.machines.get(share.kind, 0) + len(share.machines)
+                self._limit(share.machines, run.until)
             self.running[run.job.id] = (run, self._until(run))
+
+    def _limit(self, names: Sequence[str], until: float) -> None:
+        if until != math.inf:
+            self.until.update(dict.fromkeys(names, until if until > self.now else -math.inf))
 
     def plan(self, errors: StartErrors) -> Plan:
         bars = [self._running_bar(run) for run in self.given]
@@ -161,7 +167,7 @@ class _Forecast:
             decisions = decide(
                 self._queues(waiting),
                 [run for run, _ in self.running.values()],
-                self._classes(),
+                self._classes(time),
                 time,
                 self.settings,
                 tuple(self.reservations.values()),
@@ -188,7 +194,11 @@ class _Forecast:
         for share in shares:
             for name in share.machines:
                 del self.free[share.kind][name]
-        self.running[job.id] = (DedicatedRun(job, time, shares, backfilled), time + self._remaining(job))
+        until = math.inf
+        if self.until:
+            until = min(self.until.get(name, math.inf) for share in shares for name in share.machines)
+        run = DedicatedRun(job, time, shares, backfilled, until=until)
+        self.running[job.id] = (run, time + self._remaining(job))
         entry = self.expected.get(job.id)
         if entry is not None and entry.start is None:
             entry.start = time
@@ -222,9 +232,23 @@ class _Forecast:
             UserQueue(user, tuple(jobs), *_account(self.accounts.get(user))) for user, jobs in sorted(users.items())
         ]
 
-    def _classes(self) -> list[MachineClass]:
+    def _classes(self, time: float) -> list[MachineClass]:
+        """The free machines at a time; those whose loan is over by then are not among them."""
+        if not self.until:
+            return [
+                MachineClass(kind, MachineState.CLAIMED_IDLE, tuple(names))
+                for kind, names in self.free.items()
+                if names
+            ]
+        classes: dict[tuple[Kind, float], list[str]] = {}
+        for kind, free in self.free.items():
+            for name in free:
+                until = self.until.get(name, math.inf)
+                if not self.now < until <= time:
+                    classes.setdefault((kind, until), []).append(name)
         return [
-            MachineClass(kind, MachineState.CLAIMED_IDLE, tuple(names)) for kind, names in self.free.items() if names
+            MachineClass(kind, MachineState.CLAIMED_IDLE, tuple(names), until)
+            for (kind, until), names in classes.items()
         ]
 
     def _estimate_rest(self) -> None:
@@ -247,7 +271,8 @@ class _Forecast:
         for share in run.shares:
             kinds[share.kind] = kinds.get(share.kind, 0) + len(share.machines)
         names = tuple(name for share in run.shares for name in share.machines)
-        return PlanBar(run.job.id, run.job.user, "running", kinds, run.started, expected_end(run, self.now), names)
+        what = "lent" if run.lent else "running"
+        return PlanBar(run.job.id, run.job.user, what, kinds, run.started, expected_end(run, self.now), names)
 
     def _planned_start(self, entry: _Expected, errors: StartErrors) -> PlannedStart:
         job, start = entry.job, entry.start

@@ -65,11 +65,15 @@ class Supply:
         self.unused: set[str] = set()
         self.usable: dict[Kind, int] = {}
         self.away: dict[Kind, int] = {}
+        #: The usable machines again, with the time until which they are this scheduler's.
+        self._lasts: list[tuple[Kind, int, float]] = []
         #: The machines of reservations that have begun, by name: kind and state.
         self.reserved: dict[str, tuple[Kind, MachineState]] = {}
         for machine in machines:
             counts = self.away if machine.state is MachineState.AWAY else self.usable
             counts[machine.kind] = counts.get(machine.kind, 0) + machine.count
+            if machine.state is not MachineState.AWAY:
+                self._lasts.append((machine.kind, machine.count, machine.until))
             free: Iterable[str] = machine.names
             if reserved and not reserved.isdisjoint(machine.names):
                 self.reserved.update(
@@ -83,28 +87,33 @@ class Supply:
         for gang in running:
             for share in gang.shares:
                 self.usable[share.kind] = self.usable.get(share.kind, 0) + len(share.machines)
+                self._lasts.append((share.kind, len(share.machines), gang.until))
                 if gang.leaving:
                     free = [name for name in share.machines if name not in reserved]
-                    self.names.setdefault(MachineNode(Tier.LEAVING, share.kind, math.inf), []).extend(free)
+                    self.names.setdefault(MachineNode(Tier.LEAVING, share.kind, gang.until), []).extend(free)
         self.matching = ClassMatching({node: len(names) for node, names in self.names.items()})
-        self._limited = any(node.until != math.inf for node in self.names)
+        self._limited = any(until != math.inf for _, _, until in self._lasts)
         self._choices: dict[tuple[tuple[Kind, ...], Tier, float], Choices[MachineNode]] = {}
-        self._possible: dict[tuple[PartClass, ...], bool] = {}
+        self._possible: dict[tuple[tuple[PartClass, ...], float], bool] = {}
 
     def make_leaving(self, gang: DedicatedRun) -> None:
         """A running gang is to be saved: its machines can be had by a job that waits."""
         for share in gang.shares:
-            node = MachineNode(Tier.LEAVING, share.kind, math.inf)
+            node = MachineNode(Tier.LEAVING, share.kind, gang.until)
             self.names.setdefault(node, []).extend(share.machines)
             self.matching.add(node, len(share.machines))
         self._choices.clear()
 
     def demands(self, job: DedicatedJob, tier: Tier, now: float) -> list[Demand[MachineNode]]:
         """The demand of a job in the matching, if it may use machines up to a tier."""
-        ends = -math.inf
-        if self._limited and not job.saveable:
-            ends = math.inf if job.remaining is None else now + job.remaining
+        ends = self._needed_until(job, now)
         return [(self._nodes(part.fits, tier, ends), part.count) for part in job.parts]
+
+    def _needed_until(self, job: DedicatedJob, now: float) -> float:
+        """Until when a machine has to be this scheduler's, for a job to begin there now; -inf where that is equal."""
+        if not self._limited or job.saveable:
+            return -math.inf
+        return math.inf if job.remaining is None else now + job.remaining
 
     def _nodes(self, fits: tuple[Kind, ...], tier: Tier, ends: float) -> Choices[MachineNode]:
         key = (fits, tier, ends)
@@ -116,13 +125,28 @@ class Supply:
             found = self._choices[key] = tuple(nodes)
         return found
 
-    def could_ever(self, job: DedicatedJob) -> bool:
-        """Whether all configured machines that are not away, busy ones included, can hold the job (3.3 c or d)."""
-        found = self._possible.get(job.parts)
+    def could_ever(self, job: DedicatedJob, now: float) -> bool:
+        """Whether all configured machines that are not away, busy ones included, can hold the job (3.3 c or d).
+
+        Machines that are lent for less time than it needs do not count."""
+        key = (job.parts, self._needed_until(job, now))
+        found = self._possible.get(key)
         if found is None:
-            found = fits_together(self.usable, [(part.fits, part.count) for part in job.parts])
-            self._possible[job.parts] = found
+            found = self._possible[key] = self._holds(job, key[1])
         return found
+
+    def could_if_lent_for_longer(self, job: DedicatedJob) -> bool:
+        """The same, with machines that are lent for less time than the job needs."""
+        return self._holds(job, -math.inf)
+
+    def _holds(self, job: DedicatedJob, until: float) -> bool:
+        usable = self.usable
+        if until != -math.inf:
+            usable = {}
+            for kind, count, lasts in self._lasts:
+                if lasts >= until:
+                    usable[kind] = usable.get(kind, 0) + count
+        return fits_together(usable, [(part.fits, part.count) for part in job.parts])
 
     def could_if_all_were_there(self, job: DedicatedJob) -> bool:
         """The same, with the machines that are away."""

@@ -121,6 +121,8 @@ class InspectedPart:
         more: processes that are not described.
         ranks: of a node of an MPI job: whom its ranks wait for, in words; empty where none waits.
         trouble: why there is nothing to see, in words.
+        lent_until: when the machine is another dedicated scheduler's again, which lends it; wall seconds. The schedd
+            says it.
     """
 
     slot: str
@@ -136,6 +138,7 @@ class InspectedPart:
     more: int = 0
     ranks: str = ""
     trouble: str = ""
+    lent_until: float | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """As plain values."""

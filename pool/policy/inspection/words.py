@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,6 +76,9 @@ def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
     yield f"{job} on {shorten(part.slot)}: {STAGES.get(part.stage) or shorten(part.stage) or 'runs'}{_still(part)}"
     if part.trouble:
         yield f"  {shorten(part.trouble, 500)}"
+    if part.lent_until is not None:
+        moment = time.strftime("%d %b %H:%M:%S", time.localtime(part.lent_until))
+        yield f"  its machine is lent by another dedicated scheduler, until {moment}: the job leaves then"
     carried = [f"{_bytes(part.received)} of files came before it began"] if part.received else []
     carried += [f"{_bytes(part.sent)} sent to the submit machine"] if part.sent else []
     if part.transferred is not None:

@@ -55,13 +55,13 @@ class Recovery:
         self._spawn = spawn
         self._log = log
 
-    def take_up(self, keeper: Keeper) -> None:
+    def take_up(self, keeper: Keeper) -> Slot | None:
         """Find the slot of a keeper's job, and look after the job there; without a slot it is killed."""
         slot = self._slot_of(keeper)
         if slot is None or slot.claim is not None:
             self._log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
             self._spawn(RunningJob.discard(keeper), "discard", alone=True)
-            return
+            return None
         claim = slot.claim = self._claim_of(keeper.spec.claim)
         slot.key = self._outside.secret(16)
         self._table.claims[claim.id] = slot
@@ -73,6 +73,7 @@ class Recovery:
             self._urgent.stop(slot.parent, slot.parent.claim, why)
         running = self._activations.found(slot, claim, keeper)
         self._log.info("a running job was found again", extra={"job": running.name, "slot": slot.name})
+        return slot
 
     def _slot_of(self, keeper: Keeper) -> Slot | None:
         """The slot of a keeper's job; a dynamic or an urgent one is made again."""

@@ -31,6 +31,7 @@ from pool.roles.startd.checkpoints.job_checkpoints import CheckpointContext
 from pool.roles.startd.claims.claim_ends import ClaimEnds
 from pool.roles.startd.claims.claiming import ClaimGrants
 from pool.roles.startd.claims.leases import ClaimLeases
+from pool.roles.startd.claims.loans import SlotLoans
 from pool.roles.startd.claims.preempting import Preempting
 from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.images.image_peers import ImagePeers
@@ -91,8 +92,10 @@ class Startd(Role):
         self._build()
         self.machine.read()
         self._lay_out()
+        self.loans.load()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
-            self.recovery.take_up(keeper)
+            if (found := self.recovery.take_up(keeper)) is not None:
+                self.loans.claimed(found)
         self.image_cache.begin()
         given.leases.clear()
         self.machine.read()  # the abilities of the keepers are known now
@@ -140,6 +143,7 @@ class Startd(Role):
         )
         self.draining = Draining(drain, table, ads, offers, ends.evict, log)
         self.leases = ClaimLeases(table, ads, ends, spawn, log)
+        self.loans = SlotLoans(table, ads, ends.evict, given.state, wall, spawn, log)
         # running jobs
         self.peers = ImagePeers(self.images, self.share.take, secret, spawn)
         self.streams = ExpectedStreams()
@@ -185,13 +189,14 @@ class Startd(Role):
         self.activations = Activations(table, ads, machine, context)
         # new claims
         self.claiming = claiming = ClaimGrants(
-            table, ads, machine, offers, self.leases, accounts.claimed_ad, settings, outside, node, log
+            *(table, ads, machine, offers, self.leases, self.loans, accounts.claimed_ad),
+            *(settings, outside, node, log),
         )
         self.urgent = urgent = Urgent(
             table, ads, judge, offers, claiming, drain, owner.act, ends.vacant, wall, spawn, log
         )
         self.preempting = Preempting(
-            table, ads, machine, judge, offers, claiming, urgent, self.leases, owner.act, ends.revoke, log
+            table, ads, machine, judge, offers, claiming, urgent, self.leases, self.loans, owner.act, ends.revoke, log
         )
         self.recovery = Recovery(table, self.activations, urgent, drain, given.leases, outside, spawn, log)
 
@@ -344,13 +349,17 @@ class Startd(Role):
         await running.sets.step(params["step"], params["set"], reason)
         return {}
 
-    @method(Right.SUBMIT, takes={"claims": TEXTS})
+    @method(Right.SUBMIT, takes={"claims": TEXTS, "lent_for": int | float | None})
     async def release(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Give claims back: {claims}. A job that still runs there is killed first, without a report."""
+        """Give claims back: {claims, lent_for?}. A job that still runs there is killed first, without a report.
+
+        A dedicated scheduler may say for how many seconds it will not need them: `claims.loans`.
+        """
         for number in params["claims"]:
             slot = self.claims.get(str(number))
             if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
                 continue
+            self.loans.lend(slot, params.get("lent_for"))
             await self.leases.give_up(slot)
         return {}
 

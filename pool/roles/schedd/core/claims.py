@@ -6,6 +6,7 @@ The room `pool.roles.schedd.placement` acts on them.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from pool.classad import ClassAd
 from pool.jobs.activation import Activation
 from pool.jobs.gangs import wants_dedicated
 from pool.policy.charges import Charge
-from pool.policy.managed import ACCOUNT
+from pool.policy.managed import ACCOUNT, LENT_FOR
 from pool.policy.queue import QueuedJob
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 
@@ -68,6 +69,7 @@ class HeldClaim:
         idle_until: when it is given back, unless there is a job for it before that.
         gathers: the job for which it is held until there is one for each of its parts.
         gang, part: where it has a part of a job.
+        lent_until: wall time at which an upper dedicated scheduler's loan of the slot is over; inf for no loan.
         sent: the order before, which the startd has: the next one says only what is different.
     """
 
@@ -98,6 +100,7 @@ class HeldClaim:
     gathers: QueuedJob | None = None
     gang: RunningGang | None = None
     part: int = 0
+    lent_until: float = math.inf
     sent: Activation | None = None
     link: Connection | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -106,6 +109,16 @@ class HeldClaim:
     def dedicated(self) -> bool:
         """Whether it is the dedicated scheduler's own, and serves any user's job (WR 3.2)."""
         return self.owner == ACCOUNT
+
+    def learn_loan(self, now: float) -> None:
+        """Take in from the slot's ad, which came just now, for how long it is lent.
+
+        Args:
+            now: wall time.
+        """
+        left = self.ad.value(LENT_FOR, None)
+        known = isinstance(left, (int, float)) and not isinstance(left, bool) and math.isfinite(left)
+        self.lent_until = now + max(0.0, float(left)) if known else math.inf
 
     def runs_own(self, job: QueuedJob) -> bool:
         """Whether a job on it is the dedicated scheduler's, not one that the machine is lent to."""

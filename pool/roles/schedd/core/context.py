@@ -42,7 +42,11 @@ class ScheddContext:
         """The queue that the ledger keeps."""
         return self.ledger.queue
 
-    def give_back(self, claim: HeldClaim) -> None:
-        """Drop a claim, and tell its startd in the background."""
+    def give_back(self, claim: HeldClaim, lent_for: float | None = None) -> None:
+        """Drop a claim, and tell its startd in the background.
+
+        Args:
+            lent_for: seconds for which the dedicated scheduler will not need the slot; None where it may at any time.
+        """
         self.claims.drop(claim)
-        self.spawn(self.calls.release(claim), "release", alone=True)
+        self.spawn(self.calls.release(claim, lent_for), "release", alone=True)

@@ -35,10 +35,14 @@ class StartdCalls:
             self._claims.lose(claim)
             raise
 
-    async def release(self, claim: HeldClaim) -> None:
-        """Give a claim back. If its startd is not reached, its lease ends by itself."""
+    async def release(self, claim: HeldClaim, lent_for: float | None = None) -> None:
+        """Give a claim back. If its startd is not reached, its lease ends by itself.
+
+        Args:
+            lent_for: see `pool.roles.startd.claims.loans`.
+        """
         try:
             link = await self._links.to(claim.startd)
-            await link.call("startd.release", {"claims": [claim.id]}, timeout=10.0)
+            await link.call("startd.release", {"claims": [claim.id], "lent_for": lent_for}, timeout=10.0)
         except (*TROUBLE, RemoteError):
             return

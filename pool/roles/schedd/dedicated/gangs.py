@@ -80,6 +80,11 @@ class DedicatedQueue:
         self._requests: dict[str, ClassAd] = {}
         self._numbers: dict[bytes, str] = {}
 
+    @property
+    def now(self) -> float:
+        """When the present cycle began, wall time."""
+        return self._now
+
     def wanted(self, job: QueuedJob) -> list[Wanted]:
         """The parts of a job that need a machine, alike ones together.
 

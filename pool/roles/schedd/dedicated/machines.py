@@ -11,14 +11,23 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad import ClassAd
 from pool.outside import OutsideWorld
 from pool.policy.carve import CarveRefusal, demand
-from pool.policy.dedicated import DedicatedMachine, MachineState
-from pool.policy.managed import managers_of, rank_of
+from pool.policy.dedicated import (
+    DedicatedMachine,
+    MachineStanding,
+    MachineState,
+    is_worth,
+    lender_of,
+    promised_until,
+    read_standing,
+    standing_for,
+)
+from pool.policy.managed import HIERARCHY, managers_of, rank_of
 from pool.policy.matching import SlotIndex
 from pool.roles.links import Links
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
@@ -49,6 +58,37 @@ class Lent:
     """
 
     reclaimed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLoan:
+    """A machine that one dedicated scheduler lends to another.
+
+    Attributes:
+        slot: the machine.
+        lender, borrower: their submitters; the borrower is "" while nobody has it.
+        until: wall time.
+        gang: what runs there cannot be saved: the lender does not get it sooner.
+    """
+
+    slot: str
+    lender: str
+    borrower: str
+    until: float
+    gang: bool = False
+
+
+@dataclass(slots=True)
+class StandingMachines:
+    """The machines that no dedicated job of this scheduler's runs on.
+
+    Attributes:
+        machines: those that are being claimed in front.
+        lent: those of them that a lower scheduler has, on this one's promise.
+    """
+
+    machines: list[DedicatedMachine] = field(default_factory=list)
+    lent: dict[str, MachineLoan] = field(default_factory=dict)
 
 
 class ManagedMachines:
@@ -85,6 +125,8 @@ class ManagedMachines:
         self._heard = asyncio.Event()
         self._deaf_since: float | None = None
         self._ranks: dict[str, tuple[float, float]] = {}
+        #: Where machines stand that name several dedicated schedulers.
+        self._hierarchy: dict[str, MachineStanding] = {}
 
     # -- hearing -----------------------------------------------------------------------------------------
 
@@ -118,6 +160,7 @@ class ManagedMachines:
                         if fresh:
                             self.index.clear()
                             self._ranks.clear()
+                            self._hierarchy.clear()
                             fresh = False
                         retry, self._deaf_since = FIRST_RETRY, None
                         self._learn(items)
@@ -139,6 +182,7 @@ class ManagedMachines:
         """There are no dedicated jobs any more."""
         self.index.clear()
         self._ranks.clear()
+        self._hierarchy.clear()
         self._heard.clear()
         self._deaf_since = None
 
@@ -147,12 +191,18 @@ class ManagedMachines:
             if wire is None:
                 self.index.drop(name)
                 self._ranks.pop(name, None)
+                self._hierarchy.pop(name, None)
                 continue
             ad = ClassAd.from_wire(wire)
             self.index.put(name, ad)
             current = ad.value("CurrentRank", 0.0)
             current = float(current) if isinstance(current, (int, float)) else math.inf
-            self._ranks[name] = (rank_of(self._submitter, managers_of(wire)), current)
+            managers = managers_of(wire)
+            self._ranks[name] = (rank_of(self._submitter, managers), current)
+            if len(managers) > 1 and self._submitter in managers:
+                self._hierarchy[name] = read_standing(wire)
+            else:
+                self._hierarchy.pop(name, None)
 
     # -- where they stand --------------------------------------------------------------------------------
 
@@ -164,9 +214,9 @@ class ManagedMachines:
 
     def standing(
         self, claims: Mapping[str, HeldClaim], lent: Mapping[HeldClaim, Lent], idle: Mapping[HeldClaim, float],
-        coming: Mapping[str, int], wish: ClassAd | None,
-    ) -> list[DedicatedMachine]:
-        """Every machine that no dedicated job runs on, those that are being claimed in front.
+        coming: Mapping[str, int], wish: ClassAd | None, now: float, lead: float,
+    ) -> StandingMachines:
+        """Every machine that no dedicated job runs on.
 
         Args:
             claims: the scheduler's own, by their slots.
@@ -174,29 +224,62 @@ class ManagedMachines:
             idle: since when those without a job have been, wall seconds.
             coming: how many claims on each slot are on their way.
             wish: what a job asks for that the parts of partitionable slots are counted by; None for none.
+            now: wall time.
+            lead: seconds that it takes to give a machine back.
         """
+        found = StandingMachines()
         first: list[DedicatedMachine] = []
         others: list[DedicatedMachine] = []
         for slot, claim in claims.items():
             state = self._claimed(claim, lent.get(claim))
             if state is not None:
-                others.append(DedicatedMachine(slot, "", state, idle.get(claim, 0.0)))
+                until = self.until(claim, now)
+                if claim.job is None and not is_worth(until, now, lead):
+                    state = MachineState.AWAY  # it is given back
+                others.append(DedicatedMachine(slot, "", state, idle.get(claim, 0.0), until))
         if self.current:
             for name, ad in self.index.ads.items():
                 if name in claims:
                     continue
                 if ad.held("PartitionableSlot") is True:
                     number = min(_carvable(ad, wish), MOST_CARVED) if wish is not None else 0
-                    state = self._unclaimed(name, ad)
-                    made = [DedicatedMachine(f"{name}{CARVED}{n}", "", state) for n in range(number)]
+                    state, until = self._unclaimed(name, ad, found, now, lead)
+                    made = [DedicatedMachine(f"{name}{CARVED}{n}", "", state, until=until) for n in range(number)]
                     on_the_way = coming.get(name, 0)
                     first += made[:on_the_way]
                     others += made[on_the_way:]
-                elif coming.get(name):
-                    first.append(DedicatedMachine(name, "", MachineState.UNCLAIMED))
+                    continue
+                state, until = self._unclaimed(name, ad, found, now, lead)
+                if coming.get(name):
+                    first.append(DedicatedMachine(name, "", MachineState.UNCLAIMED, until=until))
                 else:
-                    others.append(DedicatedMachine(name, "", self._unclaimed(name, ad)))
-        return first + others
+                    others.append(DedicatedMachine(name, "", state, until=until))
+        found.machines = first + others
+        return found
+
+    def until(self, claim: HeldClaim, now: float) -> float:
+        """Until when a claimed machine is this scheduler's: `DedicatedMachine.until`."""
+        standing = self._hierarchy.get(claim.slot)
+        if claim.lent_until != math.inf:
+            return claim.lent_until
+        if standing is None:
+            standing = read_standing(claim.ad.to_wire()) if claim.ad.value(HIERARCHY, None) else None
+        if standing is None or self._submitter not in standing.schedulers:
+            return math.inf
+        return promised_until(standing, self._submitter, now) if standing.schedulers[0] != self._submitter else math.inf
+
+    def loans(self, claims: Iterable[HeldClaim], now: float) -> list[MachineLoan]:
+        """The machines that this scheduler lends to others, or has from them, until a time."""
+        found: list[MachineLoan] = []
+        for name, standing in self._hierarchy.items():
+            if (until := standing.loans.get(self._submitter, 0.0)) > now and standing.holder != self._submitter:
+                found.append(MachineLoan(name, self._submitter, standing.holder, until, not standing.saveable))
+        for claim in claims:
+            if now < claim.lent_until < math.inf:
+                known = self._hierarchy.get(claim.slot)
+                lender = lender_of(known, self._submitter) if known is not None else ""
+                found.append(MachineLoan(claim.slot, lender, self._submitter, claim.lent_until))
+        return sorted(found, key=lambda one: (one.until, one.slot))
 
     @property
     def current(self) -> bool:
@@ -212,7 +295,25 @@ class ManagedMachines:
             return MachineState.UNCLAIMED if lent.reclaimed else MachineState.OCCUPIED
         return MachineState.CLAIMED_IDLE if claim.job is None else None
 
-    def _unclaimed(self, name: str, ad: ClassAd) -> MachineState:
+    def _unclaimed(
+        self, name: str, ad: ClassAd, found: StandingMachines, now: float, lead: float
+    ) -> tuple[MachineState, float]:
+        """Where a machine stands that this scheduler has not claimed, and until when it could have it."""
+        state = self._state(name, ad)
+        standing = self._hierarchy.get(name)
+        if standing is None or state is MachineState.AWAY:
+            return state, math.inf
+        seen = standing_for(standing, self._submitter, now)
+        if seen is None:
+            return state, math.inf
+        by_loans, until = seen
+        promise = standing.loans.get(self._submitter, math.inf)
+        if by_loans is MachineState.AWAY and now < promise < math.inf:
+            found.lent[name] = MachineLoan(name, self._submitter, standing.holder, promise, True)
+            return MachineState.AWAY, math.inf
+        return (state, until) if is_worth(until, now, lead) else (MachineState.AWAY, until)
+
+    def _state(self, name: str, ad: ClassAd) -> MachineState:
         state = ad.value("State", "")
         if state in ("Unclaimed", "Matched") or state in _LEAVING:
             return MachineState.UNCLAIMED

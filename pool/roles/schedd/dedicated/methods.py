@@ -27,8 +27,10 @@ class DedicatedMethods(Service):
 
     @method(Right.READ)
     async def dedicated_plan(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """The running, planned and reserved jobs: {} -> {scheduler, time, machines, bars, starts, reservations}"""
-        plan = self._scheduler.plan(await self._scheduler.look_now())
+        """The running, planned and reserved jobs: {} -> {scheduler, time, machines, bars, starts, reservations, loans}"""
+        scheduler = self._scheduler
+        plan = scheduler.plan(await scheduler.look_now())
+        loans = scheduler.machines.loans(scheduler.held().values(), self._outside.wall())
         return {
             "machines": sum(plan.machines.values()),
             "bars": [
@@ -47,6 +49,7 @@ class DedicatedMethods(Service):
             "scheduler": self._scheduler.submitter,
             "time": self._outside.wall(),
             "reservations": self._scheduler.reservations.listed(),
+            "loans": [asdict(loan) for loan in loans],
         }
 
     @method(Right.READ)

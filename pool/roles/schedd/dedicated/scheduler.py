@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -32,12 +33,14 @@ from pool.policy.dedicated import (
     UserQueue,
     decide,
     group_machines,
+    is_worth,
+    lent_away,
     make_plan,
     read_runs,
 )
 from pool.policy.dedicated.model import Kind
 from pool.policy.gangs import Gathering
-from pool.policy.managed import submitter_of
+from pool.policy.managed import HIERARCHY, is_upper, managers_of, submitter_of
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob
 from pool.policy.why.findings import DedicatedFinding
 from pool.roles.advertise import Advertiser
@@ -99,7 +102,11 @@ class SchedulerCalls:
 
 @dataclass(frozen=True, slots=True)
 class CycleState:
-    """The subjects of one cycle's decisions."""
+    """The subjects of one cycle's decisions.
+
+    Attributes:
+        running: the dedicated jobs that run, and loans to lower schedulers that cannot be called back yet.
+    """
 
     now: float
     queues: tuple[UserQueue, ...]
@@ -307,15 +314,24 @@ class DedicatedScheduler:
             idle,
             self.requests.coming,
             queue.ad_of(everything[0].request) if everything else None,
+            now,
+            self.lending.seconds,
         )
-        known = {machine.name for machine in standing}
+        known = {machine.name for machine in standing.machines}
         busy = [
             DedicatedMachine(name, "", MachineState.AWAY)
             for name in {claim.slot for run in running.values() for claim in run} - known
         ]
-        kinds_known, fits = queue.kinds(everything, [*standing, *busy], now)
+        kinds_known, fits = queue.kinds(everything, [*standing.machines, *busy], now)
         kind_of = {machine.name: machine.kind for machine in kinds_known}
-        placed = tuple(replace(machine, kind=kind_of.get(machine.name, "")) for machine in standing)
+        away = [
+            (one.slot, kind_of.get(one.slot, ""), one.borrower, one.until) for one in standing.lent.values()
+        ]
+        placed = tuple(
+            replace(machine, kind=kind_of.get(machine.name, ""))
+            for machine in standing.machines
+            if machine.name not in standing.lent
+        )
         queues: dict[str, list[DedicatedJob]] = {}
         for job in jobs:
             if name_of(job) in wanted:
@@ -329,7 +345,7 @@ class DedicatedScheduler:
             UserQueue(user, tuple(own), self._used.get(user, 0.0), self._last_starts.get(user, float("-inf")))
             for user, own in queues.items()
         )
-        return CycleState(now, users, runs, placed, wanted, fits)
+        return CycleState(now, users, (*runs, *lent_away(away, now)), placed, wanted, fits)
 
     def _jobs(self) -> Iterable[QueuedJob]:
         for cluster in list(self._context.queue.dedicated.values()):
@@ -372,6 +388,7 @@ class DedicatedScheduler:
             shares=shares,
             backfilled=view.id in self._backfilled,
             leaving=job in self._saving or job.note("_wish") is not None or job.status not in ACTIVE,
+            until=min((self.machines.until(claim, self.queue.now) for claim in own), default=math.inf),
         )
 
     def _count_use(self, runs: Iterable[DedicatedRun], now: float) -> None:
@@ -484,17 +501,33 @@ class DedicatedScheduler:
         for request in decisions.requests:
             asked += self._asked_for(request, claims)
         self.requests.ask(asked)
-        holes = [claim for lend in decisions.lends for claim in self._idle(lend.machines, claims)]
-        unused = self.lending.lend(holes)
+        until: dict[HeldClaim, float] = {}
+        for lend in decisions.lends:
+            until |= dict.fromkeys(self._idle(lend.machines, claims), lend.until)
+        unused = self.lending.lend(until)
         if not self._calls.negotiator_heard():
             unused = []  # nobody else could have them, and nobody could give them back
         for release in decisions.releases:
-            unused += self._idle(release.machines, claims)
-        for claim in unused:
+            given = self._idle(release.machines, claims)
+            until |= dict.fromkeys(given, release.until)
+            unused += given
+        unused += [claim for claim in self._idle(claims, claims) if self._loan_ends(claim)]
+        for claim in dict.fromkeys(unused):
             context.log.info("a machine is released", extra={"slot": claim.slot})
-            context.give_back(claim)
+            context.give_back(claim, self._lent_for(claim, until.get(claim, math.inf)))
         self.reservations.begin(decisions.reserved)
         self._look_again(decisions.wake)
+
+    def _loan_ends(self, claim: HeldClaim) -> bool:
+        """Whether an idle claim is on a machine that another scheduler lends for no more time worth mentioning."""
+        return claim.lent_until != math.inf and not is_worth(claim.lent_until, self.state.now, self.lending.seconds)
+
+    def _lent_for(self, claim: HeldClaim, until: float) -> float | None:
+        """For how long a machine is promised to the schedulers below this one; None for not at all."""
+        seconds = until - self.state.now
+        managers = managers_of({HIERARCHY: claim.ad.value(HIERARCHY, None)})
+        promises = 0 < seconds < math.inf and is_worth(until, self.state.now, self.lending.seconds)
+        return seconds if promises and is_upper(self.submitter, managers) else None
 
     def _idle(self, names: Iterable[str], claims: Mapping[str, HeldClaim]) -> list[HeldClaim]:
         found = (claims.get(name) for name in names)

@@ -100,6 +100,7 @@ class Claiming:
             for item in answer["claims"]
         ]
         for claim in fresh:
+            claim.learn_loan(context.outside.wall())
             context.claims.add(claim)
             self._watch(claim, link)
         if answer.get("refused"):

@@ -155,6 +155,7 @@ class Reconnect:
         if slot is None:
             return
         claim.ad = slot
+        claim.learn_loan(self._context.outside.wall())
         claim.fits.clear()
         if claim.job is not None and claim.start is None:
             try:

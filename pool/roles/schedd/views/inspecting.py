@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -71,4 +72,5 @@ class JobInspection:
             return InspectedPart(claim.slot, trouble=f"its machine does not answer: {error}")
         except (RemoteError, PoolError) as error:
             return InspectedPart(claim.slot, trouble=f"its machine refuses: {error.message}")
-        return replace(part, slot=claim.slot)
+        lent = claim.lent_until if claim.lent_until != math.inf else None
+        return replace(part, slot=claim.slot, lent_until=lent)

@@ -38,6 +38,14 @@ class LeaseStarts(Protocol):
     def made(self, claim: SlotClaim) -> None: ...
 
 
+class ClaimLoans(Protocol):
+    """Loans between dedicated schedulers (`pool.roles.startd.claims.loans`)."""
+
+    def claimed(self, slot: Slot) -> None: ...
+
+    def claimed_ad(self, slot: Slot, ad: Wire) -> Wire: ...
+
+
 class ClaimGrants:
     """The grants of one startd, and the claims that are made with them.
 
@@ -54,6 +62,7 @@ class ClaimGrants:
         machine: MachineFacts,
         offers: SlotOffers,
         leases: LeaseStarts,
+        loans: ClaimLoans,
         claimed_ad: Callable[[Slot, Wire], Wire],
         settings: Callable[[], Settings],
         outside: OutsideWorld,
@@ -65,6 +74,7 @@ class ClaimGrants:
         self._machine = machine
         self._offers = offers
         self._leases = leases
+        self._loans = loans
         self._claimed_ad = claimed_ad
         self._settings = settings
         self._outside = outside
@@ -156,7 +166,7 @@ class ClaimGrants:
 
     def claimed_ad(self, slot: Slot) -> Wire:
         """The ad of a claimed slot as its schedd gets it."""
-        return self._claimed_ad(slot, self._ads.wire_of(slot))
+        return self._loans.claimed_ad(slot, self._claimed_ad(slot, self._ads.wire_of(slot)))
 
     def answer(self, made: list[Slot], refused: str | None = None) -> Wire:
         """The answer to a claimant."""
@@ -220,6 +230,7 @@ class ClaimGrants:
         self._table.claims[slot.claim.id] = slot
         self._leases.watch(call.connection)
         self._leases.made(slot.claim)
+        self._loans.claimed(slot)
         slot.key = outside.secret(16)
         self._table.move(slot, SlotEvent.CLAIM)
 

@@ -66,6 +66,12 @@ class Waiting:
         return self.claim_it(self, slot)
 
 
+class LenderPromises(Protocol):
+    """Loans between dedicated schedulers (`pool.roles.startd.claims.loans`)."""
+
+    def refusal(self, slot: Slot, submitter: str) -> str | None: ...
+
+
 class GivesUp(Protocol):
     """The leases of claims (`pool.roles.startd.claims.leases`)."""
 
@@ -90,6 +96,7 @@ class Preempting:
         claiming: ClaimGrants,
         urgent: Urgent,
         leases: GivesUp,
+        loans: LenderPromises,
         act: Callable[[Slot, OwnerVerdict], Awaitable[None]],
         revoke: Callable[[Slot, Reason], None],
         log: logging.Logger,
@@ -102,6 +109,7 @@ class Preempting:
         self._claiming = claiming
         self._urgent = urgent
         self._leases = leases
+        self._loans = loans
         self._act = act
         self._revoke = revoke
         self._log = log
@@ -145,7 +153,7 @@ class Preempting:
         """
         if claim.retiring or not slot.preemptible:
             raise SlotRefused(f"slot {slot.name} is {slot.condition} and cannot be preempted", retry=True)
-        refused = self._claiming.why_not(slot, job)
+        refused = self._claiming.why_not(slot, job) or self._loans.refusal(slot, grant.submitter)
         if refused is not None:
             raise SlotRefused(refused, retry=True)
         ad = self._ads.wire_of(slot)

@@ -18,7 +18,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Reason
 from pool.policy import carve, urgent
-from pool.policy.managed import is_dedicated
+from pool.policy.managed import HOLDER, is_dedicated, said_loans
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotAction, SlotCondition, SlotEvent, step
 
@@ -45,6 +45,18 @@ class MatchGrant:
     count: int
     expires: float
     preempts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLoan:
+    """A dedicated scheduler's promise not to need a slot.
+
+    Attributes:
+        until: monotonic time at which it is over; wall: the same by the wall clock, for people and for a restart.
+    """
+
+    until: float
+    wall: float
 
 
 class WaitingClaimant(Protocol):
@@ -82,6 +94,7 @@ class SlotClaim:
         once: it was taken from another for an urgent job, and is for that alone.
         over: it has ended for everybody else, and is kept until its job is dead.
         owner: whose job is here, or was last; of an ordinary claim the same user's always.
+        loans: of a dedicated scheduler's claim: the promises of those above it in the machine's list.
     """
 
     id: str
@@ -105,6 +118,7 @@ class SlotClaim:
     retiring: bool = False
     once: bool = False
     over: bool = False
+    loans: dict[str, SlotLoan] = field(default_factory=dict)
 
     _ad: tuple[Wire, ClassAd] | None = None
 
@@ -144,6 +158,7 @@ class Slot:
         waiting: the schedd that waits for it while it is taken.
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         read: its ad as it was last evaluated in, and what that was made of.
+        loans: the promises of dedicated schedulers not to need it, by their submitters.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
 
@@ -165,6 +180,7 @@ class Slot:
     guest_is_over: Callable[[Slot], None] | None = None
     gpus: tuple[str, ...] = ()
     read: tuple[Wire, ClassAd] | None = None
+    loans: dict[str, SlotLoan] = field(default_factory=dict)
 
     @property
     def occupied(self) -> bool:
@@ -264,7 +280,11 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         wire["NumDynamicSlots"] = slot.children
     if slot.kind == "dynamic":
         wire["DynamicSlot"] = True
+    if loans := slot.loans if slot.claim is None else slot.claim.loans:
+        wire |= said_loans({name: loan.wall for name, loan in loans.items()})
     if slot.claim is not None:
+        if is_dedicated(slot.claim.submitter):
+            wire[HOLDER] = slot.claim.submitter
         wire["RemoteUser"] = user = slot.claim.user
         wire["RemoteOwner"] = user.rpartition("@")[0]
         wire["ClientMachine"] = wire["ScheddName"] = slot.claim.node
