@@ -57,8 +57,9 @@ def plan(
 
     made = ask(address, work)
     if as_json:
-        whole = {"scheduler": made.scheduler, "time": made.time, "machines": made.machines}
-        say([json.dumps({**whole, "bars": made.bars, "starts": made.starts, "reservations": made.reservations, "loans": made.loans})])
+        whole: dict[str, Any] = {"scheduler": made.scheduler, "time": made.time, "machines": made.machines}
+        whole |= {"bars": made.bars, "starts": made.starts, "reservations": made.reservations, "loans": made.loans}
+        say([json.dumps(whole)])
         return
     if svg is not None:
         try:

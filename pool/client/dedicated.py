@@ -18,8 +18,8 @@ class DedicatedPlan:
         time: when it was made, wall seconds.
         machines: how many machines the scheduler has.
         bars: what has machines, from when to when: each with label (a job or a reservation), user, what (running,
-            planned, reserved or lent), machines (how many), names (where they are known), start and end (wall seconds, end
-            None where it is not known).
+            planned, reserved or lent), machines (how many), names (where they are known), start and end (wall seconds;
+            the end is None where it is not known).
         starts: of each waiting job, in the queue's order: job, user, size, start, earliest, latest (None where they are
             not known), waits_for, behind, basis and words.
         reservations: all of them, the first to begin in front.

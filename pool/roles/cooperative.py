@@ -216,3 +216,19 @@ async def run_in_slices(
                         )
     finally:
         work.close()
+
+
+async def in_slices(turn: WorkTurn, steps: Generator[None, None, T]) -> T:
+    """Do work that comes in small steps; others have their turn when a slice is over.
+
+    Args:
+        steps: yields after each of its steps, and returns the result.
+    """
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if turn.over:
+            await turn.pause()

@@ -37,7 +37,8 @@ async def pool_of(nodes: Nodes) -> None:
     """A central manager, two queues, and two machines that name both."""
     head = nodes.start("head", "collector,negotiator").ready()
     for name in ("upper", "lower"):
-        nodes.start(name, "schedd", join=await token(head, "schedd"), UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
+        joining = await token(head, "schedd")
+        nodes.start(name, "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
     for name in ("one", "two"):
         machine = await token(head, "startd")
         settings = {"DEDICATED_SCHEDULER": "upper, lower", "SLOTS": "1", "CHECKPOINT_WORTH": "0"}
@@ -175,11 +176,15 @@ async def test_the_borrower_dies_and_the_lender_has_the_machine(lenders: Nodes, 
         lent = Lent(mine, home)
         await lent.begin()
         async with client(lenders.all[LOWER]) as theirs:
-            await borrow(theirs, home)
+            job = await borrow(theirs, home)
         lenders.all[LOWER].signal(signal.SIGKILL)
         lenders.all[LOWER].ended()
         assert await lent.end() < 30.0, "at once from what can be saved, at the end of its lease from a dead schedd"
-    lenders.start("lower", "schedd").ready()
+    (home / "enough").touch()
+    again = lenders.start("lower", "schedd", UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
+    async with client(again) as theirs:
+        (result,) = await theirs.cluster(job.cluster).wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
 
 
 async def test_the_lender_dies_and_the_borrower_goes_on(lenders: Nodes, home: Path) -> None:

@@ -75,7 +75,7 @@ from pool.policy.dedicated.decisions import (
     StartGang,
     WaitForMachines,
 )
-from pool.policy.dedicated.discipline import decide
+from pool.policy.dedicated.discipline import decide, decide_in_steps
 from pool.policy.dedicated.hierarchy import (
     MachineStanding,
     claim_refusal,
@@ -102,9 +102,8 @@ from pool.policy.dedicated.model import (
     Share,
     UserQueue,
     group_machines,
-    kinds_of,
 )
-from pool.policy.dedicated.plan import make_plan
+from pool.policy.dedicated.plan import make_plan, plan_in_steps
 from pool.policy.dedicated.predictions import RunPredictor, StartErrors, read_runs
 from pool.policy.dedicated.reservations import ReservationQuota, refusal
 
@@ -143,12 +142,13 @@ __all__ = [
     "WaitForMachines",
     "claim_refusal",
     "decide",
+    "decide_in_steps",
     "group_machines",
     "is_worth",
-    "kinds_of",
     "lender_of",
     "lent_away",
     "make_plan",
+    "plan_in_steps",
     "must_leave",
     "promised_until",
     "read_runs",

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pool.policy.dedicated import time_sharing
 from pool.policy.dedicated.decisions import (
@@ -40,6 +41,7 @@ from pool.policy.dedicated.reservations import Reserved
 from pool.policy.dedicated.supply import Dealer, MachineNode, Supply, Tier, shares_of
 from pool.policy.dedicated.timeline import Counts, PlannedHead, Profile, enough
 
+Result = TypeVar("Result")
 #: Machines that a head is going to need, in the order in which they are taken for it before it can start.
 EARLY = (Tier.IDLE, Tier.UNCLAIMED, Tier.OCCUPIED)
 #: How many jobs that a head waits for are named.
@@ -75,7 +77,30 @@ def decide(
         now: seconds of the clock that all times are of.
         reservations: those that are not over.
     """
-    return _SchedulingCycle(queues, running, machines, now, settings, reservations).run()
+    return finish(decide_in_steps(queues, running, machines, now, settings, reservations))
+
+
+def decide_in_steps(
+    queues: Sequence[UserQueue],
+    running: Sequence[DedicatedRun],
+    machines: Iterable[MachineClass],
+    now: float,
+    settings: DedicatedSettings,
+    reservations: Sequence[Reservation] = (),
+) -> Generator[None, None, Decisions]:
+    """As `decide`, one job of the queue at a step, so that a caller can do other things in between."""
+    yield
+    return (yield from _SchedulingCycle(queues, running, machines, now, settings, reservations).run())
+
+
+def finish(steps: Generator[None, None, Result]) -> Result:
+    """The result of work in steps, all at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Result = end.value
+            return found
 
 
 class _SchedulingCycle:
@@ -115,16 +140,22 @@ class _SchedulingCycle:
             elif gang.job.saveable and self.now < gang.until < math.inf:
                 self.loan_ends.append(gang.until - max(lead, gang.job.save_seconds))
 
-    def run(self) -> Decisions:
+    def run(self) -> Generator[None, None, Decisions]:
         jobs = in_order(self.queues, self.settings, self.now)
+        yield
         if self.settings.time_sharing:
-            self._share_time(jobs)
+            yield from self._share_time(jobs)
         else:
-            self._in_turn(jobs)
+            yield from self._in_turn(jobs)
+        yield
         return self._act()
 
-    def _share_time(self, jobs: Iterator[DedicatedJob]) -> None:
-        waiting = [job for job in jobs if not self._passed_over(job) and not self._in_reservation(job)]
+    def _share_time(self, jobs: Iterator[DedicatedJob]) -> Generator[None, None, None]:
+        waiting: list[DedicatedJob] = []
+        for job in jobs:
+            yield
+            if not self._passed_over(job) and not self._in_reservation(job):
+                waiting.append(job)
         elsewhere = frozenset(save.job for save in self.saves)
         result = time_sharing.share_time(
             waiting, self.running, self.used, self.supply, self.settings, self.now, elsewhere
@@ -143,9 +174,10 @@ class _SchedulingCycle:
             self.waits.append(self._wait(result.head, result.expected))
         self.wake = result.wake
 
-    def _in_turn(self, jobs: Iterator[DedicatedJob]) -> None:
+    def _in_turn(self, jobs: Iterator[DedicatedJob]) -> Generator[None, None, None]:
         """Steps 3 a to d."""
         for job in jobs:
+            yield
             if self._passed_over(job) or self._in_reservation(job):
                 continue
             if not self.reserved.allows(job):
@@ -158,9 +190,9 @@ class _SchedulingCycle:
                     self._block(job, None)
                 continue
             if self.settings.backfill is Backfill.CONSERVATIVE:
-                self._conservative(job, jobs)
+                yield from self._conservative(job, jobs)
             else:
-                self._easy(job, jobs)
+                yield from self._easy(job, jobs)
             return
 
     def _take(self, job: DedicatedJob, *, backfilled: bool) -> bool:
@@ -290,13 +322,14 @@ class _SchedulingCycle:
             blocks,
         )
 
-    def _easy(self, head: DedicatedJob, rest: Iterator[DedicatedJob]) -> None:
+    def _easy(self, head: DedicatedJob, rest: Iterator[DedicatedJob]) -> Generator[None, None, None]:
         """Backfill that does not delay the head; with `Backfill.NONE` nothing behind it starts."""
         shadow = self._block(head, None)
         if self.settings.backfill is Backfill.NONE:
             return
         failed: set[object] = set()
         for job in rest:
+            yield
             if not self.supply.matching.total:
                 return
             shape = (job.parts, job.saveable)
@@ -325,7 +358,7 @@ class _SchedulingCycle:
         shadow.spare.offer([(part.fits, part.count) for part in job.parts])
         return True
 
-    def _conservative(self, head: DedicatedJob, rest: Iterator[DedicatedJob]) -> None:
+    def _conservative(self, head: DedicatedJob, rest: Iterator[DedicatedJob]) -> Generator[None, None, None]:
         """A planned start for each job in order; those whose planned start is now, start."""
         free = self._free()
         profile = Profile(self.now, free, self.supply.usable)
@@ -335,6 +368,7 @@ class _SchedulingCycle:
         count = 0
         job: DedicatedJob | None = head
         while job is not None and count <= self.settings.depth:
+            yield
             if job is head or not (self._passed_over(job) or self._in_reservation(job)):
                 count += 1
                 planned = profile.fit(job.parts, job.remaining if job.remaining is not None else math.inf)

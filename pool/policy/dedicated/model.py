@@ -9,7 +9,7 @@ one clock (wall time); all durations are seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -324,32 +324,3 @@ def group_machines(
         MachineClass(kind, state, tuple(names), until, unused)
         for (kind, state, until, unused), names in classes.items()
     )
-
-
-def kinds_of(matching: Mapping[str, Iterable[str]]) -> tuple[dict[str, Kind], dict[str, tuple[Kind, ...]]]:
-    """The kinds of machines, from which machines match which request.
-
-    Machines that match the same requests are one kind, so that there are few kinds whatever their ads hold.
-
-    Args:
-        matching: of each distinct request of a part (its autocluster, say) the names of the machines that match it.
-
-    Returns:
-        the kind of each machine that matches any; the kinds that fit each request (`PartClass.fits`).
-    """
-    signatures: dict[str, list[str]] = {}
-    for request in sorted(matching):
-        for machine in matching[request]:
-            signatures.setdefault(machine, []).append(request)
-    numbered: dict[tuple[str, ...], Kind] = {}
-    kinds: dict[str, Kind] = {}
-    for machine in sorted(signatures):
-        signature = tuple(signatures[machine])
-        if signature not in numbered:
-            numbered[signature] = f"k{len(numbered) + 1}"
-        kinds[machine] = numbered[signature]
-    fits: dict[str, list[Kind]] = {request: [] for request in matching}
-    for signature, kind in numbered.items():
-        for request in dict.fromkeys(signature):
-            fits[request].append(kind)
-    return kinds, {request: tuple(found) for request, found in fits.items()}

@@ -13,12 +13,12 @@ How sure an expected start is follows from past errors (`predictions.StartErrors
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from pool.policy.dedicated.decisions import Plan, PlanBar, PlanBasis, PlannedStart
-from pool.policy.dedicated.discipline import decide
+from pool.policy.dedicated.discipline import decide_in_steps, finish
 from pool.policy.dedicated.expectations import expected_end
 from pool.policy.dedicated.model import (
     DedicatedJob,
@@ -57,9 +57,26 @@ def make_plan(
         guess: the duration of a job of which nothing is known (`RunPredictor.mean`).
         errors: of past expectations; without them no start has bounds.
     """
-    return _Forecast(queues, running, tuple(machines), now, settings, reservations, guess or NOMINAL_SECONDS).plan(
-        errors or StartErrors()
+    return finish(
+        plan_in_steps(queues, running, machines, now, settings, reservations, guess=guess, errors=errors)
     )
+
+
+def plan_in_steps(
+    queues: Sequence[UserQueue],
+    running: Sequence[DedicatedRun],
+    machines: Iterable[MachineClass],
+    now: float,
+    settings: DedicatedSettings,
+    reservations: Sequence[Reservation] = (),
+    *,
+    guess: float | None = None,
+    errors: StartErrors | None = None,
+) -> Generator[None, None, Plan]:
+    """As `make_plan`, in small steps, so that a caller can do other things in between."""
+    yield
+    made = _Forecast(queues, running, tuple(machines), now, settings, reservations, guess or NOMINAL_SECONDS)
+    return (yield from made.plan(errors or StartErrors()))
 
 
 @dataclass(slots=True)
@@ -115,13 +132,13 @@ class _Forecast:
         if until != math.inf:
             self.until.update(dict.fromkeys(names, until if until > self.now else -math.inf))
 
-    def plan(self, errors: StartErrors) -> Plan:
+    def plan(self, errors: StartErrors) -> Generator[None, None, Plan]:
         bars = [self._running_bar(run) for run in self.given]
         bars += [
             PlanBar(r.id, r.user or r.group, "reserved", _kinds_of(r, self.machines), r.start, r.end, r.machines)
             for r in self.reservations.values()
         ]
-        self._run()
+        yield from self._run()
         self._estimate_rest()
         starts = tuple(self._planned_start(entry, errors) for entry in self.expected.values())
         for entry in self.expected.values():
@@ -158,13 +175,13 @@ class _Forecast:
             end = min(end, limit) if run.job.duration is not None else end
         return max(end, self.now + 0.001)
 
-    def _run(self) -> None:
+    def _run(self) -> Generator[None, None, None]:
         waiting = {job.id: job for job in self.planned}
         time, ended = self.now, list[str]()
         for _ in range(MOST_STEPS * (len(waiting) + 1)):
             if not waiting:
                 return
-            decisions = decide(
+            decisions = yield from decide_in_steps(
                 self._queues(waiting),
                 [run for run, _ in self.running.values()],
                 self._classes(time),

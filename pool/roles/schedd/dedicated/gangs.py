@@ -1,32 +1,36 @@
 """The dedicated jobs of the queue as the decisions see them: whose, how many machines, of which kinds.
 
 A request of a part is matched with all machines at once, and requests that no expression can tell apart once for all.
+Jobs of a cluster that have never run and differ in nothing but their number are read once (`JobTemplate`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.classad.names import fold
 from pool.jobs.gangs import APART, EXPECTED_DURATION, RESERVATION, Parts, parts_of
-from pool.policy.autoclusters import Autoclusters
+from pool.policy.autoclusters import OF_EACH_JOB, Autoclusters
 from pool.policy.checkpoints import CheckpointWish, wish_of
-from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass, kinds_of
+from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass
 from pool.policy.dedicated.model import Kind
 from pool.policy.exits import DURATIONS
 from pool.policy.gangs import Gathering, machine_of
 from pool.policy.managed import SCHEDULER
 from pool.policy.matching import SlotIndex
+from pool.policy.matching.bits import Bits
 from pool.policy.packed import pack
 from pool.policy.queue import QueuedJob, Wire
 from pool.roles.schedd.dedicated.machines import slot_of
 
 #: Requests that are remembered.
 MOST_REMEMBERED = 20_000
+#: Attributes that do not matter to the match of one part.
+_WHOLE = frozenset({"gangparts", "gangapart"})
 
 
 class PartsToPlace(Protocol):
@@ -54,6 +58,21 @@ class Wanted:
     apart: bool
 
 
+@dataclass(slots=True, eq=False)
+class JobTemplate:
+    """What jobs have in common that differ in nothing but their number.
+
+    Attributes:
+        cluster: the wire form that it was read from: another one is read again.
+        wanted: their parts.
+        view: such a job in the present cycle.
+    """
+
+    cluster: Wire
+    wanted: list[Wanted]
+    view: DedicatedJob | None = None
+
+
 class DedicatedQueue:
     """The dedicated jobs of one schedd.
 
@@ -79,6 +98,7 @@ class DedicatedQueue:
         self._signatures: dict[tuple[Any, ...], str] = {}
         self._requests: dict[str, ClassAd] = {}
         self._numbers: dict[bytes, str] = {}
+        self._templates: dict[tuple[int, bytes], JobTemplate] = {}
 
     @property
     def now(self) -> float:
@@ -91,6 +111,26 @@ class DedicatedQueue:
         Raises:
             PoolError: its parts cannot be read.
         """
+        template = self._template(job)
+        return template.wanted if template is not None else self._wanted(job)
+
+    def _template(self, job: QueuedJob) -> JobTemplate | None:
+        """The template of a job; None for one that is like no other."""
+        if job.state:
+            return None
+        key = (job.cluster.id, pack(job.delta) if job.delta else b"")
+        known = self._templates.get(key)
+        if known is not None and known.cluster is job.cluster.wire:
+            return known
+        wire = job.wire()
+        if OF_EACH_JOB in self._clusters.significant({fold(name): value for name, value in wire.items()}):
+            return None
+        if len(self._templates) > MOST_REMEMBERED:
+            self._templates.clear()
+        made = self._templates[key] = JobTemplate(job.cluster.wire, self._wanted(job))
+        return made
+
+    def _wanted(self, job: QueuedJob) -> list[Wanted]:
         parts = parts_of(job.ad()) if is_gang(job) else Parts(())
         if not len(parts):
             return [self._alike(job, (0,), 0, apart=False)]
@@ -115,7 +155,8 @@ class DedicatedQueue:
         if request is None:
             if len(self._signatures) > MOST_REMEMBERED:
                 self._forget()
-            signature = self._clusters.signature({fold(name): value for name, value in wire.items()})
+            folded = {name: value for key, value in wire.items() if (name := fold(key)) not in _WHOLE}
+            signature = self._clusters.signature(folded)
             request = self._numbers.setdefault(signature, f"q{len(self._numbers) + 1}")
             self._signatures[known] = request
             self._requests.setdefault(request, ClassAd.from_wire(wire))
@@ -130,6 +171,7 @@ class DedicatedQueue:
         self._signatures.clear()
         self._requests.clear()
         self._numbers.clear()
+        self._templates.clear()
 
     def begin_cycle(self, now: float) -> None:
         """Take in what the machines look at in a request: requests are told apart by that."""
@@ -138,6 +180,8 @@ class DedicatedQueue:
         if not references <= self._clusters.references:
             self._clusters = Autoclusters(self._clusters.references | references)
             self._forget()
+        for template in self._templates.values():
+            template.view = None
 
     def plain(self, request: str, wire: Wire, count: int) -> Wanted:
         """Machines that are asked for without a job."""
@@ -151,34 +195,79 @@ class DedicatedQueue:
 
     def kinds(
         self, wanted: Iterable[Wanted], machines: Iterable[DedicatedMachine], now: float
-    ) -> tuple[list[DedicatedMachine], Mapping[str, tuple[Kind, ...]]]:
-        """The machines with their kinds, and the kinds that fit each request."""
+    ) -> Generator[None, None, tuple[list[DedicatedMachine], Mapping[str, tuple[Kind, ...]]]]:
+        """The machines with their kinds, and the kinds that fit each request; in steps.
+
+        Machines that match the same requests are one kind, so that there are few kinds whatever their ads hold.
+        """
         apart: dict[str, bool] = {}
         for one in wanted:
             apart[one.request] = apart.get(one.request, False) or one.apart
-        names: dict[str, list[str]] = {}
-        listed = list(machines)
-        for machine in listed:
-            names.setdefault(slot_of(machine.name), []).append(machine.name)
-        matching: dict[str, list[str]] = {}
-        for request, separate in apart.items():
-            slots = [
-                slot
-                for slot in self._index.names(self._index.matches(self._index.pair(self.ad_of(request), now)))
-                if slot in names
-            ]
-            if separate:
-                slots = list({machine_of(slot): slot for slot in reversed(slots)}.values())
-                matching[request] = [names[slot][0] for slot in slots]
-            else:
-                matching[request] = [name for slot in slots for name in names[slot]]
-        kinds, fits = kinds_of(matching)
-        return [replace(one, kind=kinds[one.name]) for one in listed if one.name in kinds], fits
+        yield
+        index, listed = self._index, list(machines)
+        slots = {slot_of(machine.name) for machine in listed}
+        known = index.set_of(slots)
+        yield
+        # Of slots on one machine only the first can hold a part of a job whose parts have to be apart.
+        shared = any(apart.values()) and len({machine_of(slot) for slot in slots}) < len(slots)
+        classes: list[tuple[Bits, tuple[str, ...]]] = [(known, ())]
+        for request, separate in sorted(apart.items()):
+            matching = index.matches(index.pair(self.ad_of(request), now)) & known
+            if separate and shared:
+                first = {machine_of(slot): slot for slot in reversed(index.names(matching))}
+                matching = index.set_of(first.values())
+            split: list[tuple[Bits, tuple[str, ...]]] = []
+            for bits, signature in classes:
+                if inside := bits & matching:
+                    split.append((inside, (*signature, request)))
+                if outside := bits & ~matching:
+                    split.append((outside, signature))
+            classes = split
+            yield
+        placed: dict[str, Kind] = {}
+        fits: dict[str, list[Kind]] = {request: [] for request in apart}
+        numbered = sorted((one for one in classes if one[1]), key=lambda one: one[0] & -one[0])
+        for number, (bits, signature) in enumerate(numbered, 1):
+            kind = f"k{number}"
+            for slot in index.names(bits):
+                placed[slot] = kind
+            for request in signature:
+                fits[request].append(kind)
+            yield
+        # Further pieces of a partitionable slot are of another kind where a job's parts have to be apart.
+        more: dict[Kind, Kind] = {}
+        if any(apart.values()):
+            for number, (_, signature) in enumerate(numbered, 1):
+                more[f"k{number}"] = f"k{number}+"
+                for request in signature:
+                    if not apart[request]:
+                        fits[request].append(f"k{number}+")
+        found: list[DedicatedMachine] = []
+        seen: set[str] = set()
+        for count, machine in enumerate(listed):
+            slot = slot_of(machine.name)
+            placed_kind = placed.get(slot)
+            if placed_kind is None:
+                continue
+            if slot in seen:
+                placed_kind = more.get(placed_kind, placed_kind)
+            elif more:
+                seen.add(slot)
+            found.append(DedicatedMachine(machine.name, placed_kind, machine.state, machine.idle_since, machine.until))
+            if not count % 500:
+                yield
+        return found, {request: tuple(kinds) for request, kinds in fits.items()}
 
     def job_of(self, job: QueuedJob, wanted: list[Wanted], fits: Mapping[str, tuple[Kind, ...]]) -> DedicatedJob:
         """An idle job as the decisions see it."""
+        template = self._template(job)
+        if template is not None and template.view is not None:
+            return replace(template.view, id=name_of(job))
         parts = tuple(PartClass(len(one.numbers), fits.get(one.request, ())) for one in wanted)
-        return self._view(job, parts)
+        made = self._view(job, parts)
+        if template is not None:
+            template.view = made
+        return made
 
     def running_job(self, job: QueuedJob, machines: int) -> DedicatedJob:
         """A job that runs on so many machines."""

@@ -163,8 +163,7 @@ class ManagedMachines:
                             self._hierarchy.clear()
                             fresh = False
                         retry, self._deaf_since = FIRST_RETRY, None
-                        self._learn(items)
-                        self._heard.set()
+                        self.learn(items)
                         self._changed()
                         if not self._wanted.is_set():
                             break
@@ -186,7 +185,7 @@ class ManagedMachines:
         self._heard.clear()
         self._deaf_since = None
 
-    def _learn(self, items: Iterable[Sequence[Any]]) -> None:
+    def learn(self, items: Iterable[Sequence[Any]]) -> None:
         for _, name, wire, *_ in items:
             if wire is None:
                 self.index.drop(name)
@@ -203,6 +202,7 @@ class ManagedMachines:
                 self._hierarchy[name] = read_standing(wire)
             else:
                 self._hierarchy.pop(name, None)
+        self._heard.set()
 
     # -- where they stand --------------------------------------------------------------------------------
 

@@ -27,9 +27,12 @@ class DedicatedMethods(Service):
 
     @method(Right.READ)
     async def dedicated_plan(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """The running, planned and reserved jobs: {} -> {scheduler, time, machines, bars, starts, reservations, loans}"""
+        """What runs, is planned, reserved, lent: {} -> {scheduler, time, machines, bars, starts, reservations, loans}
+
+        See `pool.client.dedicated.DedicatedPlan`.
+        """
         scheduler = self._scheduler
-        plan = scheduler.plan(await scheduler.look_now())
+        plan = await scheduler.planned(await scheduler.look_now(), call.identity.name)
         loans = scheduler.machines.loans(scheduler.held().values(), self._outside.wall())
         return {
             "machines": sum(plan.machines.values()),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -31,11 +31,11 @@ from pool.policy.dedicated import (
     StartErrors,
     StartGang,
     UserQueue,
-    decide,
+    decide_in_steps,
     group_machines,
     is_worth,
     lent_away,
-    make_plan,
+    plan_in_steps,
     read_runs,
 )
 from pool.policy.dedicated.model import Kind
@@ -44,6 +44,7 @@ from pool.policy.managed import HIERARCHY, is_upper, managers_of, submitter_of
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob
 from pool.policy.why.findings import DedicatedFinding
 from pool.roles.advertise import Advertiser
+from pool.roles.cooperative import WorkTurn, in_slices
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.dedicated.gangs import DedicatedQueue, PartsToPlace, Wanted, is_gang, name_of
@@ -62,6 +63,8 @@ HEARING = 5.0
 RUNS, WRITE_EVERY = "dedicated-runs", 60.0
 #: Seconds between two plans that are made to learn how good plans are, and jobs with which none is made for that.
 PLAN_EVERY, MANY_JOBS = 30.0, 300
+#: A plan serves others who ask for so many times as long as it took to make it.
+PLAN_LASTS = 5.0
 #: Seconds after which the decisions are looked at again though nothing has changed.
 LOOK_AGAIN = 30.0
 
@@ -114,6 +117,16 @@ class CycleState:
     machines: tuple[DedicatedMachine, ...]
     wanted: Mapping[str, list[Wanted]]
     fits: Mapping[str, tuple[Kind, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _MadePlan:
+    """A plan that was made a short time ago: of which state, when (the loop's time), and how many seconds it took."""
+
+    state: CycleState
+    plan: Plan
+    made: float
+    cost: float
 
 
 class DedicatedScheduler:
@@ -178,6 +191,7 @@ class DedicatedScheduler:
         self._planned = 0.0
         self._takes_all = True
         self._curious = 0
+        self._plan: _MadePlan | None = None
         context.claims.when_dropped(self._dropped)
         context.claims.when_emptied(self.returned)
 
@@ -237,15 +251,18 @@ class DedicatedScheduler:
             await asyncio.sleep(max(SETTLE, min(cost, LONGEST_PAUSE)))
             self._due.clear()
             began = loop.time()
-            async with self._context.turns.work("", "schedule dedicated jobs"):
-                try:
-                    self.cycle()
-                except PoolError as error:
-                    self._context.log.error("a dedicated cycle failed", extra={"error": str(error)})
+            try:
+                await self.decide_now()
+            except PoolError as error:
+                self._context.log.error("a dedicated cycle failed", extra={"error": str(error)})
             cost = loop.time() - began
 
-    def cycle(self) -> None:
-        """One cycle: look, decide, act."""
+    async def decide_now(self) -> None:
+        """One cycle: look, decide, act, in slices. What changes in between is for the next cycle."""
+        async with self._context.turns.work("", "schedule dedicated jobs") as turn:
+            await self._cycle(turn)
+
+    async def _cycle(self, turn: WorkTurn) -> None:
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -257,16 +274,19 @@ class DedicatedScheduler:
         self._take_all_or_explicit()
         self.cycles += 1
         claims = self.held()
-        self.state = self._look(claims)
+        self.state = await in_slices(turn, self._look(claims))
         settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
         state = self.state
         classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
         reservations = self.reservations.current(state.now, state.fits)
-        self.decisions = decide(state.queues, state.running, classes, state.now, settings, reservations)
-        self._compare(state)
+        await turn.pause()
+        steps = decide_in_steps(state.queues, state.running, classes, state.now, settings, reservations)
+        self.decisions = await in_slices(turn, steps)
+        await turn.pause()
         self._act(self.decisions, claims)
+        await self._compare(state, turn)
 
-    def _compare(self, state: CycleState) -> None:
+    async def _compare(self, state: CycleState, turn: WorkTurn) -> None:
         """Compare expected starts with what came about, so that answers can say how sure they are."""
         for start in self.decisions.starts:
             if (expected := self._expected.pop(start.job, None)) is not None:
@@ -278,7 +298,8 @@ class DedicatedScheduler:
         self._planned = state.now
         idle = {job.id for queue in state.queues for job in queue.jobs}
         self._expected = {name: known for name, known in self._expected.items() if name in idle}
-        for planned in self.plan(state).starts:
+        plan = await in_slices(turn, self.plan(state))
+        for planned in plan.starts:
             if planned.start is not None:
                 self._expected.setdefault(planned.job, (state.now, planned.start - state.now))
 
@@ -290,20 +311,30 @@ class DedicatedScheduler:
             self._takes_all = takes_all
             self._calls.regroup()
 
-    def _look(self, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()) -> CycleState:
+    def _look(
+        self, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()
+    ) -> Generator[None, None, CycleState]:
+        """Where everything stands, in steps."""
         now = self._context.outside.wall()
         machines, queue = self.machines, self.queue
         machines.take_in_claims(claims.values())
+        yield
         queue.begin_cycle(now)
-        jobs = [job for job in self._jobs() if job.status == IDLE and self._may_start(job)]
+        jobs: list[QueuedJob] = []
+        for job in self._jobs():
+            yield
+            if job.status == IDLE and self._may_start(job):
+                jobs.append(job)
         running = self._running(claims)
         wanted: dict[str, list[Wanted]] = {}
         for job in jobs:
+            yield
             try:
                 wanted[name_of(job)] = queue.wanted(job)
             except PoolError as error:
                 self._context.log.warning("a job cannot be placed", extra={"job": job.id, "why": error.message})
-        everything = [one for parts in wanted.values() for one in parts]
+        everything = list({id(one): one for parts in wanted.values() for one in parts}.values())
+        yield
         everything += [self.queue.plain(key, ad, count) for key, ad, count in self.reservations.requests(more)]
         idle = {claim: self._idle_since.setdefault(claim, now) for claim in claims.values() if claim.job is None}
         starting = {claim for own in self._starting.values() for claim in own}
@@ -317,26 +348,32 @@ class DedicatedScheduler:
             now,
             self.lending.seconds,
         )
+        yield
         known = {machine.name for machine in standing.machines}
         busy = [
             DedicatedMachine(name, "", MachineState.AWAY)
             for name in {claim.slot for run in running.values() for claim in run} - known
         ]
-        kinds_known, fits = queue.kinds(everything, [*standing.machines, *busy], now)
+        kinds_known, fits = yield from queue.kinds(everything, [*standing.machines, *busy], now)
         kind_of = {machine.name: machine.kind for machine in kinds_known}
         away = [
             (one.slot, kind_of.get(one.slot, ""), one.borrower, one.until) for one in standing.lent.values()
         ]
+        fitting = {machine.name: machine for machine in kinds_known}
         placed = tuple(
-            replace(machine, kind=kind_of.get(machine.name, ""))
-            for machine in standing.machines
-            if machine.name not in standing.lent
+            fitting.get(machine.name, machine) for machine in standing.machines if machine.name not in standing.lent
         )
+        yield
         queues: dict[str, list[DedicatedJob]] = {}
         for job in jobs:
+            yield
             if name_of(job) in wanted:
                 queues.setdefault(job.cluster.owner, []).append(queue.job_of(job, wanted[name_of(job)], fits))
-        runs = tuple(self._run_of(job, own, kind_of) for job, own in running.items())
+        found: list[DedicatedRun] = []
+        for job, own in running.items():
+            yield
+            found.append(self._run_of(job, own, kind_of))
+        runs = tuple(found)
         self._count_use(runs, now)
         self._learn(runs, now)
         for run in runs:
@@ -431,12 +468,28 @@ class DedicatedScheduler:
         """As `look_now`, with which machines a reservation could have."""
         return await self._looked((asked,))
 
-    def plan(self, state: CycleState) -> Plan:
-        """The expected course of things from a state on, if nothing else comes (WR 6.3)."""
+    async def planned(self, state: CycleState, user: str) -> Plan:
+        """The expected course of things from a state on, if nothing else comes (WR 6.3). Of one cycle's state it is
+        made once, and a dear one serves for a while, however many ask.
+
+        Args:
+            user: whose turn the work counts to.
+        """
+        known, loop = self._plan, asyncio.get_running_loop()
+        if known is not None and (known.state is state or loop.time() < known.made + PLAN_LASTS * known.cost):
+            return known.plan
+        async with self._context.turns.work(user, "plan dedicated jobs") as turn:
+            began = loop.time()
+            made = await in_slices(turn, self.plan(state))
+            self._plan = _MadePlan(state, made, loop.time(), loop.time() - began)
+        return made
+
+    def plan(self, state: CycleState) -> Generator[None, None, Plan]:
+        """The same, in steps."""
         settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
         classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
         reservations = self.reservations.current(state.now, state.fits)
-        return make_plan(
+        return plan_in_steps(
             state.queues,
             state.running,
             classes,
@@ -447,7 +500,7 @@ class DedicatedScheduler:
             errors=self._errors,
         )
 
-    def why(self, job: QueuedJob) -> DedicatedFinding | None:
+    async def why(self, job: QueuedJob) -> DedicatedFinding | None:
         """Why an idle job of this scheduler's waits, and when it is expected to start."""
         if not self.takes(job):
             return None
@@ -464,7 +517,8 @@ class DedicatedScheduler:
             number = sum(len(share.machines) for share in asked.shares)
             leave = f", and {len(asked.reclaim)} of them have to be left by other jobs" if asked.reclaim else ""
             why = f"{number} machines are being claimed for it{leave}"
-        found = next((one for one in self.plan(self.state).starts if one.job == name), None)
+        plan = await self.planned(self.state, job.cluster.owner)
+        found = next((one for one in plan.starts if one.job == name), None)
         if found is None:
             return DedicatedFinding(self.submitter, why)
         return DedicatedFinding(
@@ -484,7 +538,8 @@ class DedicatedScheduler:
         finally:
             self._curious -= 1
             self.wake()
-        return self._look(self.held(), more)
+        async with self._context.turns.work("", "look at dedicated machines") as turn:
+            return await in_slices(turn, self._look(self.held(), more))
 
     # -- acting ------------------------------------------------------------------------------------------
 
@@ -531,7 +586,11 @@ class DedicatedScheduler:
 
     def _idle(self, names: Iterable[str], claims: Mapping[str, HeldClaim]) -> list[HeldClaim]:
         found = (claims.get(name) for name in names)
-        return [claim for claim in found if claim is not None and claim.job is None and not claim.lost]
+        return [claim for claim in found if claim is not None and self._is_free(claim)]
+
+    def _is_free(self, claim: HeldClaim) -> bool:
+        """Whether a claim is still held and idle: a cycle is done in slices, and things change meanwhile."""
+        return claim.job is None and not claim.lost and self._context.claims.get(claim.id) is claim
 
     def _asked_for(self, request: RequestMachines, claims: Mapping[str, HeldClaim]) -> list[MachineRequest]:
         job = self._find(request.job)
@@ -543,7 +602,7 @@ class DedicatedScheduler:
                 continue
             if job is not None:
                 wanted = self.state.wanted[request.job][share.part]
-                found.append(MachineRequest(job, names, wanted.ad))
+                found.append(MachineRequest(job, names, {**wanted.ad, "ProcId": job.proc}))
             elif (ad := self.reservations.ad_of(request.job)) is not None:
                 found.append(MachineRequest(None, names, ad))
         return found
@@ -557,7 +616,7 @@ class DedicatedScheduler:
             numbers = [number for number in wanted[share.part].numbers if number not in given]
             for number, name in zip(numbers, share.machines, strict=False):
                 claim = claims.get(name)
-                if claim is None or claim.job is not None or claim.lost:
+                if claim is None or not self._is_free(claim):
                     return  # it has changed meanwhile, and another cycle is due
                 given[number] = claim
         if len(given) != sum(len(one.numbers) for one in wanted):

@@ -7,7 +7,7 @@ the job's ad as it is matched, without the attributes that only the job may see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pool.errors import PoolError
@@ -82,7 +82,7 @@ class JobExplanations:
         claims: ClaimsUnderWay,
         gatherings: MissingParts,
         most_local: Callable[[], int],
-        dedicated: Callable[[QueuedJob], DedicatedFinding | None],
+        dedicated: Callable[[QueuedJob], Awaitable[DedicatedFinding | None]],
     ) -> None:
         self._dedicated = dedicated
         self._turns = context.turns
@@ -154,7 +154,7 @@ class JobExplanations:
             if deferral is not None:
                 found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
             elif not job.cluster.at_home:
-                if (waiting := self._dedicated(job)) is not None:
+                if (waiting := await self._dedicated(job)) is not None:
                     found.append(waiting)
                 found += self._failed_starts(job)
             else:

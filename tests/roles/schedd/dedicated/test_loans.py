@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from pool.policy.dedicated.discipline import finish
 from pool.policy.managed import HOLDER, LOANS
 from pool.wire import RemoteError
 from tests.roles.schedd.dedicated.support import DedicatedStory, parallel, pause, play, serial
 from tests.roles.support import told
 
-BOTH = {"DEDICATED_SCHEDULER": "head, other"}
+BOTH: dict[str, Any] = {"DEDICATED_SCHEDULER": "head, other"}
 HEAD, OTHER = "DedicatedScheduler@head", "DedicatedScheduler@other"
-PLAIN = {"DEDICATED_BACKFILL": "none", "DEDICATED_ORDER": "fifo"}
+PLAIN: dict[str, Any] = {"DEDICATED_BACKFILL": "none", "DEDICATED_ORDER": "fifo"}
 
 
 def now() -> float:
@@ -64,7 +65,7 @@ def test_a_hole_is_lent_until_the_head_is_expected_to_start_and_is_there_then() 
         await at.pool.submit("other", ad=serial(ExpectedDuration=100, JobCheckpoint="off"))
         await at.runs("102.0", 30.0)
         assert "101.0" not in at.running()
-        assert "lent by other dedicated schedulers" in [skip.words for skip in other.decisions.skips][0]
+        assert "lent by other dedicated schedulers" in next(skip.words for skip in other.decisions.skips)
         assert lent_ad(at)[HOLDER] == OTHER
         (loan,) = other.machines.loans(other.held().values(), at.pool.wall())
         assert (loan.lender, loan.borrower) == (HEAD, OTHER)
@@ -124,7 +125,7 @@ def test_the_lender_keeps_its_promise_to_what_cannot_be_saved() -> None:
         await at.pool.act("head", "alice", action="remove", ids=[[2, 0]])
         await pause(60.0)
         assert "101.0" in at.running()
-        plan = at.scheduler.plan(at.scheduler.state)
+        plan = finish(at.scheduler.plan(at.scheduler.state))
         assert [(bar.label, bar.what) for bar in plan.bars if bar.what == "lent"] == [("loan to other", "lent")]
         assert any("loan to other" in start.words for start in plan.starts)
         startd = at.pool.role(at.pool.witness.running["101.0"], "startd")
