@@ -58,7 +58,8 @@ def plan(
     made = ask(address, work)
     if as_json:
         whole: dict[str, Any] = {"scheduler": made.scheduler, "time": made.time, "machines": made.machines}
-        whole |= {"bars": made.bars, "starts": made.starts, "reservations": made.reservations, "loans": made.loans}
+        whole |= {"accounts": made.accounts, "bars": made.bars, "starts": made.starts}
+        whole |= {"reservations": made.reservations, "loans": made.loans}
         say([json.dumps(whole)])
         return
     if svg is not None:

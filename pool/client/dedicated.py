@@ -25,6 +25,7 @@ class DedicatedPlan:
         reservations: all of them, the first to begin in front.
         loans: machines that the scheduler lends to another, or has from another, until a time: each with slot, lender,
             borrower ("" while nobody has it), until (wall seconds), and gang (the job there cannot be saved).
+        accounts: "pool" where users are ordered by the pool's accounts, "own" by what the scheduler itself counted.
     """
 
     scheduler: str
@@ -34,6 +35,7 @@ class DedicatedPlan:
     starts: tuple[dict[str, Any], ...]
     reservations: tuple[dict[str, Any], ...]
     loans: tuple[dict[str, Any], ...] = ()
+    accounts: str = "own"
 
 
 async def dedicated_plan(pool: Pool) -> DedicatedPlan:
@@ -51,6 +53,7 @@ async def dedicated_plan(pool: Pool) -> DedicatedPlan:
         tuple(answer["starts"]),
         tuple(answer["reservations"]),
         tuple(answer["loans"]),
+        str(answer["accounts"]),
     )
 
 

@@ -8,6 +8,7 @@ and the other at 5, the second is given two of three.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from pool.policy.negotiation import SubmitterTurns
@@ -43,6 +44,10 @@ class FairShare:
     def effective(self, account: SubmitterAccount) -> float:
         usual = NICE_FACTOR if account.nice else self._factor
         return account.real * (account.factor if account.factor is not None else usual)
+
+    def charged(self, account: SubmitterAccount) -> float:
+        """A slot that is held for ever comes to a half-life over ln 2."""
+        return self.effective(account) / self._factor * self._half_life / math.log(2.0)
 
     def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return LeastTurns(((standing, self.effective(standing.account)) for standing in standings), total)

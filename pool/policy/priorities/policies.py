@@ -30,6 +30,12 @@ class PriorityPolicy(Protocol):
     def effective(self, account: SubmitterAccount) -> float:
         """The priority by which one user may preempt another: lower is better (RL 4.3)."""
 
+    def charged(self, account: SubmitterAccount) -> float:
+        """The use that the account is charged with now, in weighted seconds of slots: lower goes first.
+
+        Only differences and ratios matter. A dedicated scheduler orders its users by it.
+        """
+
     def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         """The order in which submitters take slots in one cycle of a pool of that slot weight."""
 
@@ -48,6 +54,10 @@ class Equal:
 
     def effective(self, account: SubmitterAccount) -> float:
         return NICE_FACTOR if account.nice else 1.0
+
+    def charged(self, account: SubmitterAccount) -> float:
+        """Nothing is remembered."""
+        return NICE_FACTOR if account.nice else 0.0
 
     def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return LeastTurns(((standing, 1.0) for standing in standings), total)

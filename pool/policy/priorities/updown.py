@@ -86,6 +86,10 @@ class UpDown:
     def effective(self, account: SubmitterAccount) -> float:
         return (NICE_FACTOR if account.nice else 0.0) - account.index  # not -0.0
 
+    def charged(self, account: SubmitterAccount) -> float:
+        """A slot costs one of the index in each interval, as shipped."""
+        return self.effective(account) * self._interval
+
     def turns(self, standings: Iterable[CycleSubmitter], total: float) -> SubmitterTurns:
         return UpDownTurns(((standing, standing.account.index) for standing in standings), total)
 

@@ -311,8 +311,9 @@ class Accounting:
         for account in sorted(self.accounts, key=lambda one: (self.policy.effective(one), one.name)):
             tally = tallies.get(account.name, AccountUsage())
             effective = self.policy.effective(account)
-            shown = {"effective": effective, "running": tally.running, "slots": tally.jobs, "wants": tally.users > 0}
-            rows.append(account.to_wire() | shown)
+            charged = self.policy.charged(account)
+            shown = {"effective": effective, "charged": charged, "running": tally.running, "slots": tally.jobs}
+            rows.append(account.to_wire() | shown | {"wants": tally.users > 0})
         return rows
 
     def groups(self, total: float) -> list[dict[str, Any]]:

@@ -127,6 +127,7 @@ class Schedd(Role):
         self.dedicated.take_up(self.ledger.meta)
         self.spawn(self.dedicated.machines.run(), "dedicated machines")
         self.spawn(self.dedicated.run(), "dedicated")
+        self.spawn(self.dedicated.accounts.run(), "dedicated accounts")
         self.dedicated.wake()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.placement.watch_leases(), "leases")
@@ -292,6 +293,7 @@ class Schedd(Role):
             regroup=self.let_jobs_go,
             negotiator_heard=placement.negotiator_heard,
             keep=keep,
+            account_of=lambda owner: f"{owner}@{self.settings.text('UID_DOMAIN')}",
         )
         self.dedicated = DedicatedScheduler(
             self.context,

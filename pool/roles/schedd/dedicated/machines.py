@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,8 +215,8 @@ class ManagedMachines:
     def standing(
         self, claims: Mapping[str, HeldClaim], lent: Mapping[HeldClaim, Lent], idle: Mapping[HeldClaim, float],
         coming: Mapping[str, int], wish: ClassAd | None, now: float, lead: float,
-    ) -> StandingMachines:
-        """Every machine that no dedicated job runs on.
+    ) -> Generator[None, None, StandingMachines]:
+        """Every machine that no dedicated job runs on; in steps.
 
         Args:
             claims: the scheduler's own, by their slots.
@@ -238,7 +238,9 @@ class ManagedMachines:
                     state = MachineState.AWAY  # it is given back
                 others.append(DedicatedMachine(slot, "", state, idle.get(claim, 0.0), until))
         if self.current:
-            for name, ad in self.index.ads.items():
+            for count, (name, ad) in enumerate(list(self.index.ads.items())):
+                if not count % 100:
+                    yield
                 if name in claims:
                     continue
                 if ad.held("PartitionableSlot") is True:

@@ -53,6 +53,7 @@ class DedicatedMethods(Service):
             "time": self._outside.wall(),
             "reservations": self._scheduler.reservations.listed(),
             "loans": [asdict(loan) for loan in loans],
+            "accounts": "pool" if scheduler.accounts.by_pool else "own",
         }
 
     @method(Right.READ)

@@ -25,6 +25,7 @@ from pool.policy.dedicated import (
     DedicatedSettings,
     MachineState,
     Plan,
+    QueueOrder,
     RequestMachines,
     RunPredictor,
     Share,
@@ -47,6 +48,7 @@ from pool.roles.advertise import Advertiser
 from pool.roles.cooperative import WorkTurn, in_slices
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.dedicated.accounts import UserAccounts
 from pool.roles.schedd.dedicated.gangs import DedicatedQueue, PartsToPlace, Wanted, is_gang, name_of
 from pool.roles.schedd.dedicated.lending import Lending, StartJob
 from pool.roles.schedd.dedicated.machines import ManagedMachines, is_held
@@ -89,6 +91,7 @@ class SchedulerCalls:
         regroup: has idle jobs put where they belong, since the scheduler takes more or fewer of them.
         negotiator_heard: whether there is a negotiator, as far as is known.
         keep: writes a note of the queue's, durably.
+        account_of: the name of a user's account in the pool.
     """
 
     gatherings: PartsToPlace
@@ -101,6 +104,7 @@ class SchedulerCalls:
     regroup: Callable[[], None]
     negotiator_heard: Callable[[], bool]
     keep: Callable[[str, bytes], Coroutine[Any, Any, None]]
+    account_of: Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +186,9 @@ class DedicatedScheduler:
         self._backfilled: set[str] = set()
         self._saving: set[QueuedJob] = set()
         self._last_starts: dict[str, float] = {}
-        self._used: dict[str, float] = {}
-        self._used_at: float | None = None
+        self.accounts = UserAccounts(
+            context.links, collector, calls.account_of, self._order_matters, self.wake, context.log
+        )
         self._errors = StartErrors()
         self._ran: dict[str, DedicatedRun] = {}
         self._written = 0.0
@@ -208,6 +213,12 @@ class DedicatedScheduler:
         if not wants_dedicated(ad):
             return False
         return ad.value(DEDICATED, None) is True or self._takes_all
+
+    def _order_matters(self) -> bool:
+        """Whether there are dedicated jobs of several users, in an order that goes by use."""
+        settings = self._settings()
+        owners = {cluster.owner for cluster in self._context.queue.dedicated.values()}
+        return len(owners) > 1 and (settings.time_sharing or settings.order is QueueOrder.USERS)
 
     def wake(self) -> None:
         """Something has changed that may matter."""
@@ -339,7 +350,7 @@ class DedicatedScheduler:
         idle = {claim: self._idle_since.setdefault(claim, now) for claim in claims.values() if claim.job is None}
         starting = {claim for own in self._starting.values() for claim in own}
         theirs = {claim: lent for claim, lent in self._lent(claims).items() if claim not in starting}
-        standing = machines.standing(
+        standing = yield from machines.standing(
             {slot: claim for slot, claim in claims.items() if claim not in starting},
             theirs,
             idle,
@@ -374,12 +385,12 @@ class DedicatedScheduler:
             yield
             found.append(self._run_of(job, own, kind_of))
         runs = tuple(found)
-        self._count_use(runs, now)
+        self.accounts.count(runs, now)
         self._learn(runs, now)
         for run in runs:
             queues.setdefault(run.job.user, [])  # its user's usage counts when machines are shared over time
         users = tuple(
-            UserQueue(user, tuple(own), self._used.get(user, 0.0), self._last_starts.get(user, float("-inf")))
+            UserQueue(user, tuple(own), self.accounts.used(user), self._last_starts.get(user, float("-inf")))
             for user, own in queues.items()
         )
         return CycleState(now, users, (*runs, *lent_away(away, now)), placed, wanted, fits)
@@ -427,16 +438,6 @@ class DedicatedScheduler:
             leaving=job in self._saving or job.note("_wish") is not None or job.status not in ACTIVE,
             until=min((self.machines.until(claim, self.queue.now) for claim in own), default=math.inf),
         )
-
-    def _count_use(self, runs: Iterable[DedicatedRun], now: float) -> None:
-        """Charge each user with machine-seconds, of which half is forgotten in a day."""
-        passed = max(0.0, now - self._used_at) if self._used_at is not None else 0.0
-        self._used_at = now
-        for user in self._used:
-            self._used[user] *= 0.5 ** (passed / 86400.0)
-        for run in runs:
-            size = sum(len(share.machines) for share in run.shares)
-            self._used[run.job.user] = self._used.get(run.job.user, 0.0) + size * passed
 
     def take_up(self, meta: Mapping[str, bytes]) -> None:
         """Take in what an earlier run of the schedd has written down."""
