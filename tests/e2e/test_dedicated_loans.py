@@ -41,8 +41,8 @@ async def pool_of(nodes: Nodes) -> None:
         nodes.start(name, "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
     for name in ("one", "two"):
         machine = await token(head, "startd")
-        settings = {"DEDICATED_SCHEDULER": "upper, lower", "SLOTS": "1", "CHECKPOINT_WORTH": "0"}
-        nodes.start(name, "startd", join=machine, **settings).ready()
+        both = "upper, lower"
+        nodes.start(name, "startd", join=machine, DEDICATED_SCHEDULER=both, SLOTS="1", CHECKPOINT_WORTH="0").ready()
     async with client(head) as pool:
         await slots(pool, 2)
 

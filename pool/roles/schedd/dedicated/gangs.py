@@ -60,7 +60,7 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class JobTemplate:
-    """What jobs have in common that differ in nothing but their number.
+    """The part that jobs have in common which differ in nothing but their number.
 
     Attributes:
         cluster: the wire form that it was read from: another one is read again.

@@ -27,7 +27,7 @@ class DedicatedMethods(Service):
 
     @method(Right.READ)
     async def dedicated_plan(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What runs, is planned, reserved, lent: {} -> {scheduler, time, machines, bars, starts, reservations, loans}
+        """The machines over time: {} -> {scheduler, time, machines, bars, starts, reservations, loans}
 
         See `pool.client.dedicated.DedicatedPlan`.
         """

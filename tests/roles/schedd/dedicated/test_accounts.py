@@ -1,4 +1,4 @@
-"""Whose turn it is goes by the pool's accounts, and by the scheduler's own count without a negotiator (WR 6.1)."""
+"""Users have their turns by the pool's accounts, and by the scheduler's own count without a negotiator (WR 6.1)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ def charge(at: DedicatedStory) -> None:
     accounts = at.pool.role("head", "negotiator").accounting.accounts
     for name, real in BY_USE.items():
         accounts.of(name).real = real
+
+
+def deaf(at: DedicatedStory) -> None:
+    """The negotiator answers nobody any more."""
+    dispatcher = at.pool.nodes["head"].dispatcher
+    assert dispatcher is not None
+    dispatcher.remove("negotiator")
 
 
 def test_a_user_who_has_used_the_pool_otherwise_comes_later() -> None:
@@ -46,7 +53,7 @@ def test_what_ran_since_the_last_answer_counts_at_once() -> None:
         accounts = at.scheduler.accounts
         assert accounts.by_pool
         before = accounts.used("alice")
-        at.pool.nodes["head"].dispatcher.remove("negotiator")  # no other answer comes
+        deaf(at)
         accounts.learn({"alice@simulation": 0.0, "bob@simulation": 0.0})
         await pause(20.0)
         at.scheduler.wake()
@@ -66,8 +73,7 @@ def test_without_a_negotiator_the_own_count_serves() -> None:
         charge(at)
         await pause(40.0)
         assert at.scheduler.accounts.by_pool
-        await at.pool.role("head", "negotiator").stop(handover=False)
-        at.pool.nodes["head"].dispatcher.remove("negotiator")
+        deaf(at)
         await pause(LASTS + 60.0)
         assert not at.scheduler.accounts.by_pool
         assert at.scheduler.accounts.used("alice") == pytest.approx(700.0, abs=60.0)
