@@ -379,7 +379,8 @@ def _unfit(row: Setting, text: str) -> str:
         elif row.kind is SettingKind.ADDRESS:
             kinds.address(text)
         elif row.kind is SettingKind.EXPRESSION:
-            kinds.expression(text)
+            if text or row.needed:
+                kinds.expression(text)
         elif row.kind is SettingKind.SPAN:
             kinds.span(text)
         elif row.kind is SettingKind.CHOICE and text.strip().lower() not in row.choices:

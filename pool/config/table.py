@@ -340,6 +340,20 @@ _SCHEDD = (
     ),
     _flag("DEDICATED_LEND", "true", "whether machines that a dedicated job waits with run others meanwhile (WR 4.1)"),
     _flag("DEDICATED_TIME_SHARING", "false", "whether dedicated jobs that can be saved take turns on the machines"),
+    Setting(
+        "SCHEDD_PREEMPTION_REQUIREMENTS",
+        SettingKind.EXPRESSION,
+        "",
+        "",
+        "when a waiting dedicated job (TARGET) may take a machine (MY) from a running one; nothing without the next",
+    ),
+    Setting(
+        "SCHEDD_PREEMPTION_RANK",
+        SettingKind.EXPRESSION,
+        "",
+        "",
+        "which of those machines are taken first: the highest; empty for no such preemption, as in HTCondor",
+    ),
     _duration(
         "UNUSED_CLAIM_TIMEOUT", "300", "how long the dedicated scheduler keeps a machine that no dedicated job needs"
     ),

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,6 +42,8 @@ from pool.policy.dedicated.supply import Dealer, MachineNode, Supply, Tier, shar
 from pool.policy.dedicated.timeline import Counts, PlannedHead, Profile, enough
 
 Result = TypeVar("Result")
+#: Of a waiting job the machines of running gangs that it may take, with their ranks: the highest are taken first.
+Preemption = Callable[[DedicatedJob], Mapping[str, float]]
 #: Machines that a head is going to need, in the order in which they are taken for it before it can start.
 EARLY = (Tier.IDLE, Tier.UNCLAIMED, Tier.OCCUPIED)
 #: How many jobs that a head waits for are named.
@@ -65,6 +67,7 @@ def decide(
     now: float,
     settings: DedicatedSettings,
     reservations: Sequence[Reservation] = (),
+    preemption: Preemption | None = None,
 ) -> Decisions:
     """All decisions of one scheduling cycle, from the state of now alone (W21).
 
@@ -76,8 +79,9 @@ def decide(
             (`group_machines`), with machines whose ads are older than the collector keeps them left out (W10).
         now: seconds of the clock that all times are of.
         reservations: those that are not over.
+        preemption: the administrator's rules by which a waiting job takes machines from running ones.
     """
-    return finish(decide_in_steps(queues, running, machines, now, settings, reservations))
+    return finish(decide_in_steps(queues, running, machines, now, settings, reservations, preemption))
 
 
 def decide_in_steps(
@@ -87,10 +91,11 @@ def decide_in_steps(
     now: float,
     settings: DedicatedSettings,
     reservations: Sequence[Reservation] = (),
+    preemption: Preemption | None = None,
 ) -> Generator[None, None, Decisions]:
     """As `decide`, one job of the queue at a step, so that a caller can do other things in between."""
     yield
-    return (yield from _SchedulingCycle(queues, running, machines, now, settings, reservations).run())
+    return (yield from _SchedulingCycle(queues, running, machines, now, settings, reservations, preemption).run())
 
 
 def finish(steps: Generator[None, None, Result]) -> Result:
@@ -114,7 +119,9 @@ class _SchedulingCycle:
         now: float,
         settings: DedicatedSettings,
         reservations: Sequence[Reservation],
+        preemption: Preemption | None,
     ) -> None:
+        self.preemption = preemption
         self.queues, self.running, self.now, self.settings = queues, running, now, settings
         classes = tuple(machines)
         held = frozenset(name for reservation in reservations for name in reservation.machines)
@@ -169,8 +176,8 @@ class _SchedulingCycle:
         for job in result.winners:
             if self.reserved.allows(job) and not self._take(job, backfilled=False):
                 self.waits.append(self._wait(job, None, blocks=False))
-        self.head = result.head
-        if result.head is not None:
+        self.head = None if result.head is not None and self._preempt(result.head) else result.head
+        if self.head is not None and result.head is not None:
             self.waits.append(self._wait(result.head, result.expected))
         self.wake = result.wake
 
@@ -183,7 +190,7 @@ class _SchedulingCycle:
             if not self.reserved.allows(job):
                 self.waits.append(self._wait(job, self.reserved.free_again(job), blocks=False))
                 continue
-            if self._take(job, backfilled=False) or self._make_room(job):
+            if self._take(job, backfilled=False) or self._make_room(job) or self._preempt(job):
                 continue
             if not self.settings.strict:
                 if self.head is None:
@@ -256,6 +263,40 @@ class _SchedulingCycle:
             if self._take(job, backfilled=False):
                 return True
         return False
+
+    def _preempt(self, job: DedicatedJob) -> bool:
+        """Have running gangs leave by the administrator's rules, if the job can start then.
+
+        A gang leaves as a whole, so that more machines may come free than the job needs. One that cannot be saved
+        starts again from its beginning: the rules say which those are.
+        """
+        ranks = self.preemption(job) if self.preemption is not None else {}
+        if not ranks:
+            return False
+        saved = {save.job for save in self.saves}
+        gangs: list[tuple[float, DedicatedRun]] = []
+        for gang in self.running:
+            if gang.leaving or gang.lent or gang.job.reservation or gang.job.id in saved:
+                continue
+            own = [ranks[name] for share in gang.shares for name in share.machines if name in ranks]
+            if own:
+                gangs.append((max(own), gang))
+        gangs.sort(key=lambda entry: (-entry[0], entry[1].job.id))
+        free = self._free(-math.inf if job.saveable else self._end(job))
+        chosen: list[DedicatedRun] = []
+        for _, gang in gangs:
+            chosen.append(gang)
+            for share in gang.shares:
+                free[share.kind] = free.get(share.kind, 0) + len(share.machines)
+            if enough(free, job.parts):
+                break
+        else:
+            return False
+        for gang in chosen:
+            self.saves.append(SaveGang(gang.job.id, f"job {job.id} preempts it by SCHEDD_PREEMPTION_RANK", job.id))
+            self.supply.make_leaving(gang)
+        self.tiers = list(Tier)
+        return self._take(job, backfilled=False)
 
     def _was_before(self, job: DedicatedJob, filler: DedicatedJob) -> bool:
         """Whether a waiting job goes before one that was backfilled. Among users the order of now decides, in which it

@@ -36,6 +36,8 @@ from pool.roles.schedd.core.store_upkeep import shrink_now_and_again
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.core.validation import check_kind, clean
 from pool.roles.schedd.dedicated.methods import DedicatedMethods
+from pool.roles.schedd.dedicated.preemption import PreemptionRules
+from pool.roles.schedd.dedicated.preemption import trouble as preemption_trouble
 from pool.roles.schedd.dedicated.reservations import Reservations
 from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler, SchedulerCalls
 from pool.roles.schedd.dedicated.settings import dedicated_settings
@@ -294,7 +296,9 @@ class Schedd(Role):
             negotiator_heard=placement.negotiator_heard,
             keep=keep,
             account_of=lambda owner: f"{owner}@{self.settings.text('UID_DOMAIN')}",
+            preemption=lambda: PreemptionRules.read(self.settings),
         )
+        self._say_preemption()
         self.dedicated = DedicatedScheduler(
             self.context,
             lambda: dedicated_settings(self.settings),
@@ -305,6 +309,10 @@ class Schedd(Role):
             collector=given.collector,
             lifetime=lambda: self.settings.number("AD_LIFETIME"),
         )
+
+    def _say_preemption(self) -> None:
+        if why := preemption_trouble(self.settings):
+            self.log.warning("a setting does nothing", extra={"why": why})
 
     async def _save_gang(self, job: QueuedJob, because: str) -> None:
         """Have a dedicated job leave its machines, saved, for another."""
@@ -383,6 +391,8 @@ class Schedd(Role):
         if self.queue.reprioritise(self._prio()):
             self.regroup()
         self.claim_settings.reload(settings)
+        self._say_preemption()
+        self.dedicated.wake()
         self.remote.reload(settings)
         self.checkpoint_server.reload(settings)
         self.local.reload(settings)

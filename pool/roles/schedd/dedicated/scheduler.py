@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.gangs import DEDICATED, wants_dedicated
 from pool.policy.dedicated import (
@@ -39,9 +40,10 @@ from pool.policy.dedicated import (
     plan_in_steps,
     read_runs,
 )
+from pool.policy.dedicated.discipline import Preemption
 from pool.policy.dedicated.model import Kind
 from pool.policy.gangs import Gathering
-from pool.policy.managed import HIERARCHY, is_upper, managers_of, submitter_of
+from pool.policy.managed import HIERARCHY, SCHEDULER, is_upper, managers_of, submitter_of
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob
 from pool.policy.why.findings import DedicatedFinding
 from pool.roles.advertise import Advertiser
@@ -52,6 +54,7 @@ from pool.roles.schedd.dedicated.accounts import UserAccounts
 from pool.roles.schedd.dedicated.gangs import DedicatedQueue, PartsToPlace, Wanted, is_gang, name_of
 from pool.roles.schedd.dedicated.lending import Lending, StartJob
 from pool.roles.schedd.dedicated.machines import ManagedMachines, is_held
+from pool.roles.schedd.dedicated.preemption import PreemptionRules
 from pool.roles.schedd.dedicated.requests import DedicatedRequests, MachineRequest, ObtainMachines
 from pool.roles.schedd.dedicated.reservations import KeptReservation, Reservations
 
@@ -92,6 +95,7 @@ class SchedulerCalls:
         negotiator_heard: whether there is a negotiator, as far as is known.
         keep: writes a note of the queue's, durably.
         account_of: the name of a user's account in the pool.
+        preemption: the rules by which waiting jobs take machines from running ones; None for none.
     """
 
     gatherings: PartsToPlace
@@ -105,6 +109,7 @@ class SchedulerCalls:
     negotiator_heard: Callable[[], bool]
     keep: Callable[[str, bytes], Coroutine[Any, Any, None]]
     account_of: Callable[[str], str]
+    preemption: Callable[[], PreemptionRules | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +296,28 @@ class DedicatedScheduler:
         classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
         reservations = self.reservations.current(state.now, state.fits)
         await turn.pause()
-        steps = decide_in_steps(state.queues, state.running, classes, state.now, settings, reservations)
+        rules = self._preemption()
+        steps = decide_in_steps(state.queues, state.running, classes, state.now, settings, reservations, rules)
         self.decisions = await in_slices(turn, steps)
         await turn.pause()
         self._act(self.decisions, claims)
         await self._compare(state, turn)
+
+    def _preemption(self) -> Preemption | None:
+        """The administrator's rules, for the decisions of one cycle."""
+        rules = self._calls.preemption()
+        if rules is None:
+            return None
+        running = [claim for claim in self.held().values() if claim not in self.lending.lent and self.is_own(claim)]
+
+        def candidates(job: DedicatedJob) -> Mapping[str, float]:
+            queued = self._find(job.id)
+            if queued is None:
+                return {}
+            ad = ClassAd.from_wire({SCHEDULER: self.submitter}, parent=queued.ad())
+            return rules.candidates(ad, running, self.state.now, self.machines.index.ads.get)
+
+        return candidates
 
     async def _compare(self, state: CycleState, turn: WorkTurn) -> None:
         """Compare expected starts with what came about, so that answers can say how sure they are."""
