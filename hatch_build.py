@@ -1,6 +1,6 @@
-"""The package's build hook: compiles keeper and ranker into the wheel, and in place for an editable installation.
+"""The package's build hook: compiles the C programs into the wheel, and in place for an editable installation.
 
-Both are static programs and no extension modules, so one wheel serves every Python 3: its tag is
+They are programs and no extension modules, so one wheel serves every Python 3: its tag is
 py3-none with the platform of this machine. What goes wrong is one line, not a trace.
 """
 
@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds pool/checkpoint/bin/keeper and pool/mpi/bin/ranker."""
+    """Builds pool/checkpoint/bin/keeper, and ranker and pmix_server in pool/mpi/bin."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are gathered; `version` is 'standard' or 'editable'."""
@@ -27,12 +27,14 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
         try:
             program = builder.build()
             ranker = builder.build(builder.RANKER, sources=builder.RANKER_SOURCES)
+            pmix = builder.build(builder.PMIX_SERVER, sources=builder.PMIX_SOURCES)
         except builder.CannotBuild as error:
             print(f"\nerror: {error}\n", file=sys.stderr, flush=True)
             sys.exit(1)
         if version != "editable":
             build_data["force_include"][str(program)] = "pool/checkpoint/bin/keeper"
             build_data["force_include"][str(ranker)] = "pool/mpi/bin/ranker"
+            build_data["force_include"][str(pmix)] = "pool/mpi/bin/pmix_server"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"
 

@@ -49,7 +49,11 @@ LISTED = (
     Skip(r"^tests/e2e/test_fetching\.py::", r"needs the Debian package default-jdk-headless", NO_ARCHIVE),
     Skip(r"^tests/starter/test_registries\.py::", r"needs skopeo or podman", NO_ARCHIVE),
     Skip(r"^tests/machine/test_logind\.py::", r"needs dbus-daemon", NO_ARCHIVE),
-    Skip(r"^tests/(mpi|e2e)/test_\w*mpi\w*\.py::", r"needs the Debian packages? [\w-]+( and [\w-]+)?", NO_ARCHIVE),
+    Skip(
+        r"^tests/(mpi|e2e)/test_\w*(mpi|pmi)\w*\.py::",
+        r"needs the Debian packages? [\w-]+( and [\w-]+)?",
+        NO_ARCHIVE,
+    ),
     Skip(
         r"^tests/(mpi/test_\w+|e2e/test_mpi|test_examples)\.py::",
         r"needs MPICH: pip.*",

@@ -1,8 +1,9 @@
-"""Compiles the package's two C programs, the keeper and the ranker of MPI jobs:
+"""Compiles the package's C programs, the keeper, and the ranker of MPI jobs with its helper for PMIx:
 `python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker]`; the package's build calls `build`.
 
-Imports nothing of the package, so that the build can load this file by its path before anything is installed. The
-programs are linked statically: a wheel that was built here runs where there is no compiler and another C library.
+Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper
+and ranker are linked statically: a wheel that was built here runs where there is no compiler and another C library. The
+helper opens a library where the job runs, so it needs that machine's C library, of this version or a later one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ PROGRAM = HERE / "bin" / "keeper"
 #: The sources of the ranker, and where it is built.
 RANKER_SOURCES = HERE.parent / "mpi" / "ranker"
 RANKER = HERE.parent / "mpi" / "bin" / "ranker"
+#: The same of the ranker's helper for PMIx.
+PMIX_SOURCES = HERE.parent / "mpi" / "pmix_server"
+PMIX_SERVER = HERE.parent / "mpi" / "bin" / "pmix_server"
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -56,7 +60,7 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HER
     Args:
         sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or
             arithmetic.
-        sources: the folder of its C files; the keeper's by default.
+        sources: the folder of its C files; the keeper's by default. The helper for PMIx is linked dynamically.
 
     Raises:
         CannotBuild: no compiler, no static C library, or a compile error.
@@ -65,9 +69,11 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HER
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
         objects = compile_all(Path(directory), sanitize=sanitize, folder=sources)
-        link = [*compiler().split(), *(SANITIZERS if sanitize else ("-static", "-s"))]
+        link = [*compiler().split(), *(SANITIZERS if sanitize else ("-s",))]
+        dynamic = sanitize or sources == PMIX_SOURCES
         try:
-            _run([*link, "-o", str(aside), *map(str, objects.values())])
+            kind = ("-pthread", "-ldl") if dynamic else ("-static",)
+            _run([*link, "-o", str(aside), *map(str, objects.values()), *kind])
             os.replace(aside, output)
         finally:
             aside.unlink(missing_ok=True)
@@ -114,13 +120,15 @@ def main() -> int:
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
     parser.add_argument("--output", type=Path, help="where to put it; without it both are built")
-    parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs")
+    parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs, and its helper for PMIx")
     given = parser.parse_args()
     try:
         if not given.ranker:
             print(build(given.output or PROGRAM, sanitize=given.sanitize))
         if given.ranker or given.output is None:
             print(build(given.output or RANKER, sanitize=given.sanitize, sources=RANKER_SOURCES))
+        if given.output is None:
+            print(build(PMIX_SERVER, sanitize=given.sanitize, sources=PMIX_SOURCES))
     except CannotBuild as error:
         print(error, file=sys.stderr)
         return 1

@@ -23,7 +23,7 @@ from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
-from pool.jobs.mpi import MPIRUN, RANKER, family_in
+from pool.jobs.mpi import MPIRUN, PMIX_LIBRARY, RANKER, family_in
 from pool.jobs.network import JOB_NETWORK
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
@@ -105,6 +105,7 @@ class Activation:
             and pipes are then the part's. part, parts: its number, and how many there are.
         crossings: the pipes that lead to other parts: the index in `pipes`, the stream's number, the other part.
         mpi: of a node of an MPI job: the family of its MPI. Its pipes are then those of its ranker (`pool.jobs.mpi`).
+        pmix_library: the path of the library of PMIx that belongs to its MPI, where that is not the system's.
         mpirun: the path of Open MPI's mpirun, where the program's libraries say it; else it is looked for along PATH.
         ranks: how many ranks the nodes of the job have, as the ranker reads it: `2x3,4x1`.
         application: which of the job's queue statements the node is of, from 0 up: MPI_APPNUM of its ranks.
@@ -157,6 +158,7 @@ class Activation:
     crossings: tuple[tuple[int, int, int], ...] = ()
     mpi: str = ""
     mpirun: str = ""
+    pmix_library: str = ""
     ranks: str = ""
     application: int = 0
     job_network: str = ""
@@ -417,6 +419,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         mpi=family,
         mpirun=_text(job, MPIRUN) if family else "",
         job_network=_text(job, JOB_NETWORK),
+        pmix_library=_text(job, PMIX_LIBRARY) if family else "",
     )
     try:  # no machine would take it: said once, here, and not by each of them
         activation_fields.check(start.to_wire())

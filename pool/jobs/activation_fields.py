@@ -170,6 +170,7 @@ FIELDS: dict[str, Fits] = {
     "parts": is_number(1, 2**31),
     "mpi": lambda value: value in ("", *FAMILIES),
     "mpirun": lambda value: value == "" or (is_program(value) and value.startswith("/")),
+    "pmix_library": lambda value: value == "" or (is_program(value) and value.startswith("/")),
     "ranks": lambda value: isinstance(value, str) and _RANKS.fullmatch(value) is not None,
     "application": _count,
     "job_network": lambda value: value in ("", *NETWORKS),

@@ -4,8 +4,9 @@ An MPI job is a parallel job (`pool.jobs.gangs`) whose nodes start ranks of one 
 (`pool.mpi`) starts that node's ranks. The rankers form a tree with node 0 at its root: two pipes between a node and the
 one above it, which cross machines as any pipe of a job.
 
-Two families of MPI differ in how ranks find each other (Flux RFC 13; PMIx): `mpich` (MPICH, Intel MPI, MVAPICH, Cray:
-PMI-1 or PMI-2, served by the ranker) and `openmpi`. A program's family is seen in the names of its libraries.
+Two families of MPI differ in how ranks find each other (Flux RFC 13; PMIx): MPICH's (MPICH, Intel MPI, MVAPICH, Cray:
+PMI-1 or PMI-2) and Open MPI's (PMIx). A program's family is seen in the names of its libraries. The ranker serves both;
+for PMIx it needs the library of PMIx, and where there is none, Open MPI's own mpirun starts the ranks.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pool.errors import PoolError
 from pool.jobs.checkpoint_precheck import interpreter_of, libraries, library_folders
 from pool.jobs.pipes.model import DESCRIPTOR, Joint
 
-#: In the ad: the family, how many ranks each node has, and the path of Open MPI's mpirun where it is known.
-FAMILY, RANKS, MPIRUN = "MpiFamily", "RanksPerMachine", "MpiRun"
-MPICH, OPENMPI = FAMILIES = ("mpich", "openmpi")
+#: In the ad: how the ranks are started, how many each node has, and the paths of Open MPI's mpirun and of the library
+#: of PMIx where they are not the system's.
+FAMILY, RANKS, MPIRUN, PMIX_LIBRARY = "MpiFamily", "RanksPerMachine", "MpiRun", "PmixLibrary"
+#: By PMI-1 and PMI-2; by Open MPI's mpirun; by PMIx.
+MPICH, OPENMPI, PMIX = FAMILIES = ("mpich", "openmpi", "pmix")
 #: Ranks of one node, and of one job.
 MOST_RANKS, MOST_IN_ALL = 4096, 1 << 20
 #: So many nodes hang below one in the tree of rankers.
@@ -110,6 +113,33 @@ def mpirun_of(program: str, read: Reader, matching: Matcher) -> str:
     except OSError:
         pass
     return ""
+
+
+def pmix_library_of(program: str, read: Reader, matching: Matcher) -> str | None:
+    """The library of PMIx that belongs to a program's Open MPI: its path, where it lies beside the MPI that the program
+    names (RUNPATH) or in Python's directory; empty for the system's; None where there is none."""
+    try:
+        data = read(program)
+        words = interpreter_of(data)
+        named = library_folders(data)
+        folders = [folder.rstrip("/") for folder in named if folder.startswith("/") and "$" not in folder]
+        if _PYTHON.match(posixpath.basename(words[0] if words else program)):
+            folders.append(posixpath.join(posixpath.dirname(posixpath.dirname(words[0] if words else program)), "lib"))
+        for folder in folders:
+            if folder.startswith("/usr/lib"):
+                continue
+            for beside in ("", "openmpi/"):
+                if any(matching(path := f"{folder}/{beside}{_PMIX_LIBRARY}")):
+                    return path
+            if any(matching(f"{folder}/libmpi.so.*")):
+                return None  # an Open MPI of its own, with a PMIx inside that only its mpirun serves
+    except OSError:
+        pass
+    return "" if any(any(matching(f"{place}/{_PMIX_LIBRARY}")) for place in _SYSTEM_FOLDERS) else None
+
+
+_PMIX_LIBRARY = "libpmix.so.2"
+_SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib/*-linux-gnu*", "/usr/lib64", "/usr/local/lib")
 
 
 def family_in(ad: ClassAd) -> str:

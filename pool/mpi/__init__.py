@@ -1,7 +1,8 @@
-"""The ranker: a small native program that starts the ranks of one part of an MPI job. Here only where to find it.
+"""The ranker: a small native program that starts the ranks of one part of an MPI job. Here only where to find it, and
+its helper for PMIx.
 
-Its sources lie in `ranker/`, with the whole picture in `ranker.h`; `pool.checkpoint.build` compiles it. What it is
-started with, and what it says about its ranks, is `pool.starter.ranks`'s.
+The sources lie in `ranker/`, with the whole picture in `ranker.h`, and in `pmix_server/`; `pool.checkpoint.build`
+compiles them. `pool.starter.ranks` has the ranker's options, and reads its report on the ranks.
 """
 
 from __future__ import annotations
@@ -14,3 +15,8 @@ HERE = Path(__file__).resolve().parent
 def program() -> Path:
     """Where the ranker of this installation lies, built or not."""
     return HERE / "bin" / "ranker"
+
+
+def pmix_server() -> Path:
+    """Where the helper for PMIx of this installation lies, built or not."""
+    return HERE / "bin" / "pmix_server"

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.jobs.mpi import FAMILIES, MPICH, OPENMPI, RANKER, ranker_options
-from pool.mpi import program
+from pool.jobs.mpi import MPICH, OPENMPI, PMIX, RANKER, ranker_options
+from pool.mpi import pmix_server, program
 from pool.safe_directory import SafeDirectory, copy_data
 from pool.starter.spec import KeeperSpec, Member
 
-#: Names in the scratch directory: the copy of the ranker, and what it says.
-COPY, STATUS = ".poolnode.ranker", ".poolnode.ranks"
+#: Names in the scratch directory: the copy of the ranker, its report, and the copy of its helper for PMIx.
+COPY, STATUS, PMIX_COPY = ".poolnode.ranker", ".poolnode.ranks", ".poolnode.pmix_server"
 #: Bytes of the status that are read.
 _MOST = 64 * 1024
 _NUMBERS = re.compile(r"(\d{1,9}) (\d{1,9}) (\d{1,9})")
@@ -81,8 +81,8 @@ def _waiting(numbers: list[int]) -> str:
     return f"{_ranks(numbers)} {'waits' if len(numbers) == 1 else 'wait'}"
 
 
-def place_ranker(scratch: Path, owner: tuple[int, int] | None) -> None:
-    """Put the ranker and an empty status into a scratch directory. Blocks on the disk.
+def place_ranker(scratch: Path, owner: tuple[int, int] | None, family: str = MPICH) -> None:
+    """Put the ranker, what it needs for that MPI, and an empty status into a scratch directory. Blocks on the disk.
 
     Args:
         owner: user and group of the files; None: the node's.
@@ -90,12 +90,15 @@ def place_ranker(scratch: Path, owner: tuple[int, int] | None) -> None:
     Raises:
         OSError: the disk does not take it, or this installation has no ranker.
     """
-    with open(program(), "rb") as source, SafeDirectory(scratch, owner) as safe:
-        target = safe.create_file(COPY, 0o755)
-        try:
-            copy_data(source.fileno(), target)
-        finally:
-            os.close(target)
+    copies = {COPY: program()} | ({PMIX_COPY: pmix_server()} if family == PMIX else {})
+    with SafeDirectory(scratch, owner) as safe:
+        for name, path in copies.items():
+            target = safe.create_file(name, 0o755)
+            try:
+                with path.open("rb") as source:
+                    copy_data(source.fileno(), target)
+            finally:
+                os.close(target)
         os.close(safe.create_file(STATUS, 0o600))
 
 
@@ -113,6 +116,8 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
     ]
     if activation.mpi == OPENMPI:
         words += ["--mpirun", activation.mpirun or "auto"]
+    if activation.mpi == PMIX:
+        words += ["--pmix", os.path.join(own, PMIX_COPY), "--pmix-library", activation.pmix_library or "auto"]
     argv = (copy, *words, "--", *spec.argv)
     env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
     ranker = Member(
@@ -169,8 +174,8 @@ def status_of(text: str) -> RanksStatus | None:
 def singletons_in_words(activation: Activation, status: RanksStatus) -> str:
     """Why a job is held whose ranks did not find each other."""
     count = status.size
-    other = next(family for family in FAMILIES if family != activation.mpi)
+    other = "openmpi" if activation.mpi == MPICH else "mpich"
     what = f"its {count} ranks ended without a call of MPI_Init that this pool could see: "
-    if activation.mpi == MPICH:
+    if activation.mpi != OPENMPI:
         return f"{what}the program uses no MPI, or one of another family (mpi = {other}), and ran {count} times alone"
     return f"{what}the program uses no MPI, or one of another family (mpi = {other})"

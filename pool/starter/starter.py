@@ -262,7 +262,7 @@ class Starter:
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
         if self.activation.mpi:
-            await asyncio.to_thread(ranks.place_ranker, self.scratch, self.account.owner)
+            await asyncio.to_thread(ranks.place_ranker, self.scratch, self.account.owner, self.activation.mpi)
         if self.activation.mode is not FileMode.REMOTE:
             ends = self.remote_pipes.ends if self.remote_pipes is not None else NO_ENDS
             spec = self._spec(lease, claim)

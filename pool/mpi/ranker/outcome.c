@@ -83,7 +83,10 @@ void end_from_afar(enum how how, int code, const char *text)
 static char letter(const struct rank *r)
 {
     if (r->pid)
-        return r->in_barrier ? 'b' : r->stage == FINALIZED ? 'f' : r->stage == SPOKE ? 'i' : '.';
+        return r->in_barrier || (me.pmix && r->stage == SPOKE && !me.fenced) ? 'b'
+               : r->stage == FINALIZED                                       ? 'f'
+               : r->stage == SPOKE                                           ? 'i'
+                                                                             : '.';
     return !r->ended_well ? 'X' : r->stage == STARTED ? 'e' : 'E';
 }
 

@@ -6,7 +6,8 @@
  *     pmi1.c    PMI-1, the lines of Flux RFC 13; pmi2.c: PMI-2; serve.c: what both have in common;
  *               words.c: the words of one request
  *     store.c   the key-value store
- *     launch.c  Open MPI, whose mpirun starts the ranks itself
+ *     pmix.c    PMIx, of Open MPI: by a helper of its own (pool/mpi/pmix_server), which finds the library of PMIx
+ *     launch.c  Open MPI without PMIx, whose mpirun starts the ranks itself
  *     tree.c    the links to the rankers of other parts, and the barrier over all parts
  *     outcome.c how the job ends, and what its user reads about it
  *
@@ -23,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "frames.h"
 
 enum {
     RANKS_MOST = 4096, /* in one part */
@@ -55,11 +58,18 @@ struct rank {
     size_t put_bytes;
     size_t spawn_bytes; /* of a request to spawn that is not complete; 0: none */
     int spawns, spawns_sent;
+    char *variables; /* PMIx: NAME=VALUE, zero, and so on */
+    size_t variables_size;
     char *line; /* not complete yet */
     size_t used, room;
 };
 
-/* A pair of pipes to another part's ranker. */
+struct bytes {
+    char *at;
+    size_t used, room;
+};
+
+/* A pair of pipes to another part's ranker; or the socket to the PMIx server. */
 struct link {
     int in, out; /* -1: closed */
     bool in_barrier; /* of a link to a part below: all its ranks are */
@@ -68,6 +78,7 @@ struct link {
     size_t used, room;
     char *unsent;
     size_t unsent_used, unsent_room;
+    struct bytes given; /* in the fence under way, not complete yet */
 };
 
 enum how { ENDS_WELL, ENDS_WITH_CODE, ENDS_BY_SIGNAL };
@@ -77,7 +88,7 @@ struct ranker {
     int first, count, size; /* ranks: the first of this part, how many it has, how many the job has */
     int appnum;
     const char *name; /* of the key-value store; unique for each start of the job */
-    const char *mapping;
+    const char *mapping, *layout;
     const char *status; /* the file that says how far the ranks are; NULL for none */
     char **argv;
     struct rank *ranks;
@@ -92,7 +103,15 @@ struct ranker {
     char text[TEXT_MOST];
     bool changed; /* since the status was written */
     bool refused_spawn;
-    /* Open MPI: the program mpirun; NULL where we start the ranks. Then `ranks` is one process: mpirun, or its daemon.
+    /* PMIx: the program of its server; NULL where we speak PMI. */
+    const char *pmix, *pmix_library;
+    struct link server;
+    pid_t server_pid;
+    bool server_ready;
+    bool fenced; /* once: until then the ranks that have called MPI_Init are in it */
+    struct bytes gathered; /* what this part and those below give in a fence; on its way down: what all give */
+    /* Open MPI without PMIx: the program mpirun; NULL where we start the ranks. Then `ranks` is one process: mpirun, or
+     * its daemon.
      */
     const char *mpirun;
     int agents; /* the socket of mpirun's agents; -1: none */
@@ -114,6 +133,13 @@ int start_ranks(void);
 void reap_ranks(void);
 void signal_ranks(int signal);
 bool ranks_left(void);
+
+/* pmix.c */
+int start_pmix(void);
+void stop_pmix(void);
+bool take_from_server(char kind, const char *body, size_t size);
+void pmix_variables(const struct rank *r);
+void pmix_release(void);
 
 /* core.c */
 bool writes_core(pid_t pid);
@@ -153,9 +179,14 @@ int node_put(const char *key, const char *value);
 void each_own(void (*f)(const char *key, const char *value)); /* put by this part or below, not sent yet */
 
 /* tree.c */
+bool make_room(char **at, size_t *room, size_t wanted);
+void send_to(struct link *l, enum kind kind, const void *body, size_t size);
+bool take_gather(struct link *l, const char *body, size_t size);
+void take_given(struct link *l);
+void send_gathered(struct link *l);
 bool number_of(const char *text, long least, long most, long *number);
 int link_open(struct link *l, const char *text);
-void link_readable(struct link *l);
+bool link_readable(struct link *l); /* whether it was */
 void link_writable(struct link *l);
 void barrier_changed(void);
 void tell_end(enum how how, int code, const char *text);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,10 +89,13 @@ static _Noreturn void start_program(int local, int told)
     _exit(write(told, &failed, sizeof failed) == (ssize_t)sizeof failed ? 127 : 126);
 }
 
-static _Noreturn void become_rank(const struct rank *r, int socket, int told)
+static _Noreturn void become_rank(const struct rank *r, pid_t ranker, int socket, int told)
 {
     int local = r->number - me.first;
     sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives a ranker that is killed */
+    if (getppid() != ranker)
+        _exit(1);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 1; i < 32; i++)
@@ -106,7 +110,8 @@ static _Noreturn void become_rank(const struct rank *r, int socket, int told)
             close(nothing);
         }
     }
-    set_number("PMI_FD", socket);
+    if (socket >= 0)
+        set_number("PMI_FD", socket);
     set_number("PMI_RANK", r->number);
     set_number("PMI_SIZE", me.size);
     set_number("MPI_LOCALRANKID", local);
@@ -116,23 +121,28 @@ static _Noreturn void become_rank(const struct rank *r, int socket, int told)
     bind_gpus("ROCR_VISIBLE_DEVICES", local);
     for (size_t i = 0; i < sizeof not_inherited / sizeof *not_inherited; i++)
         unsetenv(not_inherited[i]);
-    fcntl(socket, F_SETFD, 0);
+    if (socket >= 0)
+        fcntl(socket, F_SETFD, 0);
+    else
+        pmix_variables(r);
     start_program(local, told);
 }
 
 /* 0; or the errno of the fork. */
 static int fork_rank(struct rank *r, int told)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    int pair[2] = {-1, -1};
+    if (!me.pmix && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return errno;
-    pid_t pid = fork();
+    pid_t ranker = getpid(), pid = fork();
     if (pid == 0)
-        become_rank(r, pair[1], told);
+        become_rank(r, ranker, pair[1], told);
     int why = pid < 0 ? errno : 0;
-    close(pair[1]);
+    if (pair[1] >= 0)
+        close(pair[1]);
     if (why) {
-        close(pair[0]);
+        if (pair[0] >= 0)
+            close(pair[0]);
         return why;
     }
     r->pid = pid;
@@ -147,7 +157,8 @@ static struct failed_start read_failed_starts(int told, struct failed_start fail
     while (read(told, &next, sizeof next) == (ssize_t)sizeof next) {
         struct rank *r = &me.ranks[next.local];
         waitpid(r->pid, NULL, 0);
-        close(r->fd);
+        if (r->fd >= 0)
+            close(r->fd);
         r->pid = 0;
         r->fd = -1;
         if (!failed.why || next.local < failed.local)
@@ -161,11 +172,8 @@ int start_ranks(void)
 {
     int told[2];
     struct failed_start failed = {0, 0};
-    for (int i = 0; i < me.count; i++) {
-        me.ranks[i] = (struct rank){.number = me.first + i, .fd = -1, .version = 1};
-        if (me.mpirun)
-            me.ranks[i].stage = FINALIZED; /* its MPI is not ours to see */
-    }
+    for (int i = 0; i < me.count && me.mpirun; i++)
+        me.ranks[i].stage = FINALIZED; /* its MPI is not ours to see */
     if (pipe2(told, O_CLOEXEC) < 0) {
         failed.why = errno;
     } else {
@@ -187,6 +195,8 @@ bool ranks_left(void)
 {
     if (me.mpirun)
         return launcher_left();
+    if (me.pmix && !me.server_ready && !me.over)
+        return true;
     for (int i = 0; i < me.count; i++)
         if (me.ranks[i].pid)
             return true;
@@ -222,6 +232,9 @@ static void ended(struct rank *r, int status)
         if (r->fd >= 0 && r->used == before && r->stage == stage)
             break;
     }
+    while (me.server.in >= 0 && !me.over && link_readable(&me.server)) {
+        /* what the server says of the rank was sent before the rank's end */
+    }
     pid_t pid = r->pid;
     r->pid = 0;
     me.changed = true;
@@ -252,8 +265,11 @@ void reap_ranks(void)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == me.server_pid)
+            me.server_pid = 0;
         for (int i = 0; i < me.count; i++)
             if (me.ranks[i].pid == pid)
                 ended(&me.ranks[i], status);
+    }
 }

@@ -2,9 +2,9 @@
  *
  * A barrier goes up and down once: a part that has all its ranks and all parts below in the barrier sends what they
  * have put since the last one, then BARRIER; part 0 sends everything down again, then BARRIER. So one round serves put,
- * barrier and get, and a get needs no message.
+ * barrier and get, and a get needs no message. A fence of PMIx is such a round, too, with GATHER for PUT.
  *
- * A message is a length of four bytes (least first), a kind, and so many bytes less one. Writes never block: what a
+ * Writes never block: what a
  * pipe does not take waits in memory.
  */
 #define _GNU_SOURCE
@@ -16,15 +16,7 @@
 
 #include "ranker.h"
 
-enum kind {
-    PUT = 'p', /* key, zero, value, zero */
-    BARRIER = 'b', /* nothing */
-    END = 'e', /* how, code, text: the job ends */
-    LAUNCH = 'l', /* the part's number in four bytes, and what it is to run, zero; goes down only */
-    DONE = 'd', /* a byte: whether its ranks have called MPI_Init. All have ended well; nothing follows. */
-};
-
-enum { HEAD = 5, MESSAGE_MOST = HEAD + 4 + LAUNCH_MOST, UNSENT_MOST = STORE_MOST };
+enum { MESSAGE_MOST = HEAD + 4 + LAUNCH_MOST, UNSENT_MOST = STORE_MOST };
 
 bool number_of(const char *text, long least, long most, long *number)
 {
@@ -57,7 +49,7 @@ int link_open(struct link *l, const char *text)
     return 0;
 }
 
-static bool make_room(char **at, size_t *room, size_t wanted)
+bool make_room(char **at, size_t *room, size_t wanted)
 {
     size_t next = *room ? *room : 4096;
     while (next < wanted)
@@ -101,7 +93,7 @@ void link_writable(struct link *l)
     memmove(l->unsent, l->unsent + sent, l->unsent_used);
 }
 
-static void send_to(struct link *l, enum kind kind, const void *body, size_t size)
+void send_to(struct link *l, enum kind kind, const void *body, size_t size)
 {
     uint32_t length = (uint32_t)size + 1;
     if (l->out < 0)
@@ -135,15 +127,57 @@ static void send_put(const char *key, const char *value)
         send_to(&me.below[i], PUT, body, k + v);
 }
 
+static void append(struct bytes *to, const char *data, size_t size)
+{
+    if (to->used + size > STORE_MOST || !make_room(&to->at, &to->room, to->used + size + 1)) {
+        end_job(ENDS_WITH_CODE, 1, "the ranks give each other more than this pool keeps for a job");
+        return;
+    }
+    memcpy(to->at + to->used, data, size);
+    to->used += size;
+}
+
+void send_gathered(struct link *l)
+{
+    const struct bytes *all = &me.gathered;
+    for (size_t at = 0; at < all->used; at += CHUNK_MOST)
+        send_to(l, GATHER, all->at + at, all->used - at < CHUNK_MOST ? all->used - at : (size_t)CHUNK_MOST);
+}
+
+/* Pieces from below and from the server wait until their sender is in the fence: each sender's stay together. One from
+ * above goes on as it is, and is for this part's ranks, too. */
+bool take_gather(struct link *l, const char *body, size_t size)
+{
+    if (!me.pmix || !size || size > CHUNK_MOST || l->in_barrier)
+        return false;
+    for (int i = 0; i < me.below_count && l == &me.up; i++)
+        send_to(&me.below[i], GATHER, body, size);
+    append(l == &me.up ? &me.gathered : &l->given, body, size);
+    return true;
+}
+
+/* Its sender is in the fence. */
+void take_given(struct link *l)
+{
+    if (l->given.used)
+        append(&me.gathered, l->given.at, l->given.used);
+    l->given.used = 0;
+}
+
 /* Puts that came from above go down as they came: here they are never `own`. */
 static void release(void)
 {
     for (int i = 0; i < me.below_count; i++) {
         me.below[i].in_barrier = false;
+        if (me.up.in < 0)
+            send_gathered(&me.below[i]);
         send_to(&me.below[i], BARRIER, NULL, 0);
         link_writable(&me.below[i]);
     }
-    release_ranks();
+    if (me.pmix)
+        pmix_release();
+    else
+        release_ranks();
 }
 
 /* After each step into a barrier: are all there? */
@@ -161,6 +195,8 @@ void barrier_changed(void)
         release();
         return;
     }
+    send_gathered(&me.up);
+    me.gathered.used = 0;
     send_to(&me.up, BARRIER, NULL, 0);
     link_writable(&me.up);
 }
@@ -271,11 +307,15 @@ static bool take_done(struct link *l, const char *body, size_t size)
 
 static bool take(struct link *l, char kind, const char *body, size_t size)
 {
+    if (l == &me.server)
+        return take_from_server(kind, body, size);
     if (l->done && kind != END)
         return false;
     switch (kind) {
     case PUT:
         return take_put(l, body, size);
+    case GATHER:
+        return take_gather(l, body, size);
     case BARRIER:
         if (size || l->in_barrier)
             return false;
@@ -285,6 +325,7 @@ static bool take(struct link *l, char kind, const char *body, size_t size)
             return true;
         }
         l->in_barrier = true;
+        take_given(l);
         barrier_changed();
         return true;
     case END:
@@ -309,7 +350,10 @@ static void take_all(struct link *l)
             break;
         if (!good || !take(l, (char)p[4], (const char *)p + HEAD, length - 1)) {
             link_close(&l->in);
-            end_job(ENDS_WITH_CODE, 1, "another part of the job (link %d) sent what is no message", name_of(l));
+            if (l == &me.server)
+                end_job(ENDS_WITH_CODE, 1, "the PMIx server of part %d sent what is no message", me.part);
+            else
+                end_job(ENDS_WITH_CODE, 1, "another part of the job (link %d) sent what is no message", name_of(l));
             return;
         }
         at += 4 + (size_t)length;
@@ -318,21 +362,25 @@ static void take_all(struct link *l)
     memmove(l->got, l->got + at, l->used);
 }
 
-void link_readable(struct link *l)
+bool link_readable(struct link *l)
 {
     if (!make_room(&l->got, &l->room, l->used + MESSAGE_MOST)) {
         end_job(ENDS_WITH_CODE, 1, "no memory for the messages of the job's parts");
-        return;
+        return false;
     }
     ssize_t n = read(l->in, l->got + l->used, l->room - l->used);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+        return false;
     if (n > 0) {
         l->used += (size_t)n;
         take_all(l);
-        return;
+        return true;
     }
     link_close(&l->in);
-    if (!l->done) /* its machine is lost, or its ranker was killed: the pool says more about it than we can */
+    if (l == &me.server)
+        end_job(ENDS_WITH_CODE, 1, "the PMIx server of part %d %s", me.part,
+                me.server_ready ? "has ended" : "cannot be started: it needs the C library that it was built with");
+    else if (!l->done) /* its machine is lost, or its ranker was killed: the pool says more about it than we can */
         end_job(ENDS_WITH_CODE, 1, "the connection to another part of the job has ended");
+    return true;
 }

@@ -52,7 +52,7 @@ def test_statements_have_ranks_and_programs_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "way_out"),
     [
-        ("mpi = lam", "expected one of auto, mpich, openmpi, none for 'mpi', not 'lam'", ""),
+        ("mpi = lam", "expected one of auto, mpich, openmpi, pmix, mpirun, none for 'mpi', not 'lam'", ""),
         ("mpi = auto", "cannot read /bin/heat", "write mpi = mpich or mpi = openmpi, or mpi = none"),
         ("mpi = none\nranks_per_machine = 2", "a job without MPI has no ranks", "leave it out, or write mpi = auto"),
         ("ranks_per_machine = 0", "expected a number from 1 to 4096 for 'ranks_per_machine', not '0'", ""),
@@ -90,3 +90,26 @@ def test_ranks_are_for_mpi_alone() -> None:
 def test_the_rest_may_differ_with_open_mpi(more: str) -> None:
     found: Any = read(f"{MPI}mpi = openmpi\narguments = a\n{more}queue\n").clusters[0].attributes
     assert found["MpiFamily"] == "openmpi"
+
+
+@pytest.mark.parametrize(
+    ("wish", "library", "family"),
+    [
+        ("openmpi", True, "pmix"),
+        ("openmpi", False, "openmpi"),
+        ("pmix", True, "pmix"),
+        ("pmix", False, "pmix"),
+        ("mpirun", True, "openmpi"),
+        ("mpich", True, "mpich"),
+    ],
+)
+def test_ranks_of_open_mpi_are_started_by_pmix_where_its_library_is(wish: str, library: bool, family: str) -> None:
+    files = {"/usr/lib/libpmix.so.2": ""} if library else {}
+    found = attributes(f"{MPI}mpi = {wish}\nqueue\n", files=files)
+    assert found["MpiFamily"] == family
+
+
+def test_with_pmix_each_node_has_a_program_and_arguments_of_its_own() -> None:
+    text = f"{MPI}mpi = pmix\narguments = $(Node)\nqueue\nexecutable = /bin/other\nqueue\n"
+    _, second = parts_of(ad_of(text)).kinds
+    assert (attributes(text)["MpiFamily"], second.own["Cmd"]) == ("pmix", "/bin/other")

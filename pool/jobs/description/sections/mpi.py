@@ -6,7 +6,8 @@
     request_cpus  = 4        ranks on each machine: 8 in all
     queue
 
-`mpi = auto`, which universe mpi has without the command, reads the program's file: which MPI is it linked with?
+`mpi = auto`, which universe mpi has without the command, reads the program's file: which MPI is it linked with? The
+ranks of Open MPI are started by PMIx where its library is, and else by Open MPI's own mpirun.
 """
 
 from __future__ import annotations
@@ -16,10 +17,24 @@ import re
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.sections.parallel import is_parallel
 from pool.jobs.gangs import ALL, MPI, NODE_MARKS, POLICY
-from pool.jobs.mpi import FAMILIES, FAMILY, MOST_RANKS, MPIRUN, OPENMPI, RANKS, NoFamily, family_of, mpirun_of
+from pool.jobs.mpi import (
+    FAMILY,
+    MOST_RANKS,
+    MPICH,
+    MPIRUN,
+    OPENMPI,
+    PMIX,
+    PMIX_LIBRARY,
+    RANKS,
+    NoFamily,
+    family_of,
+    mpirun_of,
+    pmix_library_of,
+)
 
 _NUMBER = re.compile(r"[0-9]{1,6}")
-_VALUES = ("auto", *FAMILIES, "none")
+#: `openmpi` is either of the two behind it.
+_VALUES = ("auto", MPICH, OPENMPI, PMIX, "mpirun", "none")
 #: Bytes of a program's file that are read: its headers and its table of names lie anywhere in it.
 _MOST = 1 << 30
 
@@ -55,26 +70,42 @@ def mpi(job: JobDraft) -> None:
 
 
 def _family(job: JobDraft, wish: str) -> str:
-    """The wish of the description, unless the program's file contradicts it."""
+    """How the ranks are started: as the description wishes, unless the program's file contradicts it."""
     path = job.full_path(job.text_of("Cmd"))
     if job.nature.docker or job.nature.container:
         if wish == "auto":
             hint = "write mpi = mpich or mpi = openmpi"
             raise job.refuse("mpi", "auto cannot look into an image", hint, other="universe")
-        return wish
+        return OPENMPI if wish == "mpirun" else wish
     try:
         seen = family_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)
     except NoFamily as trouble:
         if wish == "auto":
             raise job.refuse("mpi", trouble.message, trouble.hint, other="universe") from None
-        return wish
-    if wish not in ("auto", seen):
+        seen = MPICH if wish == MPICH else OPENMPI
+    if (wish == MPICH and seen != MPICH) or (wish in (OPENMPI, "mpirun") and seen != OPENMPI):
         raise job.refuse(
             "mpi", f"{path} is linked with the libraries of {seen}", f"write mpi = {seen}, or leave it out"
         )
-    if seen == OPENMPI and (mpirun := mpirun_of(path, lambda name: job.files.head(name, _MOST), job.files.matching)):
+    if seen == MPICH and wish != PMIX:
+        return MPICH
+    return _of_open_mpi(job, path, wish)
+
+
+def _of_open_mpi(job: JobDraft, path: str, wish: str) -> str:
+    """By PMIx where its library is, or where the description says so; else by mpirun."""
+
+    def read(name: str) -> bytes:
+        return job.files.head(name, _MOST)
+
+    library = pmix_library_of(path, read, job.files.matching) if wish != "mpirun" else None
+    if library is not None or wish == PMIX:
+        if library:
+            job.set(PMIX_LIBRARY, library)
+        return PMIX
+    if mpirun := mpirun_of(path, read, job.files.matching):
         job.set(MPIRUN, mpirun)
-    return seen
+    return OPENMPI
 
 
 def _one_program(job: JobDraft) -> None:
@@ -83,14 +114,14 @@ def _one_program(job: JobDraft) -> None:
         if job.parent and any(job.own.get(name, job.parent.get(name)) != job.parent.get(name) for name in attributes):
             raise job.refuse(
                 command,
-                f"with Open MPI a job has one '{command}' for all machines, which mpirun starts",
-                f"write {command} once, or link the programs with MPICH",
+                f"with Open MPI's mpirun a job has one '{command}' for all machines",
+                f"write {command} once, or mpi = pmix where the machines have the library of PMIx",
             )
     if any(mark in job.text_of(name) for name in ("Args", "Arguments") for mark in NODE_MARKS.values()):
         raise job.refuse(
             "arguments",
-            "with Open MPI all ranks have the same arguments: $(Node) would be 0 for each",
-            "let the program ask for its rank, or write environment = NODE=$(Node)",
+            "with Open MPI's mpirun all ranks have the same arguments: $(Node) would be 0 for each",
+            "write environment = NODE=$(Node), or mpi = pmix where the machines have the library of PMIx",
         )
 
 

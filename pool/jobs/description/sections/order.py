@@ -176,7 +176,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         resources.requests,
         _attributes("Request* Require* GPUs* Retry* Max* Next* TransformBody_* TransformOnEvict"),
     ),
-    Section(mpi.mpi, _attributes("MpiFamily MpiRun RanksPerMachine RequestCpus ParallelShutdownPolicy")),
+    Section(mpi.mpi, _attributes("MpiFamily MpiRun PmixLibrary RanksPerMachine RequestCpus ParallelShutdownPolicy")),
     Section(
         policy.concurrency,
         _attributes("ConcurrencyLimits"),
