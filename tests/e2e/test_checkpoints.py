@@ -106,6 +106,22 @@ async def test_a_job_that_loses_its_machine_goes_on_from_its_checkpoint(pool3: N
     assert _log(home).count("Job executing on host") == 2
 
 
+async def test_bytes_of_checkpoints_count_with_those_of_files(pool3: Nodes, home: Path) -> None:
+    """The inputs that came after a checkpoint, and the outputs that followed one, counted alone."""
+    (home / "go.txt").write_text("wait")
+    text = "[ -e big ] || head -c 300000 /dev/urandom > big\n" + STEPS
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home, text, transfer_checkpoint_files="state, deep, big")
+        await says(cluster, b"waiting")
+        (home / "go.txt").write_text("go")
+        await cluster.vacate()
+        (result,) = await cluster.wait()
+        assert result.ok, result
+        (ad,) = await cluster.ads()
+    assert ad.value("BytesRecvd") > 300_000
+    assert ad.value("BytesSent") > 300_000
+
+
 async def test_a_job_that_is_asked_to_leave_may_save_itself_first(pool3: Nodes, home: Path) -> None:
     (home / "go.txt").write_text("wait")
     text = "trap 'echo 2 > state; echo step 2 >> deep/trace; exit 85' TERM\n" + STEPS

@@ -37,7 +37,7 @@ def asked(
 ) -> Any:
     start = Activation((1, 0), 1, "me", mode, "/bin/true", None, ("/bin/true",), {}, "/", network=wants)
     where = ExecutionSite("slot1", tmp_path, tmp_path, 1, None, **place)
-    return Starter(start, account, where, Allowed(full), None)._spec(lambda: 60.0, {})  # type: ignore[arg-type]
+    return Starter(start, account, where, Allowed(full), None)._program.spec(lambda: 60.0, {})  # type: ignore[arg-type]
 
 
 def test_a_scratch_directory_has_the_same_name_wherever_the_machine_can_give_it_one(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def has_own_tmp(directory: str = "/home/me", execute: str = "/execute", private_
     start = Activation((1, 0), 1, "me", mode, digest=None, env={}, iwd=directory, **given)
     where = ExecutionSite("slot1", Path(execute), Path("/executables"), 1, None, private_tmp=private_tmp)
     starter = Starter(start, OWN, where, Allowed(True), None)  # type: ignore[arg-type]
-    return starter._spec(lambda: 60.0, {}).private_tmp
+    return starter._program.spec(lambda: 60.0, {}).private_tmp
 
 
 def test_a_job_that_opens_its_files_in_place_has_its_own_tmp() -> None:

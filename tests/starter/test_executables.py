@@ -14,10 +14,11 @@ from typing import Any, cast
 import pytest
 
 from pool.jobs.activation import Activation, FileMode
+from pool.starter.job_start import SubmitSide
 from pool.starter.keeper import Keepers
 from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.spec import Abilities
-from pool.starter.starter import Starter, SubmitSide
+from pool.starter.starter import Starter
 
 GENUINE = b"#!/bin/sh\necho genuine\n"
 START = Activation(

@@ -37,7 +37,7 @@ from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import NotThisRun
-from pool.starter.starter import MARK_SECONDS
+from pool.starter.start_checkpoints import MARK_SECONDS
 from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
 from pool.wire.errors import NotPermitted
 from pool.wire.identity import user_name

@@ -257,8 +257,7 @@ class JobCheckpoints:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    sent = await starter.save(self._context.wall())
-                    starter.sent += sent
+                    sent = await starter.checkpoints.send_own(self._context.wall())
                     self._costs.is_home(checkpoint, sent)
                     return None
                 except TROUBLE:
@@ -285,7 +284,7 @@ class JobCheckpoints:
         if self._wish is CheckpointWish.SELF:
             return running.start.checkpoint_signal is not None
         wanted = self._wish in (CheckpointWish.AUTO, CheckpointWish.REQUIRED)
-        return wanted and running.starter is not None and running.starter.can_dump
+        return wanted and running.starter is not None and running.starter.checkpoints.can_dump
 
     @property
     def resumable(self) -> bool:
@@ -398,7 +397,7 @@ class JobCheckpoints:
         assert running.starter is not None
         if not self.saved:
             self._context.peers.forget(running.key)
-        await running.starter.drop(manifest)
+        await running.starter.checkpoints.drop(manifest)
 
     async def _ask_to_save(self) -> CheckpointReport:
         """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept."""
@@ -439,7 +438,7 @@ class JobCheckpoints:
         assert starter is not None
         self._context.peers.make_room()
         wall = self._context.wall()
-        report, manifest = await starter.dump(wall, stop=stop, pace=self._pace, stood=stood, number=number)
+        report, manifest = await starter.checkpoints.dump(wall, stop=stop, pace=self._pace, stood=stood, number=number)
         await self._found(report.refused)
         if manifest is None:
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
@@ -456,8 +455,7 @@ class JobCheckpoints:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    sent = await starter.carry(manifest, self._pace(manifest.size), number)
-                    starter.sent += sent
+                    sent = await starter.checkpoints.send(manifest, self._pace(manifest.size), number)
                     self.last = self._context.wall()
                     return sent
                 except TROUBLE:
@@ -474,11 +472,11 @@ class JobCheckpoints:
         """The job was found ended: a checkpoint that it left here goes home before its end does (VS 5.3)."""
         running = self._running
         assert running.starter is not None
-        manifest = await running.starter.tentative()
+        manifest = await running.starter.checkpoints.unsent()
         if manifest is None:
             return
         if running.start.gang:  # of one part, and there is no set any more that it was for
-            await running.starter.drop(manifest)
+            await running.starter.checkpoints.drop(manifest)
             return
         try:
             await self._carry(manifest)

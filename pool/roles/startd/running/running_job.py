@@ -178,7 +178,7 @@ class RunningJob:
         if start is not None:
             self.start = start
             if self.starter is not None and StartAction.LEARN in self.starter.machine.happen(Event.GET_PROC):
-                self.starter.activation = start
+                self.starter.learn(start)
                 self.saving.plan()
         self._reminded.set()
 
@@ -334,7 +334,7 @@ class RunningJob:
             link = self.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    await self.starter.bring_home()
+                    await self.starter.send_outputs()
                     return None
                 except TROUBLE:
                     refused = None

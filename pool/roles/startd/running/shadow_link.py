@@ -28,7 +28,7 @@ class ImageTickets(Protocol):
 
 
 class ClaimLink:
-    """A starter's way to its shadow, over one claim (`pool.starter.starter` says what each call is for).
+    """A starter's way to its shadow, over one claim (`pool.starter.job_start.SubmitSide`).
 
     Args:
         address: this node's.

@@ -1,0 +1,156 @@
+"""Starts a job's program in a keeper, and waits until it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pool.jobs.activation import FileMode
+from pool.starter import ranks
+from pool.starter.files import Seen, StartFiles
+from pool.starter.job_start import JobStart
+from pool.starter.keeper import Keeper
+from pool.starter.order import order_of
+from pool.starter.place import StartRefused
+from pool.starter.spec import NO_ENDS, KeeperSpec
+
+#: Seconds in which a program has to run from when its keeper was asked for it, and bytes of a checkpoint for one more.
+START_MOST = 300.0
+RESTORED_A_SECOND = 2e6
+#: Seconds that are left of a lease now: files may travel for long before a job begins.
+Lease = Callable[[], float]
+
+
+class ProgramStart:
+    """The way from an order to a running program, also to its second run after a checkpoint of its own.
+
+    Args:
+        start: `keeper` is set in it once the program runs.
+    """
+
+    def __init__(self, start: JobStart) -> None:
+        self._start = start
+        #: The way to its owner's files, and what it sees of them, where it works on them from here.
+        self._files: StartFiles | None = None
+        self._seen: Seen | None = None
+        #: Whether its program was started once more, after a checkpoint that it wrote itself.
+        self._goes_on = False
+        self._spawning: asyncio.Task[Keeper] | None = None
+        #: Its keeper while its program does not run yet.
+        self._asked: Keeper | None = None
+
+    def take_up(self, keeper: Keeper) -> None:
+        """The program runs already, in a keeper that outlived the node."""
+        if keeper.spec.remote:
+            self._files = self._way_to_files()
+            self._files.take_up(keeper)
+
+    async def begin(self, lease: Lease, claim: dict[str, Any]) -> None:
+        """Start the program and wait until it runs: see `Starter.start`.
+
+        Raises:
+            StartFailed, StartRefused
+        """
+        start = self._start
+        keepers, image = start.keepers, start.dumped_image
+        if start.activation.mpi:
+            await asyncio.to_thread(ranks.place_ranker, start.place.scratch, start.account.owner, start.activation.mpi)
+        if start.activation.mode is not FileMode.REMOTE:
+            ends = start.remote_pipes.ends if start.remote_pipes is not None else NO_ENDS
+            await self._spawn(keepers.start(self.spec(lease, claim), image=image, ends=ends, asked=self._ask))
+            return
+        self._files = self._way_to_files()
+        account = start.account
+        try:
+            self._seen, end = await self._files.begin(account.uid, account.gid, start.place.hidden)
+            with end or contextlib.nullcontext():
+                spec, remote = self.spec(lease, claim), end.fileno() if end is not None else None
+                keeper = await self._spawn(keepers.start(spec, image=image, remote=remote, asked=self._ask))
+            self._files.runs(keeper)
+        except BaseException:
+            await self._files.end()
+            raise
+
+    async def begin_again(self, lease: Lease, claim: dict[str, Any]) -> None:
+        """Start the program once more, after it has written a checkpoint; as `begin`."""
+        self._goes_on = True
+        await self._spawn(self._start.keepers.start(self.spec(lease, claim), asked=self._ask))
+
+    def cancel(self) -> None:
+        """The job leaves: a program that does not run yet is not waited for."""
+        if self._spawning is not None:
+            self._spawning.cancel()
+
+    def renew(self, seconds: float) -> None:
+        """The lease now ends so many seconds from now, also of a program that does not run yet."""
+        keeper = self._asked if self._asked is not None else self._start.keeper
+        if keeper is not None:
+            keeper.renew(seconds)
+
+    async def end_files(self) -> None:
+        """End the way to the owner's files; may be called again."""
+        if self._files is not None:
+            await self._files.end()
+            self._files = None
+
+    def spec(self, lease: Lease, claim: dict[str, Any]) -> KeeperSpec:
+        """The order to the keeper.
+
+        Raises:
+            StartRefused: the lease has ended.
+        """
+        start, left = self._start, lease()
+        if left <= 0:
+            raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
+        resumes_own = start.resumed is not None and start.resumed.own
+        return order_of(
+            *(start.id, start.activation, start.account, start.place),
+            full=start.keepers.abilities.full,
+            seen=self._seen,
+            lease=left,
+            claim=claim,
+            append=self._goes_on or start.activation.append_output or resumes_own,
+            image=start.image,
+            hosts=start.remote_pipes.hosts if start.remote_pipes is not None else (),
+        )
+
+    def _way_to_files(self) -> StartFiles:
+        start, able = self._start, self._start.keepers.abilities
+        way = f"{able.remote}, as {able.remote_why}" if able.remote_why else able.remote
+        return StartFiles(start.activation.name, start.activation.run, start.submit_side, way)
+
+    def _ask(self, keeper: Keeper) -> None:
+        self._asked = keeper
+
+    async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+        """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever.
+
+        Raises:
+            StartRefused: it took too long.
+        """
+        start = self._start
+        most = START_MOST + (start.resumed.manifest.size / RESTORED_A_SECOND if start.resumed is not None else 0.0)
+        try:
+            async with asyncio.timeout(most):
+                start.keeper = keeper = await self._begun(starting)
+                return keeper
+        except TimeoutError:
+            text = f"it could not be {'restored' if start.dumped_image else 'started'} within {most:.0f} s"
+            raise StartRefused(text, where="start", retry=True) from None
+        finally:
+            self._asked = None
+
+    async def _begun(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+        """Wait until the program runs, or the job is to leave: a keeper that hangs in the start is ended then."""
+        self._spawning = asyncio.get_running_loop().create_task(starting)
+        try:
+            return await self._spawning
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StartRefused("the job was stopped before it started", where="start", retry=True) from None
+        finally:
+            self._spawning = None
