@@ -27,7 +27,7 @@ from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.claim_errors import NoSuchClaim
-from pool.roles.startd.checkpoints.job_checkpoints import CheckpointContext
+from pool.roles.startd.checkpoints.checkpointed_job import CheckpointContext
 from pool.roles.startd.claims.claim_ends import ClaimEnds
 from pool.roles.startd.claims.claiming import ClaimGrants
 from pool.roles.startd.claims.leases import ClaimLeases

@@ -22,7 +22,8 @@ from pool.policy.inspection import InspectedPart
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Event, StartAction, StartState
 from pool.roles.base import Spawn
-from pool.roles.startd.checkpoints.job_checkpoints import CheckpointContext, JobCheckpoints
+from pool.roles.startd.checkpoints.checkpointed_job import CheckpointContext
+from pool.roles.startd.checkpoints.job_checkpoints import JobCheckpoints
 from pool.roles.startd.checkpoints.parallel_checkpoint import ParallelCheckpoint
 from pool.roles.startd.checkpoints.part_turn import PartTurn
 from pool.roles.startd.running import disk_use, output_tail
@@ -419,8 +420,7 @@ class RunningJob:
     def clock_was_set(self, jumped: float) -> None:
         """The wall clock has jumped by so many seconds: what lies behind lies as far behind as before."""
         self.began += jumped
-        if self.saving.last is not None:
-            self.saving.last += jumped
+        self.saving.clock_was_set(jumped)
 
     def renew(self, seconds: float) -> None:
         """The lease was renewed; the keeper is told how long it may let the job run."""
