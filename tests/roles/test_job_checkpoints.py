@@ -279,7 +279,8 @@ def test_a_checkpoint_of_a_job_that_ends_before_it_is_home_is_none_and_stays_now
         startd.share.rate = 1.0
         await startd.share.take(25)  # of another checkpoint, which has the network for so many seconds
         acted = await it.pool.act("head", "alice", action="checkpoint", ids=[[1]])
-        assert [one["why"] for one in acted["refused"]] == ["job 1.0 has ended before its checkpoint was on the submit side"]
+        why = "job 1.0 has ended before its checkpoint was on the submit side"
+        assert [one["why"] for one in acted["refused"]] == [why]
         assert not (await it.ad()).get("NumCkpts")
         await asyncio.sleep(1.0)
         images, stored = startd.images("head"), schedd.placement.images.store
