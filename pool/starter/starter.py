@@ -101,7 +101,7 @@ class Starter:
 
     @property
     def activation(self) -> Activation:
-        """What is started."""
+        """The order that the submit side sent."""
         return self._start.activation
 
     @property
@@ -111,7 +111,7 @@ class Starter:
 
     @property
     def place(self) -> ExecutionSite:
-        """What the slot gives the job."""
+        """The means that the slot gives the job."""
         return self._start.place
 
     @property
