@@ -265,9 +265,11 @@ class Schedd(Role):
         )
         self.acts = JobActions(
             self.ledger,
-            self.placement,
+            self.placement.running,
             self.outside,
             self.given.turns,
+            offer=self.placement.offer,
+            changed=self.placement.changed,
             keep_checkpoint=self.images.keep,
             waits_for_inputs=self.spool.waits,
             rules=lambda: self.rules,
@@ -316,7 +318,7 @@ class Schedd(Role):
 
     async def _save_gang(self, job: QueuedJob, because: str) -> None:
         """Have a dedicated job leave its machines, saved, for another."""
-        await self.placement.stop(job, {"what": "vacate", "why": because}, True)
+        await self.placement.running.stop(job, {"what": "vacate", "why": because}, True)
 
     def _make_methods(self) -> None:
         """The parts of the schedd that are served beside this one, under the same name."""
@@ -349,7 +351,14 @@ class Schedd(Role):
             ),
             DedicatedMethods(self.dedicated, self.outside, lambda: self.settings),
             StartdMethods(
-                placement, placement.reports, placement.gangs, self.shadow, self.remote, self.images, self.costs
+                placement.claim_reports,
+                placement.ended,
+                placement.reports,
+                placement.gangs,
+                self.shadow,
+                self.remote,
+                self.images,
+                self.costs,
             ),
         )
 

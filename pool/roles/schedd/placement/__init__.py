@@ -5,7 +5,8 @@
     matches.py       requests to the negotiator, and its matches; claiming.py: a match becomes a claim
     placement.py     joins the parts: claims and the runs on them, from start to end
     starts.py        the next job of a claim, and the start that is sent; idle_claims.py: claims without a job
-    run_reports.py   reports of startds about running jobs
+    run_reports.py   reports of startds about running jobs; claim_reports.py: about claims
+    running_jobs.py  jobs that are stopped or saved now
     claim_watch.py   watches over connections and leases; lease_watch.py: the clock over all leases
     reconnect.py     startds that cannot be reached
     rematch.py       moves running jobs to better machines

@@ -13,6 +13,7 @@ from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.files.remote_io import RemoteFiles
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.schedd.parallel.gathering import Gatherings
+from pool.roles.schedd.placement.claim_reports import ClaimReports
 from pool.roles.schedd.placement.matches import Matches
 from pool.roles.schedd.placement.run_reports import RunReports
 from pool.shadow.shadow import Shadow
@@ -99,31 +100,17 @@ class NegotiatorMethods(Service):
         return {}
 
 
-class ReportedRuns(Protocol):
-    """The claims and the runs on them."""
-
-    def check_node(self, claim: str, node: str) -> None:
-        """Refuse a node that speaks of a claim on another's slot. Raises NotYours."""
-
-    def renew(self, claims: list[str], node: str) -> list[str]:
-        """Renew leases; answers the claims that are not ours any more."""
-
-    def revoked(self, claim_id: str, reason: Reason) -> None:
-        """The startd has ended a claim."""
-
-    def unreachable(self, claim_id: str) -> None:
-        """The startd of a claim cannot be reached just now."""
-
-    async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
-        """A job has ended."""
-
-
 class StartdMethods(Service):
-    """The methods with which startds and starters report about jobs, and fetch and bring their files."""
+    """The methods with which startds and starters report about jobs, and fetch and bring their files.
+
+    Args:
+        ended: takes the end of a run: (claim, job, run, report); its answer may carry the claim's next job.
+    """
 
     def __init__(
         self,
-        runs: ReportedRuns,
+        claims: ClaimReports,
+        ended: Callable[[str, tuple[int, int], int, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
         reports: RunReports,
         gangs: Gangs,
         shadow: Shadow,
@@ -131,7 +118,8 @@ class StartdMethods(Service):
         images: Images,
         costs: SubmitSideCosts,
     ) -> None:
-        self._runs = runs
+        self._claims = claims
+        self._ended = ended
         self._reports = reports
         self._gangs = gangs
         self._shadow = shadow
@@ -142,73 +130,73 @@ class StartdMethods(Service):
     @method(Right.EXECUTE, takes={"claims": TEXTS})
     async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd asks for its leases to be renewed: {claims} -> {gone}"""
-        return {"gone": self._runs.renew([str(claim) for claim in params["claims"]], call.identity.node)}
+        return {"gone": self._claims.renew([str(claim) for claim in params["claims"]], call.identity.node)}
 
     @method(Right.EXECUTE, takes={"claim": str, "run": int, "kind": str, "data": dict})
     async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A report about a running job."""
         claim = str(params["claim"])
-        self._runs.check_node(claim, call.identity.node)
+        self._claims.check_node(claim, call.identity.node)
         await self._costing(params, self._reports.take(claim, int(params["run"]), str(params["kind"]), params["data"]))
         return {}
 
     @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
     async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
-        self._runs.check_node(params["claim"], call.identity.node)
+        self._claims.check_node(params["claim"], call.identity.node)
         return await self._costing(params, self._gangs.meet(params["claim"], params["run"], params["card"]))
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""
-        self._runs.check_node(params["claim"], call.identity.node)
-        self._runs.revoked(params["claim"], Reason.from_wire(params["reason"]))
+        self._claims.check_node(params["claim"], call.identity.node)
+        self._claims.revoked(params["claim"], Reason.from_wire(params["reason"]))
         return {}
 
     @method(Right.EXECUTE, takes={"claims": TEXTS})
     async def unreachable(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The world cannot reach the startds of these claims just now: {claims}. They are asked for again."""
         for claim in params["claims"]:
-            self._runs.check_node(claim, call.identity.node)
-            self._runs.unreachable(claim)
+            self._claims.check_node(claim, call.identity.node)
+            self._claims.unreachable(claim)
         return {}
 
     @method(Right.EXECUTE, takes={"claim": str, "job": JOB_ID, "run": int, "report": dict})
     async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A running job has ended: {claim, job, run, report} -> {next, keep}"""
         job = (int(params["job"][0]), int(params["job"][1]))
-        self._runs.check_node(str(params["claim"]), call.identity.node)
-        ended = self._runs.ended(str(params["claim"]), job, int(params["run"]), params["report"])
+        self._claims.check_node(str(params["claim"]), call.identity.node)
+        ended = self._ended(str(params["claim"]), job, int(params["run"]), params["report"])
         return await self._costing(params, ended)
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "executable": bool | None})
     async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's input files, for its scratch directory."""
-        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        self._claims.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self._shadow.fetch(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
     async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output files, to be put in their places on the submit side."""
-        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        self._claims.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self._shadow.bring(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
     async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The requests of a running job's file system."""
-        self._runs.check_node(params["claim"], call.identity.node)
+        self._claims.check_node(params["claim"], call.identity.node)
         await self._costing(params, self._remote.serve(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
     async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint, to be kept."""
-        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        self._claims.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self._images.take(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "generation": int})
     async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start continues from."""
-        self._runs.check_node(str(params.get("claim")), call.identity.node)
+        self._claims.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self._images.give(params, stream))
 
     async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:

@@ -3,8 +3,9 @@
     match -> claim -> activate -> (started, suspended, usage ...) -> ended -> next job on the same claim
 
 `Placement` joins the parts of this room: `matches` and `claiming` make claims, `starts` chooses a claim's next job,
-`run_reports` takes the reports about running jobs, `reconnect` looks for startds that cannot be reached. No part holds
-the placement; each is given the calls that it needs. These rules keep two copies of a job from running
+`run_reports` takes the reports about running jobs, `claim_reports` those about claims, `running_jobs` stops and saves
+jobs, `reconnect` looks for startds that cannot be reached. No part holds the placement; each is given the calls that it
+needs. These rules keep two copies of a job from running
 (docs/architecture.md, "The start contract"):
 
 - The intended start is durable (`_run` in the job's state) before it is sent.
@@ -23,14 +24,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pool.errors import PoolError
 from pool.jobs import costs
-from pool.jobs.activation import Activation, signal_number
+from pool.jobs.activation import Activation
 from pool.jobs.events import EventKind
-from pool.jobs.reasons import Evict, Reason
 from pool.jobs.states import Happening
-from pool.policy.checkpoints import Saves
-from pool.policy.queue import ACTIVE, IDLE, QueuedJob
+from pool.policy.queue import IDLE, QueuedJob
 from pool.roles.claim_errors import says_no_such_claim
 from pool.roles.schedd.checkpoints.images import Images
 from pool.roles.schedd.core.claim_settings import ClaimSettings
@@ -41,6 +39,7 @@ from pool.roles.schedd.core.job_ends import BEGAN, After, as_wished, end_steps
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.parallel.gangs import Gangs
+from pool.roles.schedd.placement.claim_reports import ClaimReports
 from pool.roles.schedd.placement.claim_watch import ClaimWatch
 from pool.roles.schedd.placement.claiming import Claiming
 from pool.roles.schedd.placement.idle_claims import IdleClaims
@@ -48,21 +47,14 @@ from pool.roles.schedd.placement.matches import Matches
 from pool.roles.schedd.placement.reconnect import Reconnect
 from pool.roles.schedd.placement.rematch import Rematch
 from pool.roles.schedd.placement.run_reports import OwnersFiles, RunReports
+from pool.roles.schedd.placement.running_jobs import LocalStops, RunningJobs
 from pool.roles.schedd.placement.starts import ExecutableDigests, Starts
 from pool.roles.schedd.placement.successor import Successors
 from pool.shadow.files import FilesOf
 from pool.wire import RemoteError
 
-#: A checkpoint on demand is waited for so long, seconds.
-CHECKPOINT_SECONDS = 3600.0
-#: A startd answers within so many seconds that it has begun to stop a job; the wish is kept, and sent again.
-STOP_SECONDS = 10.0
 #: Ends of a program by itself: its changes to its owner's files stay.
 BY_ITSELF = ("exit", "signal")
-
-
-class NotYours(PoolError):
-    """A node speaks of a claim that it did not grant."""
 
 
 class RunFiles(OwnersFiles, Protocol):
@@ -75,14 +67,11 @@ class RunFiles(OwnersFiles, Protocol):
         """A run has ended, or with `over` the job itself."""
 
 
-class LocalStarts(Protocol):
+class LocalStarts(LocalStops, Protocol):
     """The jobs that run on the submit machine."""
 
     def look(self) -> None:
         """Start those that can be started, soon."""
-
-    async def stop(self, job: QueuedJob, graceful: bool, signal: int | None = None) -> bool:
-        """Have a job end that runs here; False for one that does not."""
 
 
 class Placement:
@@ -126,7 +115,6 @@ class Placement:
         self.claiming = claiming = Claiming(context, settings, watch=self._watch.begin, changed=self.changed)
         obtain = claiming.obtain
         self.successors = Successors(context, settings, obtain=obtain, use=self.use, changed=self.changed)
-        self.rematch = Rematch(context, settings, obtain=obtain, use=self.use, stop=self.stop)
         self.gangs = Gangs(
             context,
             settings,
@@ -139,6 +127,9 @@ class Placement:
             files=files,
             digest_of=executables.digest_of,
         )
+        self.running = RunningJobs(context, self.gangs, local)
+        stop = self.running.stop
+        self.rematch = Rematch(context, settings, obtain=obtain, use=self.use, stop=stop)
         others = (self.gangs.gathering, self.successors, self.rematch)
         self.matches = Matches(context, others=others, obtain=obtain, beyond=self.gangs.beyond, use=self.use)
         self.starts = Starts(
@@ -151,9 +142,18 @@ class Placement:
             started=self.rematch.started,
         )
         self._idle = IdleClaims(context, settings, is_spent=self.starts.is_spent, use=self.use)
-        self.reports = RunReports(context, images, self.gangs, self.successors, remote, stop=self.stop, refused=refused)
+        self.reports = RunReports(context, images, self.gangs, self.successors, remote, stop=stop, refused=refused)
+        self.claim_reports = ClaimReports(context)
         self.reconnect = Reconnect(
-            context, self._watch, self.starts, self.gangs, started=self.rematch.started, runs=self
+            context,
+            self._watch,
+            self.starts,
+            self.gangs,
+            started=self.rematch.started,
+            use=self.use,
+            send=self.send,
+            stop=stop,
+            requeue=self.requeue,
         )
 
     def negotiator_heard(self) -> bool:
@@ -265,47 +265,7 @@ class Placement:
         if lent:
             self.claims.empty(claim)
 
-    # -- the startd speaks -------------------------------------------------------------------------------
-
-    def check_node(self, claim: str, node: str) -> None:
-        """Refuse a node that speaks of a claim on another's slot, however it came by the claim's id.
-
-        Raises:
-            NotYours: it is another node's.
-        """
-        known = self.claims.get(claim)
-        if known is not None and known.slot.rpartition("@")[2] != node:
-            raise NotYours(f"the claim is on {known.slot}, not on a slot of {node}")
-
-    def unreachable(self, claim_id: str) -> None:
-        """The startd of a claim cannot be reached just now."""
-        claim = self.claims.get(claim_id)
-        if claim is not None:
-            self.claims.lose(claim)
-
-    def renew(self, claims: list[str], node: str) -> list[str]:
-        """The startd asks for more time for its leases; answers those that are not ours any more."""
-        now = asyncio.get_running_loop().time()
-        gone: list[str] = []
-        for number in claims:
-            claim = self.claims.get(number)
-            if claim is None or claim.slot.rpartition("@")[2] != node:
-                gone.append(number)
-            else:
-                claim.until = now + patience(claim.lease)
-        return gone
-
-    def revoked(self, claim_id: str, reason: Reason) -> None:
-        """The startd has ended a claim. If its lease was over, the startd is asked about the job. If a start is on its
-        way to a claim without a job, that start is answered with an error."""
-        claim = self.claims.get(claim_id)
-        if claim is None:
-            return
-        if claim.job is None:
-            self._context.log.info("a claim was revoked", extra={"slot": claim.slot, "why": reason.text})
-            self.claims.drop(claim)
-        elif reason.kind is Evict.LEASE_ENDED:
-            self.claims.lose(claim)
+    # -- the end of a run ---------------------------------------------------------------------------------
 
     async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
         """A job has ended, and its outputs are in place. The answer is durable, and may carry the next job."""
@@ -378,46 +338,6 @@ class Placement:
         self.rematch.left(job)
         self.successors.left(job)
 
-    # -- on demand ---------------------------------------------------------------------------------------
-
-    async def checkpoint(self, job: QueuedJob) -> str | None:
-        """Have a running job saved now; in words why it was not."""
-        claim: HeldClaim | None = job.run
-        if claim is None:
-            return "it is not running"
-        if claim.gang is not None:
-            try:
-                await self.gangs.sets.make(claim.gang)
-            except PoolError as error:
-                return error.message
-            return None
-        asked = {"claim": claim.id, "run": claim.run}
-        try:
-            await self._context.calls.ask(claim, "startd.checkpoint", asked, CHECKPOINT_SECONDS)
-        except RemoteError as error:
-            return error.message
-        except TROUBLE as error:
-            return f"its machine did not answer: {error}"
-        return None
-
-    async def stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool) -> None:
-        """Have a running job stopped. The wish says what follows then, and is kept durably with the job. A job that has
-        ended meanwhile is left alone."""
-        if job.status not in ACTIVE:
-            return
-        await self._ledger.commit(JobChange(job, None, {"_wish": wish}))
-        if await self._local.stop(job, graceful, signal_of(job, wish)):
-            return
-        await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
-
-    async def _deactivate(self, job: QueuedJob, claim: HeldClaim, wish: dict[str, Any], graceful: bool) -> None:
-        asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
-        asked["signal"] = signal_of(job, wish)
-        try:
-            await self._context.calls.ask(claim, "startd.deactivate", asked, STOP_SECONDS)
-        except (*TROUBLE, RemoteError) as error:
-            self._context.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
-
     # -- runs without an end -----------------------------------------------------------------------------
 
     async def requeue(self, claim: HeldClaim, job: QueuedJob, why: str, event: EventKind | None) -> None:
@@ -456,15 +376,3 @@ class Placement:
         for claim in idle:
             self.claims.drop(claim)
         return [(claim.startd, claim.id) for claim in idle]
-
-
-def signal_of(job: QueuedJob, wish: dict[str, Any]) -> int | None:
-    """The signal that asks a job to end when its user removes or holds it, where the job names one."""
-    name = {"remove": "RemoveKillSig", "hold": "HoldKillSig"}.get(wish["what"])
-    value = job.get(name) if name is not None else None
-    return signal_number(value) if isinstance(value, (str, int)) and value else None
-
-
-def _saves(wish: dict[str, Any]) -> str:
-    """Whether a last checkpoint is made of a job that its user stops: see `Saves`."""
-    return Saves.NEVER if wish["what"] == "remove" and not wish.get("checkpoint") else Saves.ALWAYS

@@ -10,8 +10,8 @@ is left of the job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
@@ -32,22 +32,6 @@ FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 STATES = ("unknown", "idle", "running", "ending")
 
 
-class ReachedRuns(Protocol):
-    """The runs on claims, where a startd that was lost has answered, or its lease has ended."""
-
-    async def use(self, claim: HeldClaim, first: QueuedJob | None = None) -> None:
-        """Start the next job on a claim."""
-
-    async def send(self, claim: HeldClaim, start: Activation) -> None:
-        """Send a durable start once more."""
-
-    async def stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool) -> None:
-        """Have a running job stopped."""
-
-    async def requeue(self, claim: HeldClaim, job: QueuedJob, why: str, event: EventKind | None) -> None:
-        """The job of a claim is not running any more, without having ended."""
-
-
 class Reconnect:
     """The claims of one schedd whose startds cannot be reached.
 
@@ -56,6 +40,9 @@ class Reconnect:
         starts: knows the present start of a claim.
         gangs: take up the parts of jobs on several machines.
         started: called with each job that is taken up.
+        use: starts the next job on a claim. send: sends a durable start once more.
+        stop: has a running job stopped.
+        requeue: the job of a claim is not running any more, without having ended.
     """
 
     def __init__(
@@ -66,14 +53,20 @@ class Reconnect:
         gangs: Gangs,
         *,
         started: Callable[[QueuedJob], None],
-        runs: ReachedRuns,
+        use: Callable[[HeldClaim], Awaitable[None]],
+        send: Callable[[HeldClaim, Activation], Awaitable[None]],
+        stop: Callable[[QueuedJob, dict[str, Any], bool], Awaitable[None]],
+        requeue: Callable[[HeldClaim, QueuedJob, str, EventKind | None], Awaitable[None]],
     ) -> None:
         self._context = context
         self._watch = watch
         self._starts = starts
         self._gangs = gangs
         self._started = started
-        self._runs = runs
+        self._use = use
+        self._send = send
+        self._stop = stop
+        self._requeue = requeue
         context.claims.when_lost(self.lose)
 
     def adopt(self, job: QueuedJob) -> None:
@@ -168,7 +161,7 @@ class Reconnect:
 
     async def _taken_up(self, claim: HeldClaim, state: str) -> None:
         """The startd is there again and says what it knows: unknown, idle, running, ending (it will report)."""
-        runs, job = self._runs, claim.job
+        job = claim.job
         if state == "unknown":
             await self._end(claim, "its machine no longer knows the job")
         elif state in ("running", "ending"):
@@ -177,17 +170,17 @@ class Reconnect:
                 await self._context.ledger.commit(JobChange(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
                 wish = job.note("_wish")
                 if wish:
-                    await runs.stop(job, wish, bool(wish.get("graceful", True)))
+                    await self._stop(job, wish, bool(wish.get("graceful", True)))
         elif job is None:
-            await runs.use(claim)
+            await self._use(claim)
         elif claim.writing:
             return  # the start goes out when it is durable
         elif job.note("_wish") or claim.start is None:
             self._context.claims.drop(claim)
             await self._context.calls.release(claim)
-            await runs.requeue(claim, job, "it had not been started", None)
+            await self._requeue(claim, job, "it had not been started", None)
         else:
-            await runs.send(claim, claim.start)
+            await self._send(claim, claim.start)
 
     async def lease_over(self, claim: HeldClaim) -> None:
         """The lease of a claim has ended: it is over, unless it was renewed at the last moment."""
@@ -211,7 +204,7 @@ class Reconnect:
                 self._context.log.warning("a lease has ended: its machine was not heard of", extra=said)
             self._context.claims.drop(claim)
             if job is not None:
-                await self._runs.requeue(claim, job, why, EventKind.RECONNECT_FAILED)
+                await self._requeue(claim, job, why, EventKind.RECONNECT_FAILED)
 
 
 def _understood(answer: Any) -> tuple[str, ClassAd | None]:

@@ -64,7 +64,7 @@ class Writing:
             self._under_way.popleft()
 
 
-class RunningJobs(Protocol):
+class StoppableJobs(Protocol):
     """The jobs that run, as far as an action changes them."""
 
     async def stop(self, job: QueuedJob, wish: dict[str, Any], graceful: bool) -> None:
@@ -73,17 +73,13 @@ class RunningJobs(Protocol):
     async def checkpoint(self, job: QueuedJob) -> str | None:
         """Have a running job saved now; in words why it was not."""
 
-    def offer(self, owner: str) -> None:
-        """An owner's jobs have come or gone."""
-
-    def changed(self, owner: str, more: bool) -> None:
-        """An owner's numbers changed; `more` when there is new work."""
-
 
 class JobActions:
     """Changes to jobs by their users.
 
     Args:
+        offer: called with an owner whose jobs have come or gone.
+        changed: called when an owner's numbers changed; with True when there is new work.
         keep_checkpoint: keeps the last checkpoint of a job that is to be removed, and answers its name.
         waits_for_inputs: whether inputs of a job have still to arrive from its submitter's machine.
         rules: the administrator's, as they are now.
@@ -92,10 +88,12 @@ class JobActions:
     def __init__(
         self,
         ledger: Ledger,
-        running: RunningJobs,
+        running: StoppableJobs,
         outside: OutsideWorld,
         turns: WorkTurns,
         *,
+        offer: Callable[[str], None],
+        changed: Callable[[str, bool], None],
         keep_checkpoint: Callable[[QueuedJob], Coroutine[Any, Any, str]],
         waits_for_inputs: Callable[[QueuedJob], bool],
         rules: Callable[[], Rules],
@@ -106,6 +104,8 @@ class JobActions:
         self._ledger = ledger
         self._queue = ledger.queue
         self._running = running
+        self._offer = offer
+        self._changed = changed
         self._outside = outside
         self._turns = turns
         self._periodic: set[int] | None = None
@@ -384,7 +384,7 @@ class JobActions:
             for job in list(cluster.jobs.values()):
                 if turn.over or len(steps) >= BATCH:
                     await self._let_others(turn, steps)
-                    self._running.offer(cluster.owner)
+                    self._offer(cluster.owner)
                 if self._is_queued(job):
                     self._look_at_one(job, now, steps, stops)
         await self._carry_out(cluster, steps, stops)
@@ -394,8 +394,8 @@ class JobActions:
     ) -> None:
         if steps:
             await self._ledger.commit(*steps)
-            self._running.offer(cluster.owner)
-            self._running.changed(cluster.owner, any(step.status == IDLE for step in steps))
+            self._offer(cluster.owner)
+            self._changed(cluster.owner, any(step.status == IDLE for step in steps))
         for job, wish in stops:
             await self._running.stop(job, wish, True)
 
