@@ -413,7 +413,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "remove_kill_sig hold_kill_sig",
         "the signal that asks it to end where it is removed, or held",
-        "roles/schedd/placement/placement.py",
+        "roles/schedd/placement/running_jobs.py",
         "RemoveKillSig",
     ),
     _done(
