@@ -133,14 +133,16 @@ class Listener:
 @pytest.mark.parametrize("kind", ["act", "query", "periodic"])
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
-    turns, running = WorkTurns(), type("", (), {"offer": lambda self, owner: None})()
+    turns = WorkTurns()
     rules = Rules.of(Settings.load(None, sets={}, environ={}))
     nothing: Any = None
     acts = JobActions(
         ledger,
-        running,
+        nothing,
         outside,
         turns,
+        offer=lambda owner: None,
+        changed=lambda owner, more: None,
         keep_checkpoint=nothing,
         waits_for_inputs=lambda job: False,
         rules=lambda: rules,
