@@ -25,7 +25,10 @@ class Floor:
 
 #: Lowest first: a room may import from rooms of lower floors only.
 FLOORS = (
-    Floor(("errors", "outside"), "the error people read; the one door to time, chance and secrets"),
+    Floor(
+        ("decimals", "errors", "outside"),
+        "numbers from outside; the error people read; the one door to time, chance and secrets",
+    ),
     Floor(("sparse",), "holes of files"),
     Floor(
         ("identity", "metering", "safe_directory"),

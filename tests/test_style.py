@@ -178,6 +178,19 @@ def outside_reads(tree: ast.Module) -> list[str]:
     return found
 
 
+def loose_digits(tree: ast.Module) -> list[str]:
+    """Places that take more than 0 to 9 for a digit: `str.isdigit` and its like, and `\\d` in a pattern of text."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("isdigit", "isdecimal", "isnumeric"):
+            found.append(f"line {node.lineno}: {node.attr}; see pool/decimals.py")
+        if isinstance(node, ast.Call) and _dotted(node.func, {"re": "re"}) is not None:
+            texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+            if any(isinstance(text, str) and "\\d" in text for text in texts):
+                found.append(f"line {node.lineno}: \\d; write [0-9]")
+    return found
+
+
 def silent_skips(tree: ast.Module) -> list[str]:
     """Tests that can pass without having tested anything: a branch only returns before the first assertion, or the
     body is one `if`.
@@ -353,6 +366,11 @@ def test_nothing_else_reads_clocks_or_chance() -> None:
     assert faults(inside, lambda path: outside_reads(parsed(path))) == []
 
 
+def test_digits_are_0_to_9() -> None:
+    inside = [path for path in SOURCES if path != REPOSITORY / "pool" / "decimals.py"]
+    assert faults(inside, lambda path: loose_digits(parsed(path))) == []
+
+
 def test_each_file_says_what_it_is_for() -> None:
     def rule(path: Path) -> Iterator[str]:
         tree = parsed(path)
@@ -432,6 +450,21 @@ def test_the_floor_rule_catches(module: str, text: str, caught: bool) -> None:
 )
 def test_the_outside_rule_catches(text: str, caught: bool) -> None:
     assert bool(outside_reads(ast.parse(text))) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("ok = text.isdigit()", True),
+        ("ok = all(map(str.isnumeric, words))", True),
+        ("import re\nA = re.compile(r'a\\d+')", True),
+        ("import re\nfound = re.fullmatch(rf'{name}\\d', text)", True),
+        ("import re\nA = re.compile(r'a[0-9]+')", False),
+        ("ok = has_digits_only(text)", False),
+    ],
+)
+def test_the_rule_of_digits_catches(text: str, caught: bool) -> None:
+    assert bool(loose_digits(ast.parse(text))) is caught
 
 
 @pytest.mark.parametrize(

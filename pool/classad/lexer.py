@@ -162,7 +162,7 @@ def _new_string(text: str, start: int) -> tuple[str, int]:
 def _unescaped(raw: str, start: int) -> str:
     def one(escape: re.Match[bytes]) -> bytes:
         code = escape.group(1)
-        if code[:1].isdigit() and code[0] < 56:
+        if b"0" <= code[:1] <= b"7":
             return bytes([int(code, 8)])
         return _PLAIN_ESCAPES.get(code, code)
 

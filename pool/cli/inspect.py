@@ -9,6 +9,7 @@ import typer
 from pool.cli import tables
 from pool.cli.common import Address, Json, ask, say, say_json
 from pool.cli.selection import UsageProblem, one_job, seconds
+from pool.decimals import real_number
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -65,10 +66,8 @@ def inspect(
 
 
 def _duration(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = seconds(text)
+    number = real_number(text)
+    value = seconds(text) if number is None else number
     if not 0.0 <= value <= LONGEST:
         raise UsageProblem(f"--over {text}: a job is looked at for 0 to {LONGEST:g} seconds")
     return value

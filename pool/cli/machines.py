@@ -17,7 +17,7 @@ from pool.cli.formats import NOTHING, WireAd
 from pool.cli.tables import Column, layout
 from pool.policy.account_names import written_accounts
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]+)")
 
 # The attributes a row is made of; ads of schedds bring the second line's.
 MACHINE_NEEDS = (

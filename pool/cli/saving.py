@@ -154,7 +154,7 @@ def _above(steps: Counter[str], step: str) -> int:
 
 
 def _numbers(kernel: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", kernel)]
+    return [int(part) for part in re.findall(r"[0-9]+", kernel)]
 
 
 def _troubles(program: str, directory: str) -> list[str]:

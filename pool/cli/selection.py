@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.errors import PoolError
 
-_ID = re.compile(r"(\d+)(?:\.(\d+)?)?")
+_ID = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18})?)?")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@+-]*\$?")
 
 
@@ -90,7 +90,7 @@ def seconds(word: str) -> float:
     Raises:
         UsageProblem: it is not a time.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", word.strip().lower())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)", word.strip().lower())
     if not match:
         raise UsageProblem(f"'{word}' is not a time", hint="write 90, 30s, 15m, 2h or 7d")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[match[2]]

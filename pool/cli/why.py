@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
     from pool.client.why import Explanation
 
-_JOB = re.compile(r"\d+(\.\d*)?")
+_JOB = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 
 def why(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pool.config.places import state_directory
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 __all__ = ["NoPool", "find_address", "normal", "state_directory"]
@@ -62,7 +63,7 @@ def normal(address: str) -> str:
     if "/" in address:
         return f"unix://{Path(address).absolute()}"
     host, colon, port = address.rpartition(":")
-    if colon and host and port.isdigit():
+    if colon and host and has_digits_only(port):
         return f"tcp://{address}"
     raise NoPool(
         f"'{address}' is not an address",

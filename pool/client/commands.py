@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 #: Commands that name files, or other things between commas.
@@ -109,7 +110,7 @@ def _queue(count: str, items: Any) -> list[str]:
         return [f"queue {count}".rstrip()]
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
         raise PoolError(f"'items' is no list: {_short(items)}", hint="give a list of dictionaries, or of values")
-    if count and not count.isdigit():
+    if count and not has_digits_only(count):
         raise PoolError(f"'queue' is '{count}' and there are 'items', too", hint="with items, queue is a number")
     rows = list(items)
     if not rows:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pool.client.commands import from_commands
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def local_facts(outside: OutsideWorld, called: str = "job.sub") -> SubmitFacts:
         uid_domain=domain,
         arch="X86_64" if system.machine == "x86_64" else system.machine,
         opsys=system.sysname.upper(),
-        opsys_version=f"{major}{int(minor or 0):02d}" if (minor or "0").isdigit() else major,
+        opsys_version=f"{major}{int(minor or 0):02d}" if has_digits_only(minor or "0") else major,
         opsys_major=major,
         opsys_and_version=f"{name}{major}",
         now=now,

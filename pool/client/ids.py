@@ -8,7 +8,7 @@ from typing import Any
 
 from pool.errors import PoolError
 
-_ID = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?")
+_ID = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?")
 
 
 def job_id(given: Any) -> tuple[int, ...]:

@@ -13,10 +13,11 @@ import re
 from enum import StrEnum
 
 from pool.classad import ClassAd, ParseError, evaluate, parse_expr
+from pool.decimals import real_number
 from pool.jobs.time_lengths import with_units
 
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):(\d{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):([0-9]{1,5})")
 
 
 class SettingKind(StrEnum):
@@ -43,9 +44,8 @@ def number(text: str) -> float:
     Raises:
         Unfit: it is none.
     """
-    try:
-        found = float(text)
-    except ValueError:
+    found = real_number(text)
+    if found is None:
         found = _calculated(text)
     if not math.isfinite(found):
         raise Unfit("a number")

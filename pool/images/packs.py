@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from pool.decimals import has_digits_only
 from pool.images.blob_stores import SYNCS, BlobStore, Folder, Objects, set_out, synchronise
 
 #: The pack files of a directory.
@@ -256,7 +257,7 @@ class Packs(Folder):
     def _read_packs(self) -> None:
         packs = []
         for path in sorted(self._packs.iterdir()):
-            if path.name.isdecimal():
+            if has_digits_only(path.name):
                 packs.append(Pack(path))
             elif not path.name.endswith(_INDEX) or not path.with_suffix("").exists():
                 path.unlink(missing_ok=True)

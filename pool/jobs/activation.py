@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
@@ -180,7 +181,7 @@ class Activation:
     def is_core(self, name: str) -> bool:
         """Whether this is the name of the node's core file, or of a rank's of an MPI job."""
         rank = name.removeprefix(f"{self.core_name}.")
-        return name == self.core_name or bool(self.mpi and rank != name and rank.isascii() and rank.isdigit())
+        return name == self.core_name or bool(self.mpi and rank != name and has_digits_only(rank))
 
     @property
     def saved_as(self) -> str:

@@ -18,7 +18,7 @@ from pool.jobs.pipes.model import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
 
 #: Items of a list of names, and characters of one text: more than any command line or list of files may have.
 MOST, LONGEST = 1 << 20, 1 << 21
-_RANKS = re.compile(r"(\d{1,4}x\d{1,5}(,\d{1,4}x\d{1,5}){0,9999})?")
+_RANKS = re.compile(r"([0-9]{1,4}x[0-9]{1,5}(,[0-9]{1,4}x[0-9]{1,5}){0,9999})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 

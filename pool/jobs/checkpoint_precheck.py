@@ -43,7 +43,7 @@ _IMPORTS = re.compile(
     re.MULTILINE,
 )
 #: Programs that run others, which are known by their first argument that is a file.
-_INTERPRETER = re.compile(r"(python|perl|ruby|Rscript|node|java|bash|sh|dash|julia|php|octave|luajit|lua)[\d.]*$")
+_INTERPRETER = re.compile(r"(python|perl|ruby|Rscript|node|java|bash|sh|dash|julia|php|octave|luajit|lua)[0-9.]*$")
 
 
 def program_trouble(data: bytes, mode: int) -> list[str]:

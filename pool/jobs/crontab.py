@@ -23,7 +23,7 @@ _FIELDS = (
 )
 #: Days among which a crontab's next moment is looked for: the 29th of February can be eight years away.
 _DAYS = 8 * 366 + 1
-_PART = re.compile(r"(?:(\*)|(\d{1,9})(?:-(\d{1,9}))?)(?:/(\d{1,9}))?")
+_PART = re.compile(r"(?:(\*)|([0-9]{1,9})(?:-([0-9]{1,9}))?)(?:/([0-9]{1,9}))?")
 
 
 class NoSuchMoment(PoolError):

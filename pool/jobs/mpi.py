@@ -36,7 +36,7 @@ _FIRST_DESCRIPTOR = 10
 #: Libraries by their names: the number behind `.so.` is that of the family's binary interface.
 _MPICH = re.compile(r"lib(mpi|mpicxx|mpifort|mpi_cray|mpich|mpichcxx|mpichfort|fmpich)\.so\.12\b|libmpich\w*\.so\.")
 _OPENMPI = re.compile(r"lib(mpi|mpi_cxx|mpi_mpifh|mpi_usempi\w*)\.so\.(20|40|80)\b|libopen-(rte|pal)\.so\.")
-_PYTHON = re.compile(r"python[\d.]*$")
+_PYTHON = re.compile(r"python[0-9.]*$")
 #: A file's bytes, and the files that a pattern matches; errors are OSError.
 Reader = Callable[[str], bytes]
 Matcher = Callable[[str], Iterable[str]]

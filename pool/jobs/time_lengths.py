@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from pool.decimals import real_number
+
 _UNITS = {
     "ms": 0.001,
     "s": 1.0, "sec": 1.0, "second": 1.0,
@@ -13,7 +15,7 @@ _UNITS = {
     "d": 86400.0, "day": 86400.0,
     "w": 604800.0, "week": 604800.0,
 }  # fmt: skip
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_LENGTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def with_units(text: str) -> float | None:
@@ -32,8 +34,5 @@ def with_units(text: str) -> float | None:
 
 def time_length(text: str) -> float | None:
     """Seconds, of a plain number of seconds or of numbers with units; None where the text is neither."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        return with_units(text)
-    return seconds if math.isfinite(seconds) else None
+    seconds = real_number(text)
+    return with_units(text) if seconds is None else seconds

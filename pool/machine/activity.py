@@ -28,7 +28,7 @@ from pathlib import Path
 FOREVER = 10**7
 #: Seconds between two times that the kernel notes for a terminal.
 GRAIN = 8.0
-_TERMINAL = re.compile(r"(tty(S|AMA)?\d+|hvc\d+|console)")
+_TERMINAL = re.compile(r"(tty(S|AMA)?[0-9]+|hvc[0-9]+|console)")
 _KEYS = ("i8042", "keyboard", "mouse", "touchpad", "hid")
 #: Looks after which devices that were plugged in are found.
 AGAIN = 12
@@ -75,7 +75,7 @@ class Terminals:
     def look(self, wall: float, now: float) -> None:
         """Stat each terminal once."""
         console = dict(self._stamps(self._devices, _TERMINAL))
-        lines = dict(self._stamps(self._devices / "pts", re.compile(r"\d+")))
+        lines = dict(self._stamps(self._devices / "pts", re.compile(r"[0-9]+")))
         self._console.look(console, wall, now)
         self._all.look(console | lines, wall, now)
 

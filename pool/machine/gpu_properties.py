@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pool.decimals import has_digits_only
+
 #: Seconds for one answer of the tool: a driver that hangs must not keep the node from starting.
 MOMENT = 5.0
 _FIELDS = ("index", "uuid", "name", "pci.bus_id", "memory.total", "compute_cap")
-_CUDA = re.compile(r"CUDA Version\s*:\s*(\d+)\.(\d+)")
+_CUDA = re.compile(r"CUDA Version\s*:\s*([0-9]+)\.([0-9]+)")
 #: Digits of a device's identifier in the short form that CUDA takes, and HTCondor shows.
 SHORT = len("GPU-") + 8
 
@@ -70,8 +72,8 @@ def _device(row: dict[str, str], common: dict[str, Any]) -> Device:
     ):
         if value and not value.startswith("["):
             properties[name] = value
-    if row["memory.total"].strip().isdigit():
+    if has_digits_only(row["memory.total"].strip()):
         properties["GlobalMemoryMb"] = int(row["memory.total"])
-    if re.fullmatch(r"\d+(\.\d+)?", row.get("compute_cap", "").strip()):
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", row.get("compute_cap", "").strip()):
         properties["Capability"] = float(row["compute_cap"])
     return Device(row["index"].strip(), row["uuid"].strip(), properties)

@@ -20,7 +20,7 @@ from pool.policy.carve import property_name
 
 #: Properties that tell devices apart.
 _OF_ONE = frozenset({"DeviceUuid", "DevicePciBusId"})
-_DEVICE = re.compile(r"nvidia\d+")
+_DEVICE = re.compile(r"nvidia[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)

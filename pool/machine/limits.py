@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pool.decimals import has_digits_only
+
 #: A version 1 group without memory limit says this many bytes or more.
 _UNLIMITED = 1 << 60
 
@@ -64,24 +66,24 @@ def _own_group(root: Path, controller: str) -> str:
 
 def _cpu_max(group: Path) -> float | None:
     words = _text(group / "cpu.max").split()
-    if len(words) != 2 or not (words[0].isdigit() and words[1].isdigit()) or not int(words[1]):
+    if len(words) != 2 or not (has_digits_only(words[0]) and has_digits_only(words[1])) or not int(words[1]):
         return None
     return int(words[0]) / int(words[1])
 
 
 def _cpu_quota(group: Path) -> float | None:
     quota, period = _text(group / "cpu.cfs_quota_us").strip(), _text(group / "cpu.cfs_period_us").strip()
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    return int(quota) / int(period) if has_digits_only(quota) and has_digits_only(period) and int(period) else None
 
 
 def _memory_max(group: Path) -> float | None:
     limit = _text(group / "memory.max").strip()
-    return int(limit) if limit.isdigit() else None
+    return int(limit) if has_digits_only(limit) else None
 
 
 def _memory_limit(group: Path) -> float | None:
     limit = _text(group / "memory.limit_in_bytes").strip()
-    return int(limit) if limit.isdigit() and int(limit) < _UNLIMITED else None
+    return int(limit) if has_digits_only(limit) and int(limit) < _UNLIMITED else None
 
 
 def _text(path: Path) -> str:

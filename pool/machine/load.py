@@ -21,6 +21,8 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pool.decimals import has_digits_only
+
 MINUTE = 60.0
 #: The kernel counts this often, seconds.
 TICK = 5.0
@@ -189,7 +191,7 @@ def running_tasks(loadavg: str = "/proc/loadavg") -> float:
     """Tasks of the whole machine that run now."""
     words = _contents(loadavg).split()
     running = words[3].partition(b"/")[0] if len(words) > 3 else b""
-    return float(running) if running.isdigit() else 0.0
+    return float(running) if has_digits_only(running.decode("ascii", "replace")) else 0.0
 
 
 def _contents(path: str) -> bytes:

@@ -74,7 +74,7 @@ def operating_system(release: Mapping[str, str]) -> Facts:
     """
     identity = release.get("ID", "linux")
     name = _SHORT.get(identity, identity.capitalize())
-    numbers = [int(part) for part in re.findall(r"\d+", release.get("VERSION_ID", ""))[:2]]
+    numbers = [int(part) for part in re.findall(r"[0-9]+", release.get("VERSION_ID", ""))[:2]]
     major, minor = (*numbers, 0, 0)[:2]
     return {
         "OpSys": "LINUX",

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.classad import ClassAd, evaluate, parse_expr
+from pool.decimals import has_digits_only, whole_number
 from pool.errors import PoolError
 
 Resources = dict[str, int | float]
@@ -154,7 +155,7 @@ def devices(machine: Mapping[str, object], amounts: Iterable[float]) -> list[tup
 
 def property_name(gpu: str) -> str:
     """The attribute of a machine that says what one of its GPUs is."""
-    return f"GPUs_{gpu.replace('-', '_')}" if not gpu.isdigit() else f"GPUs_GPU_{gpu}"
+    return f"GPUs_{gpu.replace('-', '_')}" if not has_digits_only(gpu) else f"GPUs_GPU_{gpu}"
 
 
 def available(machine: Mapping[str, object], gpus: Iterable[str]) -> list[str] | None:
@@ -187,7 +188,7 @@ def suitable(
 
 # --- laying out
 
-_SHARE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\.\d+)?)\s*(%?)\s*(?:,|$|(?=\s))")
+_SHARE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*(?:,|$|(?=\s))")
 _SPELLED = {name.lower(): name for name in STANDARD}
 _WHOLE = frozenset({"Cpus", "GPUs"})
 
@@ -209,12 +210,12 @@ def layout(setting: str, machine: Mapping[str, object]) -> list[tuple[str, str, 
     whole = _granted(setting, _everything(machine), shares)
     if kind.lower() == "partitionable":
         return [("slot1", "partitionable", whole)]
-    if not (kind.isascii() and kind.isdigit()) or not int(kind):
+    number = whole_number(kind)
+    if not number:
         raise LayoutError(
             f"SLOTS = {setting}: expected `partitionable` or a number of slots",
             hint="for example `SLOTS = partitionable`, `SLOTS = 4`, `SLOTS = 4 memory=50%`",
         )
-    number = int(kind)
     return [(f"slot{n + 1}", "static", _part(whole, n, number)) for n in range(number)]
 
 

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pool.classad.expr import literal
+from pool.decimals import has_digits_only
 from pool.policy.shipped import PolicyError
 
 #: The submitter under which a dedicated scheduler asks and claims is this at the name of its node.
@@ -142,7 +143,7 @@ def loans_of(ad: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for word in said.split(", ") if isinstance(said, str) else ():
         name, equals, until = word.rpartition("=")
-        if equals and is_dedicated(name) and until.isdecimal() and len(until) < 16:
+        if equals and is_dedicated(name) and has_digits_only(until) and len(until) < 16:
             found[name] = float(until)
     return found if len(found) <= MOST_SCHEDULERS else {}
 

@@ -14,6 +14,7 @@ import struct
 from pathlib import Path
 
 from pool.checkpoint.messages_table import CellState
+from pool.decimals import has_digits_only
 from pool.starter.messages import CELL_LEASE, LEASE_END, Cell, unpack_cell
 from pool.starter.spec import KeeperError
 
@@ -71,7 +72,7 @@ class Directory:
     def numbers(self) -> list[int]:
         """All cells there are, free ones too."""
         names = (name.removeprefix("cell.") for name in os.listdir(self.fd) if name.startswith("cell."))
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if has_digits_only(name))
 
     def read(self, cell: int) -> Cell | None:
         """The content of a cell; None when it is empty, or of a form that this version cannot read."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pool.decimals import has_digits_only, whole_number
+
 #: The device files that CUDA, ROCm and OpenCL open.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 #: Device files that every user of a GPU needs, whichever it is.
@@ -24,7 +26,7 @@ def variables(gpus: Sequence[str], *, own_files: bool) -> dict[str, str]:
         gpus: numbers or names, as the machine's owner or driver gives them.
         own_files: it sees the device files of these only.
     """
-    numbered = own_files and all(name.isdigit() for name in gpus)
+    numbered = own_files and all(has_digits_only(name) for name in gpus)
     names = [str(number) for number in range(len(gpus))] if numbered else list(gpus)
     return dict.fromkeys(VARIABLES, ",".join(names)) | {"_CONDOR_AssignedGPUs": ",".join(gpus)}
 
@@ -37,7 +39,9 @@ def files(gpus: Sequence[str], root: Path = Path("/")) -> tuple[str, ...]:
     minors = _minors(root)
     found: list[Path] = []
     for name in gpus:
-        number = int(name) if name.isdigit() else next((minors[own] for own in minors if own.startswith(name)), None)
+        number = whole_number(name)
+        if number is None:
+            number = next((minors[own] for own in minors if own.startswith(name)), None)
         own = [path for path in everything if number is not None and _number(path) == number]
         if not own:
             found = everything
@@ -49,9 +53,10 @@ def files(gpus: Sequence[str], root: Path = Path("/")) -> tuple[str, ...]:
 
 def _number(path: Path) -> int | None:
     digits = path.name.removeprefix("nvidia").removeprefix("renderD")
-    if not digits.isdigit():
+    number = whole_number(digits)
+    if number is None:
         return None
-    return int(digits) - (FIRST_RENDER if path.name.startswith("renderD") else 0)
+    return number - (FIRST_RENDER if path.name.startswith("renderD") else 0)
 
 
 def _minors(root: Path) -> dict[str, int]:
@@ -66,6 +71,6 @@ def _minors(root: Path) -> dict[str, int]:
         for line in lines:
             name, _, value = line.partition(":")
             facts[name.strip()] = value.strip()
-        if facts.get("Device Minor", "").isdigit():
-            found[facts.get("GPU UUID", "")] = int(facts["Device Minor"])
+        if (minor := whole_number(facts.get("Device Minor", ""))) is not None:
+            found[facts.get("GPU UUID", "")] = minor
     return found

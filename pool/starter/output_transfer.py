@@ -75,7 +75,7 @@ def _with_core(
         cores = [name for name in new if activation.is_core(name)]
         rest = [output for output in found if output.path not in cores]
         return rest + [staging.Output(name, name) for name in cores]
-    cores = [name for name in new if re.fullmatch(r"core(\.\d+)?", name)][:1]
+    cores = [name for name in new if re.fullmatch(r"core(\.[0-9]+)?", name)][:1]
     rest = [output for output in found if output.path not in cores]
     return rest + [staging.Output(name, activation.core_name) for name in cores]
 

@@ -24,8 +24,8 @@ from pool.starter.spec import KeeperSpec, Member
 COPY, STATUS, PMIX_COPY = ".poolnode.ranker", ".poolnode.ranks", ".poolnode.pmix_server"
 #: Bytes of the status that are read.
 _MOST = 64 * 1024
-_NUMBERS = re.compile(r"(\d{1,9}) (\d{1,9}) (\d{1,9})")
-_END = re.compile(r"(well|code|signal) (\d{1,3}) (.{0,500})")
+_NUMBERS = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,9})")
+_END = re.compile(r"(well|code|signal) ([0-9]{1,3}) (.{0,500})")
 #: The letters of a rank that has not called MPI_Init, and of one that has ended without it: pool/mpi/ranker/outcome.c.
 _SILENT, _SILENT_AT_END, _IN_BARRIER = ".", "e", "b"
 #: So many ranks are named, and then their number.

@@ -134,6 +134,8 @@ async def _ask(
         raise CannotUnpack(f"the process that unpacks {image} {death}", retry=True) from None
     finally:
         os.close(fd)
+        if image_tools.is_tools(image):
+            await asyncio.to_thread(image_tools.remove_left)
     if "error" in answer:
         raise CannotUnpack(f"cannot unpack the image {image}: {answer['error']}"[: 2 * MOST_SAID])
     return answer

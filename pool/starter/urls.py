@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.jobs.urls import name_of, scheme_of, without_secrets
 from pool.starter import user_process
@@ -177,7 +178,7 @@ def _by_http(url: str, name: str, left: int | None) -> int:
                 if left is not None and total > left:
                     raise OSError("more than max_transfer_input_mb allows")
                 file.write(chunk)
-    if expected is not None and expected.isdigit() and total != int(expected):
+    if expected is not None and whole_number(expected) not in (None, total):
         raise MayPass(f"{total} of {expected} bytes came")
     return total
 

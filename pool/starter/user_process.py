@@ -1,13 +1,15 @@
 """One piece of work done by a Python process of its own, as the job's user, in a directory that it is handed open.
 
 The process runs a module of this package. It gets its work as JSON on standard input, so that nobody reads it in the
-list of processes, and answers as JSON. It is killed when the job is not wanted any more.
+list of processes, and answers as JSON. It is killed when the job is not wanted any more, and it dies with the
+node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -25,6 +27,7 @@ from pool.starter.place import UnixAccount
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
 #: Characters of its last error that are shown.
 LONGEST_ERROR = 200
+_PR_SET_PDEATHSIG = 1
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
@@ -78,7 +81,8 @@ async def ask(
         pass_fds=(directory,),
         start_new_session=True,
     )
-    talking = asyncio.ensure_future(process.communicate(json.dumps({**work, "identity": identity}).encode()))
+    given = json.dumps({**work, "identity": identity, "parent": os.getpid()})
+    talking = asyncio.ensure_future(process.communicate(given.encode()))
     leaving = asyncio.ensure_future(leaves.wait())
     try:
         await asyncio.wait((talking, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -106,5 +110,15 @@ def take_work() -> dict[str, Any]:
     os.fchdir(int(sys.argv[1]))
     if work["identity"] is not None:
         become(*work["identity"])
+    die_with(work["parent"])
     os.umask(0o022)
     return work
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (PR_SET_PDEATHSIG of prctl(2)); a change of the user ends
+    that, so it is asked for behind it. Where the parent is dead already, this process ends.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the node that wanted this work is dead")

@@ -25,7 +25,7 @@ from pool.store.errors import StoreDamaged, StoreFull, StoreLost, StoreUnwritabl
 #: Clusters that are reserved at a time: one synchronisation for so many.
 AHEAD = 1000
 _FORM = "cluster {:020d}\nevent {:020d}\nreserved {:020d}\n"
-_READ = re.compile(r"cluster (\d{20})\nevent (\d{20})\nreserved (\d{20})\n")
+_READ = re.compile(r"cluster ([0-9]{20})\nevent ([0-9]{20})\nreserved ([0-9]{20})\n")
 
 
 @dataclass(frozen=True, slots=True)

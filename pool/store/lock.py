@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 
+from pool.decimals import has_digits_only
 from pool.store.errors import StoreBusy, StoreUnwritable
 
 
@@ -34,7 +35,7 @@ class StoreLock:
         except OSError as error:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
-            who = f"process {holder}" if holder.isdigit() else "another process"
+            who = f"process {holder}" if has_digits_only(holder) else "another process"
             raise StoreBusy(
                 f"cannot open store {path}: another schedd works on it ({who})",
                 hint="stop that one, or give this one a directory of its own",

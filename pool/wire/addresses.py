@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 
@@ -24,7 +25,7 @@ def parse_address(address: str) -> tuple[str, str, int]:
         return scheme, rest[2:], 0
     if scheme == "tcp" and rest.startswith("//"):
         host, _, port = rest[2:].rpartition(":")
-        if host and port.isascii() and port.isdigit() and int(port) < 65536:
+        if host and has_digits_only(port) and int(port[:6]) < 65536:
             return scheme, host.removeprefix("[").removesuffix("]"), int(port)
     raise BadAddress(f"'{address}' is not an address", hint="tcp://HOST:PORT, unix:///PATH, local:")
 

@@ -11,7 +11,10 @@ import json
 import logging
 import os
 import shutil
+import signal
 import ssl
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -21,11 +24,12 @@ from typing import ClassVar
 import psutil
 import pytest
 
-from pool.starter import unpacking
+from pool.starter import image_tools, unpacking
 from pool.starter.image_cache import ImageCache
 from pool.starter.image_tools import FETCHING, PATH
 from pool.starter.place import UnixAccount
 from pool.starter.unpacking import ROOT, CannotUnpack, ImageConfig, unpack
+from tests.conftest import REPOSITORY
 from tests.e2e.support import until
 from tests.e2e.test_fetching import own_certificate
 from tests.starter.test_unpacking import LOWER, UPPER, Entry, layer
@@ -305,3 +309,67 @@ async def test_a_name_is_no_option(tool: str, common: Path, name: str) -> None:
         await unpack(f"docker://{name}", scratch, account, asyncio.Event())
     with pytest.raises(CannotUnpack, match=f"{tool} says: .*(invalid reference|parsing|error)"):
         await unpacking.name(f"docker://{name}", scratch, account, "", asyncio.Event())
+
+
+NODE = """
+import asyncio, json, sys
+from pathlib import Path
+from pool.starter import unpacking
+from pool.starter.place import UnixAccount
+unpacking.PATH, image, scratch, uid, gid, switch = json.loads(sys.argv[1])
+account = UnixAccount(uid, gid, (), "", "", switch=switch)
+asyncio.run(unpacking.unpack(image, Path(scratch), account, asyncio.Event()))
+"""
+
+
+@pytest.mark.parametrize("tool", ["podman"], indirect=True)
+@pytest.mark.parametrize("user", ["own", "another"])
+@pytest.mark.parametrize("killed", ["node", "fetch", "tool"])
+async def test_a_killed_fetch_leaves_nothing_in_tmp(
+    tool: str, registry: str, common: Path, user: str, killed: str
+) -> None:
+    """With the node its fetch and the tool die; the next start of a node, or the next fetch, removes the rest."""
+    account = account_for(user)
+    given = [
+        *(str(common / "programs"), f"docker://{registry}/mine:1", str(directory(common, "scratch", account))),
+        *(account.uid, account.gid, account.switch),
+    ]
+    Registry.gate.clear()
+    node = subprocess.Popen([sys.executable, "-c", NODE, json.dumps(given)], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    try:
+        await until(lambda: any("/blobs/" in path for path in Registry.asked), "the first of its parts is asked for")
+        (fetch,) = psutil.Process(node.pid).children()
+        works = next(one for one in fetch.children(recursive=True) if "--runroot" in one.cmdline())
+        words = works.cmdline()
+        run = Path(words[words.index("--runroot") + 1])
+        assert run.stat().st_uid == account.uid
+        image_tools.remove_left()
+        assert run.is_dir(), "a fetch that goes on keeps its directory"
+        os.kill({"node": node.pid, "fetch": fetch.pid, "tool": works.pid}[killed], signal.SIGKILL)
+        node.wait(30)
+    finally:
+        Registry.gate.set()
+        node.kill()
+        node.wait()
+
+    def gone() -> bool:
+        image_tools.remove_left()
+        return not run.exists() and left_of(common) == []
+
+    await until(gone, "the directory and the tools are gone")
+
+
+def test_only_left_directories_of_that_name_are_removed(common: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_tools, "SHORT_IN", str(common))
+    (common / "kept").mkdir()
+    (common / "kept" / "file").touch()
+    (common / "poolnode-image-link").symlink_to(common / "kept")
+    (common / "poolnode-image-file").touch()
+    (common / "poolnode-image-left").mkdir()
+    (common / "poolnode-image-left" / "out").symlink_to(common / "kept")
+    with image_tools._short_directory() as used:
+        image_tools.remove_left()
+        assert Path(used).is_dir()
+    assert not Path(used).exists()
+    assert sorted(path.name for path in common.iterdir()) == ["kept", "poolnode-image-file", "poolnode-image-link"]
+    assert (common / "kept" / "file").exists()

@@ -134,7 +134,7 @@ def _filled(template: bytes, data: bytes, spans: Spans) -> bytes | None:
     pieces = template.split(b"\\")
     parts.append(pieces[0])
     for piece in pieces[1:]:
-        if piece[:1].isdigit():
+        if b"0" <= piece[:1] <= b"9":
             group = int(piece[:1])
             if group > last:
                 return None

@@ -31,6 +31,7 @@ from pool.classad.patterns.tree import (
     Repeat,
     Sequence,
 )
+from pool.decimals import clipped_number, has_digits_only
 
 _SETS: Final = {
     "d": DIGITS,
@@ -205,9 +206,10 @@ class _PatternReader:
         stop = self.text.find("}", self.at)
         inside = self.text[self.at + 1 : stop] if stop > 0 else ""
         least, comma, most = inside.partition(",")
-        if not least.isdigit() or (most and not most.isdigit()) or not inside.isascii():
+        if not has_digits_only(least) or (most and not has_digits_only(most)):
             return None
-        low, high = int(least), int(least) if not comma else int(most) if most else None
+        low = clipped_number(least)
+        high = low if not comma else clipped_number(most) if most else None
         if low > _MOST_REPEATED or (high is not None and (high > _MOST_REPEATED or high < low)):
             raise PatternError("numbers out of order or too big in {} quantifier")
         return low, high
@@ -300,7 +302,7 @@ class _PatternReader:
         for opening, closing in (("k<", ">"), ("k{", "}"), ("k'", "'"), ("g{", "}")):
             if self.take(opening):
                 return self.named_reference(self.until(closing))
-        if letter == "g" and self.text[self.at + 1 : self.at + 2].isdigit():
+        if letter == "g" and has_digits_only(self.text[self.at + 1 : self.at + 2]):
             self.at += 1
             return self.back_reference()
         return self.bytes(self.escaped_byte())
@@ -308,10 +310,10 @@ class _PatternReader:
     def back_reference(self) -> PatternNode:
         begin = self.at
         digits = ""
-        while self.peek().isdigit() and self.peek().isascii():
+        while has_digits_only(self.peek()):
             digits += self.peek()
             self.at += 1
-        number = int(digits)
+        number = clipped_number(digits)
         if number < 10 or number <= self.groups:
             self.highest = max(self.highest, number)
             return Back(number, "i" in self.flags)
@@ -321,8 +323,8 @@ class _PatternReader:
         return self.bytes(self.octal())
 
     def named_reference(self, name: str) -> PatternNode:
-        if name.lstrip("-").isdigit():
-            number = int(name)
+        if has_digits_only(name.removeprefix("-")):
+            number = clipped_number(name)
             number = self.groups + 1 + number if number < 0 else number
         else:
             number = self.names.get(name, 0)

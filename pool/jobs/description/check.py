@@ -180,7 +180,7 @@ def _compare(index: int, found: dict[str, str], wanted: dict[str, str], volatile
         theirs = theirs.replace("$IWD", IWD) if theirs else theirs
         if mine == theirs or (name == "environment" and _same_variables(mine, theirs)):
             continue
-        if volatile and mine and theirs and re.sub(r"\d+", "0", mine) == re.sub(r"\d+", "0", theirs):
+        if volatile and mine and theirs and re.sub(r"[0-9]+", "0", mine) == re.sub(r"[0-9]+", "0", theirs):
             continue
         yield f"process {index}: {name} = {mine}, expected {theirs}"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_./]*[A-Za-z][A-Za-z0-9_./]*")
 _DEFINED = re.compile(r"defined(?:\s+(.*))?", re.IGNORECASE)
 _VERSION = re.compile(r"version\s*(!?)(>=|<=|==|=|>|<)\s*(.*)", re.IGNORECASE)
@@ -66,7 +66,7 @@ def _defined(name: str, lookup: Callable[[str], str | None]) -> bool:
 
 
 def _compare(operator: str, text: str, version: tuple[int, int, int]) -> bool:
-    found = re.fullmatch(r"[vV]?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    found = re.fullmatch(r"[vV]?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", text)
     if not found or int(found[1]) < 6:
         raise ConditionError(f"expected a version such as 8.9.2, not {text!r}")
     other = (int(found[1]), int(found[2]), int(found[3]) if found[3] else version[2])

@@ -17,18 +17,19 @@ from pool.classad import ERROR, UNDEFINED, ClassAd, ParseError, parse_expr
 Wire = bool | int | float | str | list[str]
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<string>"(?:\\"|[^"])*")|(?P<name>[A-Za-z_]\w*|'(?:\\'|[^'])*')|(?P<number>\d[\w.]*|\.\d[\w.]*)"""
+    r"""\s*(?:(?P<string>"(?:\\"|[^"])*")|(?P<name>[A-Za-z_]\w*|'(?:\\'|[^'])*')"""
+    r"""|(?P<number>[0-9][\w.]*|\.[0-9][\w.]*)"""
     r"""|(?P<sign>=\?=|=!=|\|\||&&|==|!=|<=|>=|>>>|<<|>>|.))""",
     re.DOTALL,
 )
 _WORDS = frozenset({"true", "false", "undefined", "error", "is", "isnt", "parent"})
-_SMALL_INTEGER = re.compile(r"0|[1-9]\d{0,17}")
+_SMALL_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _PLAIN_STRING = re.compile(r'"[^"\\]*"')
-_INTEGER = re.compile(r"\s*[-+]?\d+\s*")
-_REAL = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+_INTEGER = re.compile(r"\s*[-+]?[0-9]+\s*")
+_REAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _BOOLEAN = re.compile(r"(true|1|false|0)\s*", re.IGNORECASE)
 _SIZE = re.compile(
-    r"\s*(?P<whole>[-+]?\d{0,15})(?P<fraction>\.\d*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*"
+    r"\s*(?P<whole>[-+]?[0-9]{0,15})(?P<fraction>\.[0-9]*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*"
 )
 _FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 

@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pool.decimals import clipped_number
 from pool.jobs.description.expressions import evaluate_text, integer_of, real_of, unparsed
 from pool.jobs.description.macros import MacroScope, Reference, Varies
 
-_INTEGER_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*\d*(\.\d+)?(hh|h|ll|l|q|j|z|t|L)?[dioxXu]([^%]|%%)*")
-_REAL_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*\d*(\.\d+)?(l|L)?[eEfFgGaA]([^%]|%%)*")
-_TEXT_FORMAT = re.compile(r"([^%]|%%)*%-?\d*(\.\d+)?s([^%]|%%)*")
+_INTEGER_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*[0-9]{0,4}(\.[0-9]{1,4})?(hh|h|ll|l|q|j|z|t|L)?[dioxXu]([^%]|%%)*")
+_REAL_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*[0-9]{0,4}(\.[0-9]{1,4})?(l|L)?[eEfFgGaA]([^%]|%%)*")
+_TEXT_FORMAT = re.compile(r"([^%]|%%)*%-?[0-9]{0,4}(\.[0-9]{1,4})?s([^%]|%%)*")
 _LENGTH = re.compile(r"(hh|h|ll|l|q|j|z|t|L)(?=[dioxXueEfFgGaA])")
 
 
@@ -140,10 +141,10 @@ def _range(items: list[str]) -> tuple[int, int, int]:
             if index < 2:
                 raise FunctionError(f"expected a {label}")
             continue
-        found = re.match(r"[-+]?\d+", items[index])
+        found = re.match(r"[-+]?[0-9]+", items[index])
         if not found:
             raise FunctionError(f"expected an integer as {label}, not {items[index]!r}")
-        numbers[index] = int(found[0])
+        numbers[index] = clipped_number(found[0])
     low, high, step = numbers
     if step < 1 or low > high:
         raise FunctionError("expected smallest value <= largest value and a step of at least 1")

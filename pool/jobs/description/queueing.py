@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pool.decimals import clipped_number
 from pool.jobs.description.expressions import boolean_of, integer_of
 
 _KEYWORD = re.compile(r"(?<![^\s(])(in|from|matching)(?=[\s(])", re.IGNORECASE)
 _WORD = re.compile(r"[^\s(]+(?=[\s(])")
-_SLICE = re.compile(r"\[([-+]?\d*)(?::([-+]?\d*))?(?::([-+]?\d*))?\]")
+_SLICE = re.compile(r"\[([-+]?[0-9]*)(?::([-+]?[0-9]*))?(?::([-+]?[0-9]*))?\]")
 _ITEM_BREAK = re.compile(r"[\s,]+")
 _LIMIT = 2**31 - 1
 OLD_SEPARATOR = "\x1f"
@@ -125,9 +126,9 @@ def _names_begin(head: str) -> int:
     end = len(head)
     while end > 0:
         char = head[end - 1]
-        if char.isdigit():
+        if "0" <= char <= "9":
             begin = end
-            while begin > 0 and head[begin - 1].isdigit():
+            while begin > 0 and "0" <= head[begin - 1] <= "9":
                 begin -= 1
             if begin == 0 or not (head[begin - 1].isalpha() or head[begin - 1] == "_"):
                 break
@@ -163,7 +164,7 @@ def _qualifiers(found: QueueArguments, rest: str) -> str:
 
 
 def _slice(cut: re.Match[str]) -> tuple[int | None, int | None, int | None]:
-    numbers = [int(part) if part and part not in "+-" else None for part in cut.groups()]
+    numbers = [clipped_number(part) if part and part not in "+-" else None for part in cut.groups()]
     if numbers[2] is not None and numbers[2] < 1:
         raise QueueError(f"expected a step of at least 1 in the slice {cut[0]}")
     return numbers[0], numbers[1], numbers[2]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.jobs.arguments import join_words, split_words
 from pool.jobs.environment import environment_of
@@ -230,7 +231,7 @@ def _process(ad: ClassAd, environment: object) -> PipelineProcess:
         cmd=_text(ad, "Cmd"),
         arguments=tuple(split_words(_text(ad, "Arguments"))),
         iwd=_text(ad, "Iwd") or "/",
-        codes_ok=None if codes is None else tuple(int(code) for code in str(codes).split(",") if code.isdigit()),
+        codes_ok=None if codes is None else _whole_numbers(str(codes)),
         carried=ad.value("TransferExecutable", True) is not False,
         inputs=tuple(one for one in _text(ad, "TransferInput").split(",") if one),
         environment=environment if isinstance(environment, str) else "",
@@ -241,3 +242,7 @@ def _process(ad: ClassAd, environment: object) -> PipelineProcess:
 def _text(ad: ClassAd, name: str) -> str:
     value = ad.value(name, "")
     return value if isinstance(value, str) else ""
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    return tuple(number for number in map(whole_number, text.split(",")) if number is not None)

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pool.decimals import whole_number
+
 #: How many runs of a user count, and how many past expectations.
 LAST_RUNS, LAST_WAITS = 2, 200
 #: Sizes of jobs that are remembered for a user.
@@ -35,8 +37,9 @@ class RunPredictor:
         self._sum, self._count = 0.0, 0
         for key, last in (runs or {}).items():
             user, slash, size = key.rpartition("/")
-            known = bool(slash) and size.isdecimal()
-            self._runs.setdefault(user if known else key, {})[int(size) if known else 0] = deque(last, maxlen=LAST_RUNS)
+            machines = whole_number(size) if slash else None
+            known = machines is not None
+            self._runs.setdefault(user if known else key, {})[machines or 0] = deque(last, maxlen=LAST_RUNS)
             if not known:
                 self._sum += sum(last)
                 self._count += len(last)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.policy.negotiation.terms import NegotiationTerms
 
-_ENTRY = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)\s*(?::\s*(\d+(?:\.\d+)?)\s*)?")
+_ENTRY = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)\s*(?::\s*([0-9]+(?:\.[0-9]+)?)\s*)?")
 
 
 def parse_limits(value: Any) -> dict[str, float] | None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pool.decimals import real_number
 from pool.errors import PoolError
 
 #: The users of no group.
@@ -62,10 +63,10 @@ def read_quotas(text: str) -> tuple[GroupQuota, ...]:
         alone = len(words) == 2 and words[1].lower() == "alone"
         if not sign or not _NAME.fullmatch(name) or not words or (len(words) > 1 and not alone):
             raise QuotaError(f"{entry!r} is no quota", hint="write GROUP=NUMBER or GROUP=NUMBER alone")
-        try:
-            share = float(words[0].removesuffix("%")) / (100 if words[0].endswith("%") else 1)
-        except ValueError:
-            raise QuotaError(f"the quota of group {name} is no number: {words[0]!r}") from None
+        number = real_number(words[0].removesuffix("%"))
+        if number is None:
+            raise QuotaError(f"the quota of group {name} is no number: {words[0]!r}")
+        share = number / (100 if words[0].endswith("%") else 1)
         if not 0 <= share < 1e12:
             raise QuotaError(f"the quota of group {name} cannot be {words[0]}")
         if name.lower() in found:

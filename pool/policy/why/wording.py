@@ -23,7 +23,7 @@ _MADE = (
     re.compile(r"(?:versionge.*\|\|)?target\.(\w+)>=(?:my\.)?request\1", re.DOTALL),
     re.compile(r"countmatchesmy\.require(\w+),target\.available\1>=request\1"),
     re.compile(r"regexprequest(\w+),target\.\1"),
-    re.compile(r"target\.request(\w+)\?:[\d.]+<=(?:my\.)?\1(?:\?:0)?"),
+    re.compile(r"target\.request(\w+)\?:[0-9.]+<=(?:my\.)?\1(?:\?:0)?"),
 )
 
 

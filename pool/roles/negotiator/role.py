@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ClassAd, parse_expr
 from pool.config import Settings
+from pool.decimals import real_number
 from pool.errors import PoolError
 from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
 from pool.policy.priorities.names import parted
@@ -330,7 +331,5 @@ class Negotiator(Role):
 def _rank(settings: Settings, name: str) -> Any:
     """A rank of the administrator's; the same number for all slots is taken as that, which costs nothing."""
     text = settings.text(name)
-    try:
-        return float(text)
-    except ValueError:
-        return parse_expr(text, syntax="old")
+    number = real_number(text)
+    return parse_expr(text, syntax="old") if number is None else number

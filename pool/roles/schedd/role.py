@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, parse_expr
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.events import EventKind
@@ -90,9 +91,10 @@ class QueuedJobNames:
 
     def __contains__(self, name: object) -> bool:
         cluster, _, proc = str(name).partition(".")
-        if not (cluster.isdecimal() and proc.isdecimal()):
+        numbers = whole_number(cluster), whole_number(proc)
+        if numbers[0] is None or numbers[1] is None:
             return False
-        return self._queue.find(int(cluster), int(proc)) is not None
+        return self._queue.find(numbers[0], numbers[1]) is not None
 
 
 class Schedd(Role):

@@ -53,7 +53,7 @@ from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
 from pool.roles.startd.slots.table import SlotTable
-from pool.starter import scratch, urls
+from pool.starter import image_tools, scratch, urls
 from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
@@ -103,6 +103,7 @@ class Startd(Role):
         for left in scratch.leftovers(self.execute, held):
             scratch.discard(left)
         self.spawn(self._drop_stale_images(), "images", alone=True)
+        self.spawn(asyncio.to_thread(image_tools.remove_left), "left images", alone=True)
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.offers.settle_all()

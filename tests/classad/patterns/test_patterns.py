@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from pool.classad import ERROR, ClassAd, evaluate, parse_expr
 from pool.classad.errors import EvaluationFailed
 from pool.classad.patterns import Pattern, PatternError, compiled_pattern
 from pool.classad.patterns.automaton import PatternProgram
@@ -157,3 +158,12 @@ def test_what_a_pattern_could_cost() -> None:
     assert ways("a|b|c") == 3
     assert anchored(read(b"(^a)", "")[0])
     assert not anchored(read(b"a^", "")[0])
+
+
+@pytest.mark.parametrize(
+    "pattern", ["\\k<--5>", "\\k{--5}", "\\g{--5}", "\\k<²>", "\\g²", "\\k<" + "9" * 5000 + ">", "\\" + "9" * 5000]
+)
+def test_a_reference_by_no_number_is_a_pattern_error(pattern: str) -> None:
+    """A ValueError of Python's would end the turn of the role that evaluates a job's Requirements."""
+    quoted = pattern.replace("\\", "\\\\")
+    assert evaluate(parse_expr(f'regexp("(a){quoted}", "aa")'), ClassAd()) is ERROR

@@ -42,7 +42,7 @@ def test_quotas_are_read() -> None:
         ("a=5 often", "is no quota"),
         ("a=many", "no number"),
         ("a=-1", "cannot be"),
-        ("a=nan", "cannot be"),
+        ("a=nan", "is no number"),
         ("a=1, A=2", "two quotas"),
         ("a.b=1", "a above it has none"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pool.decimals import whole_number
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes import shell_syntax
@@ -47,8 +48,8 @@ def _check_ends(job: JobDraft, joint: Joint) -> None:
             "name the program twice (executable = a=PROGRAM b=PROGRAM), or a file: foo > file file > foo",
         )
     for file in (joint.writer_file, joint.reader_file):
-        number = file.removeprefix(DESCRIPTOR) if file.startswith(DESCRIPTOR) else "3"
-        if not number.isdigit() or not 3 <= int(number) < 256:
+        number = whole_number(file.removeprefix(DESCRIPTOR)) if file.startswith(DESCRIPTOR) else 3
+        if number is None or not 3 <= number < 256:
             raise job.refuse(
                 "pipe", f"{file!r} is no end of a pipe", f"expected {DESCRIPTOR}3 to {DESCRIPTOR}255, or -"
             )

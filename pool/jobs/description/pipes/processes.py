@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from pool.decimals import whole_number
 from pool.jobs.arguments import QuotingError, join_words, read_arguments
 from pool.jobs.description.commands import process_command
 from pool.jobs.description.expressions import boolean_of, size_of
@@ -215,9 +216,10 @@ def _codes(job: JobDraft, name: str) -> tuple[int, ...] | None:
     if not name:
         return None
     words = (job.param(name) or "").replace(",", " ").split()
-    if not all(word.isdigit() and int(word) < 256 for word in words):
+    codes = {whole_number(word) for word in words}
+    if not all(code is not None and code < 256 for code in codes):
         raise job.refuse(name, f"expected exit codes from 0 to 255 for '{name}', not {job.param(name)!r}")
-    return tuple(sorted({int(word) for word in words}))
+    return tuple(sorted(code for code in codes if code is not None))
 
 
 def _environment(job: JobDraft, name: str) -> str:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pool.decimals import clipped_number
 from pool.jobs.description.diagnostics import Where
 from pool.jobs.description.expressions import Wire
 from pool.jobs.description.job import JobDraft
@@ -37,8 +38,8 @@ from pool.jobs.gangs import (
 )
 from pool.jobs.time_lengths import time_length
 
-_RESERVATION = re.compile(r"r[1-9]\d{0,17}")
-_COUNT = re.compile(r"\s*[-+]?\d+")
+_RESERVATION = re.compile(r"r[1-9][0-9]{0,17}")
+_COUNT = re.compile(r"\s*[-+]?[0-9]+")
 #: The attributes that each statement sets anew and the job has as a whole.
 _COUNTED = frozenset({"minhosts", "maxhosts", "gangparts", "gangapart"})
 _REQUIREMENTS = "Requirements"
@@ -72,7 +73,7 @@ def _machine_count(job: JobDraft) -> None:
     text = _counted(job)
     if text:
         digits = _COUNT.match(text)
-        count = int(digits[0]) if digits else 0
+        count = clipped_number(digits[0].strip()) if digits else 0
         if not job.facts.as_reference and not (digits and digits.end() == len(text.rstrip()) and count > 0):
             raise job.refuse(
                 "machine_count", f"expected a number of machines for 'machine_count', not {text!r}", other="node_count"
@@ -159,7 +160,10 @@ def nodes(job: JobDraft) -> None:
             "leave universe out, and write spread = on (docs/pipes.md), or start the pipeline from a script",
         )
     count = job.lookup("MaxHosts")
-    assert isinstance(count, int)
+    if count is None:
+        return  # `machine_count` is refused already
+    if not isinstance(count, int):
+        raise job.refuse("universe", "a parallel job needs a number of machines", "write machine_count = NUMBER")
     _policy(job)
     on_failure(job)
     _refused(job)

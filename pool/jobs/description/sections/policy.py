@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 
+from pool.decimals import clipped_number, has_digits_only
 from pool.jobs.crontab import Crontab, NoSuchMoment
 from pool.jobs.description.commands import CommandKind, SubmitCommand
 from pool.jobs.description.diagnostics import nearest
@@ -238,14 +239,14 @@ def signals(job: JobDraft) -> None:
         if name:
             job.set(attribute, name)
     if timeout := job.param("kill_sig_timeout", "KillSigTimeout"):
-        found = re.match(r"\s*[-+]?\d+", timeout)
-        job.set("KillSigTimeout", int(found[0]) if found else 0)
+        found = re.match(r"\s*[-+]?[0-9]+", timeout)
+        job.set("KillSigTimeout", clipped_number(found[0].strip()) if found else 0)
 
 
 def _signal(job: JobDraft, command: str, attribute: str, text: str) -> str:
     try:
-        if text.strip().lstrip("-").isdigit():
-            return signal.Signals(int(text)).name
+        if has_digits_only(text.strip().lstrip("-")):
+            return signal.Signals(clipped_number(text.strip())).name
         return signal.Signals[text.strip().upper()].name
     except (KeyError, ValueError):
         meant = nearest(text, [known.name for known in signal.Signals])

@@ -19,7 +19,7 @@ from pool.jobs.network import FACTS as NETWORK_FACTS
 _OWN = frozenset({"requestmemory", "vm_ckptmac", "requirements"})
 _SYSTEMS = {"opsys", "opsysandver", "opsyslongname", "opsysshortname", "opsysname", "opsyslegacy"}
 _IMAGE_CLAUSES = {"docker": "TARGET.HasDockerURL", "sif": "TARGET.HasSIF", "folder": "TARGET.HasSandboxImage"}
-_CUDA = re.compile(r"(\d+)(?:\.(\d+))?")
+_CUDA = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _DEFERRAL = (
     "(((time() + ScheddInterval) >= (DeferralTime - DeferralPrepTime))"
     " && (time() < (DeferralTime + DeferralWindow)))"

@@ -18,7 +18,7 @@ from pool.jobs.network import HOST, JOB_NETWORK, MODES, NONE, OUT, PRIVATE
 MEBIBYTE = 1024 * 1024
 _COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
 _OWN_NAMES = frozenset({"requestcpus", "requestdisk", "requestmemory"})
-_RUNTIME = re.compile(r"(\d+)(?:\.(\d+))?")
+_RUNTIME = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _MISSPELT = {
     "request_cpu": "request_cpus",
     "request_gpu": "request_gpus",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pool.decimals import clipped_number
 from pool.jobs.description import support
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.job import JobDraft
@@ -71,8 +72,9 @@ def universe(job: JobDraft) -> None:
 
 
 def _number(job: JobDraft, text: str, command: str = "universe") -> int:
-    digits = re.match(r"\s*\d+", text)
-    number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
+    digits = re.match(r"\s*[0-9]+", text)
+    number = clipped_number(digits[0].strip()) if digits else 0
+    number = number or NUMBERS.get(text.strip().lower(), 0)
     if number in _SUPPORTED:
         return number
     if number:

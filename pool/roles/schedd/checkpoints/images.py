@@ -35,7 +35,7 @@ KEPT = "kept-"
 #: The facts kept with them about the machine that made them, and their names in its ad.
 MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
 #: The id of a job.
-ID = re.compile(r"\d+\.\d+")
+ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 
 
 class Images:

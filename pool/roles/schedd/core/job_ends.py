@@ -224,7 +224,7 @@ def without_machine(requirements: Any, machine: str, until: int | None = None) -
         return [other]
     text = requirements[0] if isinstance(requirements, list) else str(requirements).lower()
     if until is not None:  # a later time takes the place of an earlier one
-        earlier = re.compile(rf'\(TARGET\.Machine =!= "{re.escape(name)}" \|\| time\(\) >= \d+\)')
+        earlier = re.compile(rf'\(TARGET\.Machine =!= "{re.escape(name)}" \|\| time\(\) >= [0-9]+\)')
         if earlier.search(text):
             return [earlier.sub(lambda _: other, text)]
     return [text if other in text else f"({text}) && {other}"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.jobs.gangs import DEDICATED, wants_dedicated
 from pool.policy.dedicated import (
@@ -667,9 +668,10 @@ class DedicatedScheduler:
 
     def _find(self, name: str) -> QueuedJob | None:
         cluster, _, proc = name.partition(".")
-        if not (cluster.isdecimal() and proc.isdecimal()):
+        numbers = whole_number(cluster), whole_number(proc)
+        if numbers[0] is None or numbers[1] is None:
             return None
-        return self._context.queue.find(int(cluster), int(proc))
+        return self._context.queue.find(numbers[0], numbers[1])
 
     def _look_again(self, wake: float | None) -> None:
         loop, now = asyncio.get_running_loop(), self._context.outside.wall()

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.identity import identity_of
 from pool.jobs.activation import Activation
@@ -125,7 +126,7 @@ class Spool:
         if self._directory is None or not path.startswith(f"{self._directory}/"):
             return None
         number = path.removeprefix(f"{self._directory}/").partition("/")[0]
-        return number.isdigit() and int(number) in self._ledger.queue.clusters
+        return whole_number(number) in self._ledger.queue.clusters
 
     def files(self, owner: str, cluster: int) -> UserFiles:
         """A user's files as the jobs of a cluster name them."""

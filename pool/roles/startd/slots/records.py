@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
+from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Reason
@@ -313,4 +314,4 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
 
 def _number(name: str) -> int:
     digits = name.removeprefix("slot").split("_")[0]
-    return int(digits) if digits.isdigit() else 0
+    return whole_number(digits) or 0
