@@ -31,7 +31,7 @@ async def main():
     await keepers.open()
     keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sh", "-c", "sleep 600 & sleep 600"),
         env={"PATH": "/bin:/usr/bin"}, cwd=sys.argv[3], scratch=sys.argv[3], uid=%d, gid=%d,
-        lease_seconds=600))
+        lease_seconds=float(sys.argv[5])))
     print(keepers.fork_server_pid, keeper.pid, flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         keepers.renew(keeper, float(line))
@@ -68,8 +68,10 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def node(place: Path, program: Path, repository: Path, *, without: int = 0) -> AsyncIterator[Node]:
-    words = [place / "keepers", program, place / "scratch", without]
+async def node(
+    place: Path, program: Path, repository: Path, *, without: int = 0, lease: float = 600.0
+) -> AsyncIterator[Node]:
+    words = [place / "keepers", program, place / "scratch", without, lease]
     code = NODE % (os.getuid(), os.getgid())
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, words)],
@@ -118,6 +120,27 @@ async def test_a_node_that_comes_back_ends_what_stands_still_past_its_lease(
             assert end.cause == "lease"
             assert "was stopped" in end.error
             await until(lambda: not alive(dead.job))
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+async def test_a_keeper_that_stands_still_and_has_no_guardian_ends_its_job(
+    place: Path, program: Path, repository: Path, without: str
+) -> None:
+    """Node and fork server were killed at once, so that no guardian was left, and no node comes back."""
+    async with node(place, program, repository, without=WITHOUT[without], lease=6.0) as dead:
+        await until(lambda: len(alive(family(dead.keeper))) >= 4)
+        job = family(dead.keeper)
+        os.kill(dead.keeper, signal.SIGSTOP)
+        dead.process.send_signal(signal.SIGSTOP)  # it starts no other fork server
+        hard_kill(dead.fork_server_pid)
+        dead.die()
+        assert guardians(program, place) == []
+        assert len(alive(job)) >= 4
+        await until(lambda: not alive(job))
+    after = NativeKeepers(place / "keepers", program, without=WITHOUT[without])
+    (found,) = await after.open()
+    assert (await soon(found.ended)).cause == "lease"
+    await after.close(kill=True)
 
 
 async def test_a_guardian_goes_when_its_job_has_ended(place: Path, program: Path, repository: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# A test has the loop to itself: it may block.
+# ruff: noqa: ASYNC220, ASYNC240
 import asyncio
 import base64
 import contextlib

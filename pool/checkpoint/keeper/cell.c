@@ -149,6 +149,12 @@ void cell_lease(int fd, uint64_t end_us)
         return; /* the page is already allocated, so a full disk cannot refuse it */
 }
 
+uint64_t cell_lease_end(int fd)
+{
+    uint64_t known;
+    return pread(fd, &known, sizeof known, offsetof(struct cell, lease_end_us)) == sizeof known ? known : 0;
+}
+
 bool cell_look(uint32_t cell, struct cell *c, bool held)
 {
     char name[32];

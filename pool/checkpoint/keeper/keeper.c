@@ -112,6 +112,7 @@ static void next_run(void)
     struct failure f;
     void *message;
     checkpoint_forget();
+    clear_wake_up();
     size_t size = reuse_wait(&keeper.job, keeper.cell, &message);
     free(keeper.job.kept);
     memset(&keeper.job, 0, sizeof keeper.job);

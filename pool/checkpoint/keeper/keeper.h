@@ -51,6 +51,7 @@ void suspend(bool stop);
 void time_begin(void);
 void set_timer(void);
 void check_time(void);
+void clear_wake_up(void); /* the keeper has no job, and no lease */
 bool start_report_delayed(struct timespec *left); /* the start is not reported yet; `left`: until when */
 
 /* finish.c: how a job ends */
@@ -68,6 +69,7 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f); 
 int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f);
 int cell_pid(int fd, int32_t pid);
 int cell_note(int fd, const struct report *r, uint32_t state);
+uint64_t cell_lease_end(int fd); /* the recorded end of the lease; 0: none, or unreadable */
 void cell_lease(int fd, uint64_t end_us); /* sets the end of the lease, if it is later than the recorded one */
 bool cell_look(uint32_t cell, struct cell *c,
                bool held); /* false: not a cell of this version, or (held) no keeper has locked it */

@@ -1,6 +1,7 @@
 /* The keeper's deadlines: the end of the lease, the end of the grace, the check of the job's memory, the delayed report
  * that the job runs. They use the clock that continues during suspend. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -13,6 +14,9 @@
 #include "restore/restore.h"
 #include "sandbox/sandbox.h"
 
+/* After the guardian, which knows of renewals that a stopped keeper has not read; before the submit side starts the job
+ * again, two seconds after the lease. */
+#define LATE_US 1500000
 #define MEMORY_EVERY_US 2000000
 /* A start is reported after this delay. The report of the end implies it for a shorter job, which saves a wake-up of
  * keeper and node. */
@@ -59,14 +63,46 @@ static uint64_t earliest(void)
     return job_run.kill_again < when ? job_run.kill_again : when;
 }
 
+static struct timespec timespec_of(uint64_t us)
+{
+    return (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+}
+
+/* Has the kernel continue this process each second from soon after the end of the lease: a keeper that was stopped then
+ * ends its job like any other, also if node, fork server and guardian are dead. SIGCONT acts on a stopped process
+ * although it is blocked here. SIGKILL would not: from a timer it is ignored by the first process of a pid namespace.
+ */
+static void set_wake_up(uint64_t lease_end)
+{
+    static timer_t timer;
+    static bool made, failed;
+    static uint64_t set = NEVER;
+    if (lease_end == set || failed)
+        return;
+    struct sigevent continues = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
+    if (!made && timer_create(CLOCK_BOOTTIME, &continues, &timer) < 0) {
+        failed = true;
+        return;
+    }
+    made = true;
+    set = lease_end;
+    struct itimerspec at = {.it_value = timespec_of(lease_end + LATE_US), .it_interval = {.tv_sec = 1}};
+    if (lease_end == NEVER)
+        at = (struct itimerspec){0};
+    timer_settime(timer, TIMER_ABSTIME, &at, NULL);
+}
+
+void clear_wake_up(void) { set_wake_up(NEVER); }
+
 void set_timer(void)
 {
     static uint64_t set = NEVER;
+    set_wake_up(job_run.lease_end);
     uint64_t when = earliest();
     if (when == set)
         return;
     set = when;
-    struct itimerspec at = {.it_value = {.tv_sec = (time_t)(when / 1000000), .tv_nsec = (long)(when % 1000000) * 1000}};
+    struct itimerspec at = {.it_value = timespec_of(when)};
     if (when == NEVER)
         at.it_value = (struct timespec){0, 0};
     else if (when == 0)
@@ -74,11 +110,20 @@ void set_timer(void)
     timerfd_settime(keeper.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
+/* The node records a renewal before it sends it: a keeper that was stopped may not have read the message yet. */
+static uint64_t renewed_lease(void)
+{
+    uint64_t recorded = cell_lease_end(CELL);
+    if (recorded > job_run.lease_end)
+        job_run.lease_end = recorded;
+    return job_run.lease_end;
+}
+
 void check_time(void)
 {
     uint64_t now = boot_us();
     if (!job_run.killing) {
-        if (now >= job_run.lease_end)
+        if (now >= job_run.lease_end && now >= renewed_lease())
             end_because(CAUSE_LEASE, "its lease ended: the submit side did not renew it in time");
         else if (now >= job_run.grace_end)
             kill_all();
