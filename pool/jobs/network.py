@@ -92,7 +92,7 @@ def hosts_file(hosts: Sequence[str]) -> str:
     for part, host in enumerate(hosts):
         names = [rank_name(part)]
         for name in (host, host.partition(".")[0]):
-            if _NAME.fullmatch(name) and name not in seen and not re.fullmatch(r"rank\d+|localhost|[0-9.]+", name):
+            if _NAME.fullmatch(name) and name not in seen and not re.fullmatch(r"rank[0-9]+|localhost|[0-9.]+", name):
                 seen.add(name)
                 names.append(name)
         lines += [f"{address} {' '.join(names)}" for address in (address4(part), address6(part))]
