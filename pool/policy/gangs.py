@@ -152,7 +152,8 @@ def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None
     ends = {end.get("name"): end for one in reports for end in one.get("ends") or ()}
     result = dict(first if first is not None else _last(reports, ends.get(processes[-1])))
     if result.get("cause") in BY_ITSELF:
-        result["ends"] = [ends[name] for name in processes if name in ends]
+        unbegun = {} if root is None else {name: _unbegun(name) for name in processes}
+        result["ends"] = [(unbegun | ends)[name] for name in processes if name in unbegun | ends]
     result |= {name: sum(float(one.get(name) or 0) for one in reports) for name in SUMS}
     result |= {name: max(float(one.get(name) or 0) for one in reports) for name in LARGEST}
     result["max_rss"] = int(result["max_rss"])
@@ -163,6 +164,12 @@ def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None
     for name in ("released", "costs"):  # of the one machine
         result.pop(name, None)
     return result
+
+
+def _unbegun(name: str) -> Report:
+    """The end of a process whose part had not begun when the gang ended."""
+    nothing = {"code": None, "signal": None, "core": False, "failed": False}
+    return {"name": name, **nothing, "with_job": True, "user_cpu": 0.0, "system_cpu": 0.0, "wall": 0.0, "max_rss": 0}
 
 
 def taken_over(report: Mapping[str, Any]) -> Report:

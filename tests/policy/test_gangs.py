@@ -124,6 +124,8 @@ def test_a_failure_is_the_gangs_end_as_the_job_says() -> None:
     assert not breaks(good, "end")
     killed = part(end("b", None, 9, with_job=True), cause="vacated", code=None)
     assert merged([failed, killed], ["a", "b"], 0, "end")["code"] == 9
+    ends = merged([failed], ["a", "b"], 0, "end")["ends"]  # the part with b had not begun when a failed
+    assert [(one["name"], one.get("with_job")) for one in ends] == [("a", None), ("b", True)]
     assert merged([failed, good], ["a", "b"], None, "wait")["code"] == 9
     assert merged([failed, good], ["a", "b"], None, "ignore")["code"] == 0
 

@@ -37,6 +37,7 @@ from tests.e2e.test_fetching import own_certificate
 from tests.starter.test_unpacking import LOWER, UPPER, Entry, layer
 
 SOMEBODY = 61235
+TOKEN = "a-token-for-a-while"
 LOG = logging.getLogger("tests.images")
 MANIFEST, CONFIG, LAYER = (
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -80,19 +81,27 @@ class Registry(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     have: ClassVar[dict[str, tuple[str, bytes]]] = {}
     login: ClassVar[str] = ""
+    #: The realm of tokens: with one a login is taken there only, and gives a token for everything else.
+    tokens: ClassVar[str] = ""
     #: Paths that were asked for, and one at which an answer waits until it is let go.
     asked: ClassVar[list[str]] = []
     gate: ClassVar[threading.Event] = threading.Event()
 
     def do_GET(self) -> None:
         """One thing of the image, or 401 or 404."""
-        if self.login and self.headers.get("Authorization") != f"Basic {self.login}":
+        kind, data = self.have.get(self.path, ("", None))
+        wanted, asks = f"Basic {self.login}", 'Basic realm="tests"'
+        if self.path.startswith("/token?"):
+            kind, data = "application/json", json.dumps({"token": TOKEN, "access_token": TOKEN}).encode()
+        elif self.tokens:
+            wanted = f"Bearer {TOKEN}"
+            asks = f'Bearer realm="{self.tokens}",service="tests",scope="repository:mine:pull"'
+        if self.login and self.headers.get("Authorization") != wanted:
             self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="tests"')
+            self.send_header("WWW-Authenticate", asks)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        kind, data = self.have.get(self.path, ("", None))
         if data is None:
             self.send_error(404)
             return
@@ -128,6 +137,7 @@ def registry(common: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Registry, "have", blobs())
     monkeypatch.setattr(Registry, "asked", [])
     monkeypatch.setattr(Registry, "login", "")
+    monkeypatch.setattr(Registry, "tokens", "")
     Registry.gate.set()
     certificate = own_certificate(common)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -205,9 +215,14 @@ async def test_an_image_of_a_registry_is_unpacked(tool: str, registry: str, comm
     assert left_of(common) == []
 
 
+@pytest.mark.parametrize("protocol", ["basic", "token"])
 @pytest.mark.parametrize("user", ["own", "another"])
-async def test_a_registry_is_shown_the_login_of_its_job(tool: str, registry: str, common: Path, user: str) -> None:
+async def test_a_registry_is_shown_the_login_of_its_job(
+    tool: str, registry: str, common: Path, user: str, protocol: str
+) -> None:
+    """At once, or at the place that gives tokens, as the large public registries have it."""
     Registry.login = base64.b64encode(b"ann:secret").decode()
+    Registry.tokens = f"https://{registry}/token" if protocol == "token" else ""
     account, image = account_for(user), f"docker://{registry}/mine:1"
     scratch = directory(common, "scratch", account)
     for wrong in ("", login(registry, "ann:wrong"), login("other.example")):
