@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pool.classad.expr import literal
-from pool.decimals import has_digits_only
+from pool.decimals import has_digits_only, real_number
 from pool.policy.shipped import PolicyError
 
 #: The submitter under which a dedicated scheduler asks and claims is this at the name of its node.
@@ -181,11 +181,15 @@ def _is(name: str) -> str:
 
 
 def _bounded(rank: str) -> str:
-    """A RANK that stays below every dedicated scheduler's, though it goes by what a job's user writes."""
-    try:
-        return rank if float(rank) <= MOST else _number(MOST)
-    except ValueError:
-        return f"(({rank}) > {_number(MOST)} ? {_number(MOST)} : ({rank}))"
+    """A RANK that stays below every dedicated scheduler's, though it goes by what a job's user writes.
+
+    The value that counts is the one that is bounded: a job's attribute with random() may be another when it is read
+    again.
+    """
+    number = real_number(rank)
+    if number is not None:
+        return rank if number <= MOST else _number(MOST)
+    return f"(({rank}) =?= undefined ? 0.0 : min({{{_number(MOST)}, {rank}}}))"
 
 
 def _number(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.classad import ClassAd, requirements_accept
+from pool.classad import ClassAd, parse_expr, rank, requirements_accept
 from pool.policy.managed import MOST, RANK, is_dedicated, managed, marked, said, schedulers_of, submitter_of
 from pool.policy.owner import OwnerPolicy, decide, preference, settled, wire
 from pool.policy.shipped import DEDICATED, DESKTOP, PolicyError
@@ -117,3 +117,16 @@ def test_no_request_says_for_itself_whose_it_is() -> None:
     assert marked(lie, "DedicatedScheduler@evil") == {"Owner": "eve", "Scheduler": "DedicatedScheduler@evil"}
     assert marked(lie, submitter_of("head"), dedicated=False) == {"Owner": "eve"}
     assert not is_dedicated("eve@DedicatedScheduler@head")
+
+
+def test_a_rank_that_is_another_one_each_time_stays_below_the_schedulers() -> None:
+    """A job's attribute may have random(): its second value counted, and the first was within the bound."""
+    likes = OwnerPolicy.of("dedicated", {"RANK": "TARGET.Wish"}, schedulers=HEAD)
+    machine = slot(UNCLAIMED)
+    machine.update_from_wire(wire(likes))
+    for limit in range(1, 20):
+        wish = f"random() > {limit / 20} ? 0 : 1e20"
+        assert rank(machine, ClassAd({"Wish": parse_expr(wish)}), NOW) <= MOST, wish
+    for wish, counts in (("7.5", 7.5), ("-3", -3.0), ("true", 1.0), ("1e30", MOST), ('"x"', 0.0), ("undefined", 0.0)):
+        assert rank(machine, ClassAd({"Wish": parse_expr(wish)}), NOW) == counts, wish
+    assert rank(machine, OURS, NOW) == RANK
