@@ -8,6 +8,7 @@ import typer
 
 from pool.cli import columns, machines, tables
 from pool.cli.common import Address, Attributes, Constraint, Json, Long, ask, names, say, say_ads
+from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -67,6 +68,7 @@ def status(
             address,
             lambda pool: pool.advertised(KINDS.get(kind, "Any"), constraint=constraint, attributes=ask_for),
         )
+        _check_names(which, ads, constraint, kind)
         ads = sorted(_named(ads, which), key=machines.key)
         if long or as_json or (other and not wanted):
             say_ads(ads, as_json=as_json)
@@ -81,11 +83,10 @@ def status(
             pool.advertised("Machine", constraint=constraint, attributes=machines.MACHINE_NEEDS),
             pool.advertised("Scheduler", attributes=machines.SCHEDD_NEEDS),
         )
-        if (
-            constraint is not None
-        ):  # what the expression chose are machines: queues of others do not belong here
+        if constraint is not None:  # what the expression chose are machines: queues of others do not belong here
             chosen = {machines.machine_of(ad) for ad in slots}
             schedds = [ad for ad in schedds if machines.machine_of(ad) in chosen]
+        _check_names(which, [*slots, *schedds], constraint, kind)
         return machines.rows(_named(slots, which), _named(schedds, which))
 
     found = ask(address, question)
@@ -95,6 +96,19 @@ def status(
     say(machines.totals(found) or ["no machines"])
     say(machines.troubles(found))
     return 0
+
+
+def _check_names(which: list[str] | None, ads: list[dict[str, Any]], constraint: str | None, kind: str) -> None:
+    """Refuse names that no ad has. With a constraint a known name may be missing, too: nothing is refused then.
+
+    Raises:
+        PoolError: which name it is.
+    """
+    for name in which or () if constraint is None else ():
+        if not _named(ads, [name]):
+            what = {"machines": "machine or slot", "any": "ad"}.get(kind.lower(), kind.removesuffix("s"))
+            lists = "status" if kind == "machines" else f"status --type {kind}"
+            raise PoolError(f"the pool has no {what} {name}", hint=f"`poolnode {lists}` lists them")
 
 
 def _named(ads: list[dict[str, Any]], which: list[str] | None) -> list[dict[str, Any]]:

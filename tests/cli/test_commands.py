@@ -147,6 +147,17 @@ def test_globalq_goes_from_queue_to_queue(node: Served, capsys: pytest.CaptureFi
     assert captured.err.startswith("poolnode: the queue of weg does not answer: ")
 
 
+def test_status_names_a_machine_that_there_is_not(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said nothing, or "no machines", and that with the exit status of success."""
+    asked = (["elsewhere"], ["elsewhere", "--long"], ["elsewhere", "--json"], ["elsewhere", "-a", "Name"])
+    for words in asked:
+        assert main.status(["status", *words]) == 1
+        assert "the pool has no machine or slot elsewhere (`poolnode status` lists them)" in capsys.readouterr().err
+    assert main.status(["status", "elsewhere", "--type", "schedds"]) == 1
+    assert "no schedd elsewhere (`poolnode status --type schedds` lists them)" in capsys.readouterr().err
+    assert main.status(["status", "elsewhere", "-c", "false"]) == 0
+
+
 def test_status_joins_machines_and_queues(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
     node.fakes.collector.ads["Machine"] = [
         {"Name": "slot1@donder", "Machine": "donder", "State": "Claimed", "Arch": "X86_64", "OpSys": "LINUX"}
@@ -156,7 +167,6 @@ def test_status_joins_machines_and_queues(node: Served, capsys: pytest.CaptureFi
     assert lines[1].split()[:4] == ["slot1@donder", "2", "5", "0"]
     assert lines[-1].split() == ["1", "machine", "1", "slot", "1", "claimed", "5", "jobs", "2", "running"]
     assert out(capsys, "status", "--total")[0].startswith("X86_64/LINUX")
-    assert out(capsys, "status", "elsewhere")[-1] == "no machines"
     (ad,) = map(json.loads, out(capsys, "status", "--json"))
     assert ad["State"] == "Claimed"
     assert "TotalIdleJobs = 3" in out(capsys, "status", "--type", "schedds", "--long")
