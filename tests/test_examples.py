@@ -41,6 +41,7 @@ RUN = {
     "grep/grep.sub",
     "grep/paper.sub",
     "parallel/primes.sub",
+    "flock/leaves.sub",
     "smc/smc.sub",
     "digits/digits.sub",
     "digits/table.sub",
@@ -223,6 +224,13 @@ def test_parallel(example: Path, run: Run) -> None:
     counts = [int(count) for count in re.findall(r": (\d+) primes", said)]
     assert sum(counts) == 9592  # below 100,000
     assert logged(example / "primes.log", "terminated.", 5).count("Node ") == 8
+
+
+def test_flock(example: Path, run: Run) -> None:
+    """Its jobs run in a pool of their own as well; `tests/e2e/test_flock.py` runs the three pools."""
+    run(example, "leaves.sub")
+    said = [(example / f"leaf.{process}.out").read_text() for process in range(20)]
+    assert said == [f"leaf {process} fell in another pool\n" for process in range(20)]
 
 
 @pytest.mark.parametrize("example", ["grep"], indirect=True)

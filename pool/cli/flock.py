@@ -23,7 +23,7 @@ ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave
 
 COLUMNS = (
     Column("POOL", lambda one: str(one["pool"])),
-    Column("ITS JOBS HERE", lambda one: _right(one["in"], one["connected_in"], "")),
+    Column("ITS JOBS HERE", lambda one: _guests(one)),
     Column("OURS THERE", lambda one: _right(one["out"], not one["trouble"], one["trouble"])),
     Column("IDLE THERE", lambda one: str(one["offered"]), right=True),
     Column("BORROWED", lambda one: str(one["borrowed"]), right=True),
@@ -123,6 +123,13 @@ def _status(found: dict[str, Any], as_json: bool) -> int:
     borrowed, lent = (sum(one[name] for one in found["pools"]) for name in ("borrowed", "lent"))
     say([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
     return 0
+
+
+def _guests(one: dict[str, Any]) -> str:
+    """Whether jobs of the other pool come here: only its world can tell that it took the invitation."""
+    if not one["in"]:
+        return "no"
+    return "yes" if one["connected_in"] else "not connected"
 
 
 def _right(granted: bool, works: bool, trouble: str) -> str:

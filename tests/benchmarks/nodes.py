@@ -67,6 +67,21 @@ async def two_nodes(slots: int, *arguments: str) -> AsyncIterator[tuple[Node, No
                 yield submit, execute
 
 
+@contextlib.asynccontextmanager
+async def flocking_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
+    """A pool without a machine, and another that lends it the machine that it has."""
+    with directory_for_nodes() as here, directory_for_nodes() as there:
+        mine = (*PROGRAM, "--roles", "collector,negotiator,schedd,world", "--set", "NODE_NAME=mine")
+        other = (*PROGRAM, "--roles", f"{ALL},world", "--set", "NODE_NAME=other", "--set", "FILESYSTEM_DOMAIN=away")
+        async with _node(here, *mine, *LISTEN) as submit, _node(there, *other, *LISTEN, *_slots(slots)) as execute:
+            async with await Pool.connect(execute.address) as pool:
+                params = {"roles": ["flock"], "node": "mine", "lifetime": 600, "uses": 1}
+                token = (await pool.call("node.token", params))["token"]
+            async with await Pool.connect(submit.address) as pool:
+                await pool.call("world.accept", {"pool": "other", "token": token})
+            yield submit, execute
+
+
 def _slots(number: int) -> tuple[str, ...]:
     return ("--set", f"SLOTS={number}", "--set", "POLICY=dedicated")
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +16,7 @@ import pytest
 
 from pool.wire import RealNetwork, RemoteError
 from pool.wire.credentials import Credentials
+from tests.conftest import REPOSITORY
 from tests.e2e import support
 from tests.e2e.support import (
     Node,
@@ -201,3 +208,18 @@ async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Node
         await link.call("world.pass_call", {**way, "verb": "release", "params": {"claims": [made["claim"]]}})
     finally:
         await link.close()
+
+
+@pytest.mark.own_pool("it starts three pools of its own")
+async def test_the_example_of_three_pools(nodes: Nodes) -> None:
+    home = nodes.directory("home")
+    shutil.copytree(REPOSITORY / "examples" / "flock", home / "flock")
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
+    script = home / "flock" / "three_pools.sh"
+    done = await asyncio.create_subprocess_exec(script, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await asyncio.wait_for(done.communicate(), 3 * support.PATIENCE)
+    assert done.returncode == 0, err.decode()
+    ran = {pool: int(count) for count, pool in re.findall(r"(\d+) @(\w+)@tree", out.decode())}
+    assert set(ran) == {"oak", "elm"}
+    assert sum(ran.values()) == 20
+    assert out.decode().endswith("leaf 0 fell in another pool\n")
