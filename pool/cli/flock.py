@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,7 +126,7 @@ def _status(found: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-def _guests(one: dict[str, Any]) -> str:
+def _guests(one: Mapping[str, Any]) -> str:
     """Whether jobs of the other pool come here: only its world can tell that it took the invitation."""
     if not one["in"]:
         return "no"
