@@ -59,6 +59,7 @@ struct job {
 struct settings { /* of one fork server */
     uint32_t able;
     uint32_t without; /* abilities that are switched off, to test the program without them */
+    uint64_t network; /* inode of the network namespace of the fork server, which is the machine's; 0: unknown */
     pid_t keeper; /* in a keeper: its own pid in the node's /proc */
     pid_t spared[2]; /* in a keeper: its file server and its supervisor, which are not processes of the job; 0: none */
     char directory[4096]; /* directory of the cells; no job may read it */

@@ -188,6 +188,7 @@ static int freeze_and_describe(struct dump *d, int directory, bool stop, struct 
 /* Lets the job run on. The frozen copies write their memory beside it. */
 static void continue_beside(struct dump *d, struct outcome *o)
 {
+    inet_let_go();
     let_job_go(d);
     o->standstill_us += boot_us() - d->held_since;
     d->held_since = 0;
@@ -229,6 +230,7 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     int done = d->out.pages < 0 ? set_failure(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
     bool ends = stop && done == 0;
     if (!ends) {
+        inet_let_go();
         let_job_go(d);
         drop_copies(d);
     }

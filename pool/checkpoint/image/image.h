@@ -17,7 +17,7 @@
 #include "common/common.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 11
+#define IMAGE_VERSION 12
 #define CHUNK (1ul << 20) /* at most; fits the CPU cache */
 #define NOBODY UINT32_MAX
 /* The number of `carried` among the contents files. Those before it are the `pages` files, one for each image. */
@@ -142,6 +142,7 @@ enum kind {
     FILE_PIDFD, /* number: the pid; 0: of a process that has exited */
     /* System V object: flags: its kind; number: its id; device: its key; state/sysv_ipc.c defines the rest */
     FILE_SYSV,
+    FILE_INET, /* TCP or UDP socket of the job's own network; state/inet.h defines the contents */
     FILE_KINDS
 };
 struct file { /* an open file description, shared by all its file descriptors */

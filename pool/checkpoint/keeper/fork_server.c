@@ -264,6 +264,7 @@ int fork_server(const char *directory)
     if (chdir("/") < 0) /* keeps no directory of the node busy */
         return 1;
     raise_oom_score();
+    settings.network = stat("/proc/self/ns/net", &st) < 0 ? 0 : st.st_ino;
     char lines[TEXT] = "";
     struct report r;
     report_init(&r, HELLO, 0, 0);

@@ -205,6 +205,8 @@ static int restore_row(struct restoring *r, uint32_t at, struct failure *f)
         return socket_pair(r, at, row, f);
     case FILE_NAMED:
         return socket_named(r, row, f);
+    case FILE_INET:
+        return inet_socket(r, row, f);
     case FILE_TERMINAL:
         return pty_restore(r, at, row, f);
     case FILE_EVENT:

@@ -41,6 +41,9 @@ static int check_machine(const struct restoring *r, struct failure *f)
     else if ((missing = tmp_without_place(r)))
         snprintf(text, sizeof text, "the job had a /tmp of its own, and has none here (set PRIVATE_TMP): %.200s",
                  missing);
+    else if (!inet_fits(r->image))
+        snprintf(text, sizeof text,
+                 "the job had a network of its own with connections, and has none here (set JOB_NETWORK)");
     else
         return 0;
     return set_unfit(f, "machine", text); /* the checkpoint is not at fault: another machine may restore it */
@@ -192,7 +195,7 @@ static int restore_job(struct restoring *r, struct failure *f)
     struct failure back;
     if (rights_as_job(r->job, false, opened ? &back : f) || opened)
         return -1;
-    if (mapping_restore(r, f))
+    if (inet_restore(r, f) || mapping_restore(r, f))
         return -1;
     set_clocks(r);
     return timerfds_start(r, f) || fork_all_processes(r, f) || restore_processes(r, f) ? -1 : 0;

@@ -281,6 +281,8 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     if (starts(name, "socket:[")) {
         bool told, known = socket_save(d, f, pid, number, st->st_ino, &told);
         if (!known && !told)
+            known = inet_save(d, f, pid, number, &told);
+        if (!known && !told)
             refuse_socket(d, pid, number, st->st_ino);
         return known;
     }
@@ -577,5 +579,5 @@ int files_contents(struct dump *d)
         if (f->kind == FILE_MEMORY ? memory_contents(d, i) : pipe_contents(d, i))
             return -1;
     }
-    return 0;
+    return inet_contents(d);
 }

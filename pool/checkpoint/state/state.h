@@ -125,6 +125,12 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
 void sockets_join(struct dump *d);
 int socket_contents(struct dump *d, uint32_t row);
 
+/* inet_save.c: TCP and UDP */
+bool inet_network_is_own(void); /* the job's network namespace is not the machine's */
+bool inet_save(struct dump *d, struct file *f, pid_t pid, int number, bool *told);
+int inet_contents(struct dump *d);
+void inet_let_go(void); /* before the job continues */
+
 /* inotify.c */
 void inotify_join(struct dump *d);
 
@@ -192,6 +198,11 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
 int sockets_connect(struct restoring *r, struct failure *f);
 void sockets_shut(struct restoring *r);
+
+/* inet_restore.c */
+int inet_socket(const struct restoring *r, const struct file *row, struct failure *f); /* with the job's rights */
+int inet_restore(struct restoring *r, struct failure *f); /* with the keeper's */
+bool inet_fits(const struct image *image);
 
 /* process_attributes.c */
 int attributes_nice(const struct restoring *r, uint32_t row);
