@@ -16,6 +16,7 @@ from typing import Any
 from pool.classad import ClassAd, requirements_accept
 from pool.jobs.arguments import QuotingError, arguments_of
 from pool.jobs.checkpoint_precheck import FIRST_LINE, interpreter_of, known_as, network_hints, program_trouble
+from pool.jobs.network import JOB_NETWORK, NONE, PRIVATE
 from pool.policy.checkpoints import CheckpointWish
 
 #: Interpreters of interpreters that are followed.
@@ -78,8 +79,9 @@ def _doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -
     program = known_program(folded)
     if why := refusals.get(program):
         found.append(earlier(program, why))
-    if hints := _hints(program.split(" "), str(folded.get("iwd") or "/"), _arguments(folded)):
-        found.append(f"{', '.join(hints)}: what it has open on the network cannot be saved")
+    hints = _hints(program.split(" "), str(folded.get("iwd") or "/"), _arguments(folded))
+    if hints and folded.get(JOB_NETWORK.lower()) not in (PRIVATE, NONE):
+        found.append(f"{', '.join(hints)}: what it has open on the network cannot be saved (job_network = private)")
     held = "; it is held where it cannot be" if wish == CheckpointWish.REQUIRED else ""
     return f"{'; '.join(found)}{held}" if found else ""
 

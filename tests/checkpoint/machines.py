@@ -21,9 +21,11 @@ from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pool.jobs.network import setup_of
 from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from pool.starter.spec import SEEN
@@ -104,6 +106,7 @@ class Work:
         commands: run in the directory before all (compilers).
         appends: it does no more to its files than append to them: it may also lose its machine some time after a
             checkpoint, which then it does half of the times.
+        private: it has a network of its own, and its connections move with it.
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
     """
 
@@ -113,12 +116,16 @@ class Work:
     env: dict[str, str] = field(default_factory=dict)
     appends: bool = False
     shared: bool = False
+    private: bool = False
 
     def spec(self, scratch: Path) -> KeeperSpec:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
         out, err = f"{SEEN}/out", f"{SEEN}/err"
         # Nice, since whoever watches it comes first.
-        return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10)
+        network: dict[str, Any] = (
+            {"network": "private", "network_setup": setup_of(0, ["here"], outside=False)} if self.private else {}
+        )
+        return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10, **network)
 
     def prepare(self, scratch: Path) -> None:
         scratch.mkdir()

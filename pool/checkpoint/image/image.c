@@ -108,7 +108,8 @@ struct span image_put(struct image *image, const void *data, size_t size)
 {
     struct span span = {image->bytes.count, (uint32_t)size};
     grow_table(&image->bytes, size);
-    memcpy((char *)image->bytes.rows + image->bytes.count, data, size);
+    if (size)
+        memcpy((char *)image->bytes.rows + image->bytes.count, data, size);
     image->bytes.count += (uint32_t)size;
     return span;
 }

@@ -44,12 +44,6 @@ struct inet_socket { /* one socket of the job, while it is saved */
     struct child *children;
 };
 
-static bool resets_outside(const struct job *job)
-{
-    (void)job;
-    return false;
-}
-
 static struct inet_socket *sockets; /* of the job that this process dumps */
 static size_t socket_count, pair_count;
 static struct inet_pair *pairs; /* of the connected ones */
@@ -160,11 +154,11 @@ static void read_row(struct inet_socket *s)
 }
 
 /* Why it cannot be saved as it is now, as far as that is seen before the job is frozen. */
-static const char *unsupported_now(const struct inet_socket *s, bool resets, char *text, size_t size)
+static const char *unsupported_now(const struct inet_socket *s, char *text, size_t size)
 {
     char name[80], layer[16] = "";
     socklen_t length = sizeof layer, count = 0;
-    if (s->row.flags & INET_REMOTE && !inet_is_part(&s->row.remote) && !resets) {
+    if (s->row.flags & INET_REMOTE && !inet_is_part(&s->row.remote)) {
         inet_write(&s->row.remote, name, sizeof name);
         snprintf(text, size, "a TCP connection to %s, which is outside the job", name);
         return text;
@@ -191,7 +185,7 @@ bool inet_save(struct dump *d, struct file *f, pid_t pid, int number, bool *told
     bool own = domain != AF_UNIX && is_in_network(pid);
     if (!why && own) {
         read_row(&s);
-        why = unsupported_now(&s, resets_outside(d->job), text, sizeof text);
+        why = unsupported_now(&s, text, sizeof text);
     }
     close(s.fd);
     if (why && domain != AF_UNIX) {
@@ -232,19 +226,14 @@ static void set_unsupported(struct dump *d, const struct inet_socket *s, const c
     add_unsupported(d, "descriptor %d of process %d is %s", sample->fd, sample->pid, why);
 }
 
-/* A connection to outside the job is refused, or is reset at the restore if the job wishes so. */
-static void leave_outside(struct dump *d, struct inet_socket *s)
+static void refuse_outside(struct dump *d, struct inet_socket *s)
 {
     char name[80], text[160];
     if (!(s->row.flags & INET_REMOTE) || s->row.state == STATE_CLOSE || inet_is_part(&s->row.remote))
         return;
     inet_write(&s->row.remote, name, sizeof name);
     snprintf(text, sizeof text, "a TCP connection to %s, which is outside the job", name);
-    if (!resets_outside(d->job))
-        set_unsupported(d, s, text);
-    s->row.state = STATE_CLOSE;
-    s->row.flags = INET_BOUND | INET_ENDED | INET_ERROR;
-    s->row.remote.size = 0;
+    set_unsupported(d, s, text);
 }
 
 static int gather(struct dump *d)
@@ -272,7 +261,7 @@ static int gather(struct dump *d)
         read_row(s);
         if (!(s->options = inet_options_read(s->fd, &s->row, &s->row.option_count)))
             return set_failure(&d->failure, "malloc", "options of a socket");
-        leave_outside(d, s);
+        refuse_outside(d, s);
     }
     return pair_all(d);
 }
@@ -330,7 +319,7 @@ static void find_goal(struct dump *d, struct inet_socket *s, const struct inet_e
     s->row.remote = e->remote;
     if (!inet_is_near(&e->remote))
         s->row.flags |= INET_REMOTE;
-    leave_outside(d, s);
+    refuse_outside(d, s);
 }
 
 static bool is_closing(uint32_t state)
@@ -594,11 +583,9 @@ static void end_repair(struct inet_socket *s)
 static int disconnect(struct inet_socket *s)
 {
     const struct sockaddr none = {.sa_family = AF_UNSPEC};
-    struct inet_name now;
     if (connect(s->fd, &none, sizeof none) < 0)
         return -1;
-    inet_named(s->fd, &now, false);
-    if (!inet_port(&now) && bind(s->fd, &s->row.local.any, s->row.local.size) < 0)
+    if (bind(s->fd, &s->row.local.any, s->row.local.size) < 0 && errno != EINVAL) /* EINVAL: the job has bound it */
         return -1;
     inet_get(s->fd, SOL_SOCKET, SO_ERROR, 0);
     end_repair(s);
