@@ -12,15 +12,17 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 LOCAL = "127.0.0.1"
 
 
-def bytes_of(size, seed=1):
+def bytes_of(size: int, seed: int = 1) -> bytes:
     return b"".join(hashlib.sha256(b"%d %d" % (seed, n)).digest() for n in range(size // 32 + 1))[:size]
 
 
-def pair(family=socket.AF_INET, address=LOCAL, backlog=5):
+def pair(family: int = socket.AF_INET, address: str = LOCAL, backlog: int = 5) -> tuple[socket.socket, socket.socket]:
     server = socket.socket(family)
     server.bind((address, 0))
     server.listen(backlog)
@@ -31,7 +33,7 @@ def pair(family=socket.AF_INET, address=LOCAL, backlog=5):
     return client, accepted
 
 
-def whole(sock, size):
+def whole(sock: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         part = sock.recv(size - len(data))
@@ -40,7 +42,7 @@ def whole(sock, size):
     return data
 
 
-def exchange(one, other):
+def exchange(one: socket.socket, other: socket.socket) -> None:
     """Both directions work, also for more than any buffer holds."""
     for sender, receiver in ((one, other), (other, one)):
         data = bytes_of(3_000_000, 7)
@@ -50,11 +52,11 @@ def exchange(one, other):
         thread.join()
 
 
-def same(before, now):
+def same(before: object, now: object) -> None:
     assert before == now, f"{before} before, {now} now"
 
 
-def fill(sock, data):
+def fill(sock: socket.socket, data: bytes) -> int:
     sock.setblocking(False)
     sent = 0
     try:
@@ -66,7 +68,7 @@ def fill(sock, data):
     return sent
 
 
-def idle():
+def idle() -> Iterator[None]:
     one, other = pair()
     names = one.getsockname(), one.getpeername(), other.getsockname(), other.getpeername()
     yield
@@ -74,7 +76,7 @@ def idle():
     exchange(one, other)
 
 
-def six():
+def six() -> Iterator[None]:
     one, other = pair(socket.AF_INET6, "::1")
     one.sendall(b"unread")
     yield
@@ -82,7 +84,7 @@ def six():
     exchange(one, other)
 
 
-def mapped():
+def mapped() -> Iterator[None]:
     server = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     one = socket.create_connection((LOCAL, server.getsockname()[1]))
     other, name = server.accept()
@@ -95,7 +97,7 @@ def mapped():
     assert socket.create_connection((LOCAL, server.getsockname()[1]))
 
 
-def unread():
+def unread() -> Iterator[None]:
     one, other = pair()
     one.sendall(b"to other")
     other.sendall(b"to one")
@@ -104,7 +106,7 @@ def unread():
     exchange(one, other)
 
 
-def full():
+def full() -> Iterator[None]:
     """Both directions as full as they become."""
     one, other = pair()
     data = bytes_of(30_000_000)
@@ -115,7 +117,7 @@ def full():
     exchange(one, other)
 
 
-def much():
+def much() -> Iterator[None]:
     """6 MB that nobody has read."""
     one, other = pair()
     other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_000_000)
@@ -129,7 +131,7 @@ def much():
     exchange(one, other)
 
 
-def halves():
+def halves() -> Iterator[None]:
     """One direction shut, with bytes before its end; each way round."""
     one, other = pair()
     one.sendall(b"last")
@@ -158,7 +160,7 @@ def halves():
         pass
 
 
-def shut_with_full_queue():
+def shut_with_full_queue() -> Iterator[None]:
     one, other = pair()
     data = bytes_of(30_000_000)
     sent = fill(one, data)
@@ -170,7 +172,7 @@ def shut_with_full_queue():
     assert whole(one, 4) == b"back"
 
 
-def closed():
+def closed() -> Iterator[None]:
     """The other end is closed, with bytes before that and without."""
     one, other = pair()
     one.sendall(b"all")
@@ -185,7 +187,7 @@ def closed():
     fourth.close()
 
 
-def closed_with_full_queue():
+def closed_with_full_queue() -> Iterator[None]:
     """The bytes of a closed socket are nobody's, and the reader has no room for them."""
     one, other = pair()
     data = bytes_of(20_000_000)
@@ -196,7 +198,7 @@ def closed_with_full_queue():
     assert other.recv(1) == b""
 
 
-def reset():
+def reset() -> Iterator[None]:
     one, other = pair()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
@@ -215,14 +217,14 @@ def reset():
         try:
             sock.recv(1)
         except OSError as error:
-            found = error.errno
+            found = error.errno or 0
         assert found == number, found
         assert sock.recv(1) == b""
     assert select.select([], [fifth], [], 5)[1]
     assert fifth.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
 
 
-def over():
+def over() -> Iterator[None]:
     """Closed both ways, with bytes that were not read."""
     one, other = pair()
     one.sendall(b"late")
@@ -234,7 +236,7 @@ def over():
     assert (other.recv(100), other.recv(100), one.recv(100)) == (b"late", b"", b"")
 
 
-def waiting():
+def waiting() -> Iterator[None]:
     """Connections that nobody has accepted: with bytes, more of them than fit, ended, closed, reset, in their order."""
     server = socket.create_server((LOCAL, 0), backlog=20)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -278,12 +280,12 @@ def waiting():
     exchange(client, server.accept()[0])
 
 
-def crowded():
+def crowded() -> Iterator[None]:
     """More clients than the listening socket has room for: they wait in connect, each with its bytes to send."""
     server = socket.create_server((LOCAL, 0), backlog=1)
     clients = [socket.socket() for _ in range(5)]
 
-    def begin(client):
+    def begin(client: socket.socket) -> None:
         client.connect(server.getsockname())
         client.sendall(b"first")
 
@@ -300,7 +302,7 @@ def crowded():
         thread.join()
 
 
-def options():
+def options() -> Iterator[None]:
     one, other = pair()
     wanted = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -344,7 +346,7 @@ def options():
     exchange(socket.create_connection(name), named.accept()[0])
 
 
-def several_servers():
+def several_servers() -> Iterator[None]:
     """A group of sockets on one port, and one that more processes accept from."""
     first = socket.socket()
     first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -379,7 +381,7 @@ def several_servers():
     assert len(clients) == 40
 
 
-def polled():
+def polled() -> Iterator[None]:
     """An epoll that holds them; one is ready, one is not, one is edge-triggered."""
     server = socket.create_server((LOCAL, 0))
     one, other = pair()
@@ -401,7 +403,7 @@ def polled():
     assert client
 
 
-def datagrams():
+def datagrams() -> Iterator[None]:
     one, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
     one.bind((LOCAL, 0))
     other.bind(("0.0.0.0", 0))
@@ -431,15 +433,15 @@ def datagrams():
         pass
 
 
-def blocked():
+def blocked() -> Iterator[None]:
     """Threads that wait in accept, recv, send and connect."""
     server = socket.create_server((LOCAL, 0))
     one, other = pair()
     third, fourth = pair()
-    got = {}
+    got: dict[str, Any] = {}
     data = bytes_of(30_000_000)
 
-    def run(name, call):
+    def run(name: str, call: Callable[[], Any]) -> None:
         got[name] = call()
 
     threads = [
@@ -484,7 +486,7 @@ STATES = [
 ]
 
 
-def main():
+def main() -> None:
     wanted = [state for state in STATES if state.__name__ in sys.argv[1:]]
     begun = [state() for state in wanted]
     for state in begun:

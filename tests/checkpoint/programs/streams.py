@@ -8,7 +8,7 @@ import socket
 CLIENTS, ROUNDS = 8, 300
 
 
-async def answer(reader, writer):
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
@@ -19,7 +19,7 @@ async def answer(reader, writer):
         writer.close()
 
 
-async def client(port, number, sums):
+async def client(port: int, number: int, sums: list[bytes]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for round in range(ROUNDS):
         data = bytes([(number * 37 + round) % 256]) * ((number + 1) * round * 97 % 200000 + 1)
@@ -33,7 +33,7 @@ async def client(port, number, sums):
     writer.close()
 
 
-async def main(port):
+async def main(port: int) -> None:
     sums = [b""] * CLIENTS
     await asyncio.gather(*(client(port, number, sums) for number in range(CLIENTS)))
     print(hashlib.sha256(b"".join(sums)).hexdigest(), flush=True)
@@ -43,7 +43,7 @@ listening = socket.create_server(("127.0.0.1", 0))
 child = os.fork()
 if not child:
 
-    async def serve():
+    async def serve() -> None:
         server = await asyncio.start_server(answer, sock=listening)
         await server.serve_forever()
 

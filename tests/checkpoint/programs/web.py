@@ -11,20 +11,20 @@ import urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         self.answer(hashlib.sha256(self.path.encode()).hexdigest().encode() * (int(self.path[1:]) % 3000 + 1))
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
         self.answer(hashlib.sha256(data).hexdigest().encode())
 
-    def answer(self, body):
+    def answer(self, body: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         pass
 
 
@@ -38,13 +38,13 @@ kept = http.client.HTTPConnection("127.0.0.1", port)
 total = hashlib.sha256()
 
 
-def ask(n, results):
+def ask(n: int, results: dict[int, bytes]) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/{n}") as answer:
         results[n] = answer.read()
 
 
 for number in range(400):
-    results = {}
+    results: dict[int, bytes] = {}
     threads = [threading.Thread(target=ask, args=(n, results)) for n in range(number * 4, number * 4 + 4)]
     for thread in threads:
         thread.start()
