@@ -24,6 +24,8 @@ TURNS = 'regexp(isUndefined(MY.LastRemoteHost) ? "@{first}$" : "@{later}$", TARG
 #: They compare inode and device numbers, which are the same only where the files are: CRIU restores on one file
 #: system. So they are jobs in shared mode, on two nodes that see the files of the submit side.
 SAME_FILES = frozenset({"file_locks01", "unlink_fstat03"})
+#: They use TCP or UDP: jobs with a network of their own.
+NETWORKED = ("socket", "sock_", "unbound_sock", "sk-freebind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class _Suite:
             "request_memory": "64MB",
             "request_disk": "8MB",
         }
+        if home.name.startswith(NETWORKED):
+            commands["job_network"] = "private"
         if home.name in SAME_FILES:
             for name in ("transfer_input_files", "transfer_output_files"):
                 del commands[name]
