@@ -203,7 +203,19 @@ static int share_names(struct inet_end *e, struct failure *f)
     (void)f;
     if (e->row.type == SOCK_DGRAM || e->row.state != STATE_CLOSE)
         inet_set(e->fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (e->row.type == SOCK_STREAM && e->row.state == STATE_LISTEN)
+        inet_set(e->fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    inet_set(e->fd, IPPROTO_IP, IP_FREEBIND, 1); /* an option may have been set for the bind only */
     return 0;
+}
+
+static int saved_value(const struct inet_end *e, int level, int name)
+{
+    int value = 0;
+    for (uint32_t i = 0; i < e->row.option_count; i++)
+        if (e->options[i].level == level && e->options[i].name == name)
+            memcpy(&value, e->options[i].value, sizeof value);
+    return value;
 }
 
 static int listen_again(struct inet_end *e, struct failure *f)
@@ -341,12 +353,10 @@ static int begin_again(struct inet_end *e, struct failure *f)
 }
 
 /* A socket of the keeper's own on the loopback, and the name by which another socket reaches it. */
-static int own_socket(int type, const struct inet_row *row, const struct inet_option *options, struct inet_name *name)
+static int own_socket(int type, const struct inet_end *e, struct inet_name *name)
 {
-    int only = 0;
-    for (uint32_t i = 0; i < row->option_count; i++)
-        if (options[i].level == IPPROTO_IPV6 && options[i].name == IPV6_V6ONLY)
-            memcpy(&only, options[i].value, sizeof only);
+    const struct inet_row *row = &e->row;
+    int only = saved_value(e, IPPROTO_IPV6, IPV6_V6ONLY);
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = socket(only ? AF_INET6 : AF_INET, type | SOCK_CLOEXEC, 0);
@@ -371,7 +381,7 @@ static int end_again(struct inet_end *e, struct failure *f)
 {
     struct inet_name name;
     struct linger at_once = {1, 0};
-    int own = own_socket(SOCK_STREAM, &e->row, e->options, &name), other = -1, done = own < 0 ? -1 : 0;
+    int own = own_socket(SOCK_STREAM, e, &name), other = -1, done = own < 0 ? -1 : 0;
     bool refused = e->row.flags & INET_REFUSED;
     if (!done && refused) { /* nobody listens there */
         e->row.remote = name;
@@ -484,6 +494,9 @@ static int finish(struct inet_end *e, struct failure *f)
         return set_failure(f, "setsockopt", "the filter of a socket");
     set_buffers(e);
     inet_set(e->fd, SOL_SOCKET, SO_REUSEADDR, 0);
+    inet_set(e->fd, SOL_SOCKET, SO_REUSEPORT, saved_value(e, SOL_SOCKET, SO_REUSEPORT));
+    inet_set(e->fd, IPPROTO_IP, IP_FREEBIND,
+             saved_value(e, IPPROTO_IP, IP_FREEBIND) | saved_value(e, IPPROTO_IPV6, IPV6_FREEBIND));
     if (row->type == SOCK_STREAM)
         inet_set(e->fd, IPPROTO_TCP, TCP_NODELAY, 0);
     if (inet_options_set(e->fd, row, e->options, true, f))
