@@ -167,8 +167,8 @@ struct inet_option *inet_options_read(int fd, const struct inet_row *row, uint32
     *count = 0;
     for (size_t i = 0; all && i < KNOWN; i++) {
         struct inet_option option = {.level = known[i].level, .name = known[i].name, .size = known[i].size};
-        if (!has_option(row, &known[i]) || !read_value(fd, &known[i], option.value) ||
-            (new->has[i] && memcmp(new->value[i], option.value, option.size) == 0))
+        if (!new->has[i] || !has_option(row, &known[i]) || !read_value(fd, &known[i], option.value) ||
+            memcmp(new->value[i], option.value, option.size) == 0)
             continue;
         all[(*count)++] = option;
     }

@@ -279,9 +279,9 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             return false;
         }
     if (starts(name, "socket:[")) {
-        bool told, known = socket_save(d, f, pid, number, st->st_ino, &told);
+        bool told, known = inet_save(d, f, pid, number, &told);
         if (!known && !told)
-            known = inet_save(d, f, pid, number, &told);
+            known = socket_save(d, f, pid, number, st->st_ino, &told);
         if (!known && !told)
             refuse_socket(d, pid, number, st->st_ino);
         return known;
