@@ -16,6 +16,9 @@ from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler
 from pool.roles.schedd.dedicated.settings import reservation_quota
 from pool.wire import Call, Right, Service, method
 
+#: The machines are looked at so many times more, while others reserve some.
+LOOKS = 3
+
 
 class DedicatedMethods(Service):
     """Questions to the dedicated scheduler, and reservations."""
@@ -78,8 +81,12 @@ class DedicatedMethods(Service):
         administer = Right.ADMINISTER in call.identity.rights
         now = self._outside.wall()
         user = owner_of(call, {})
-        asked = read_request(params, user, administer=administer, name=reservations.next_id(), now=now)
+        asked = read_request(params, user, administer=administer, now=now)
         state = await scheduler.look_with(asked)
+        for _ in range(LOOKS):  # others may have been made meanwhile
+            if reservations.are_in(state.fits):
+                break
+            state = await scheduler.look_with(asked)
         configured = Counter(machine.kind for machine in state.machines)
         for run in state.running:
             for share in run.shares:
@@ -94,5 +101,3 @@ class DedicatedMethods(Service):
         everybodys = Right.ADMINISTER in call.identity.rights
         await self._scheduler.reservations.cancel(params["id"], owner_of(call, {}), everybodys=everybodys)
         return {}
-
-

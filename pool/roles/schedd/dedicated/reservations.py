@@ -29,12 +29,16 @@ LONGEST, LATEST = 366 * 86400.0, 366 * 86400.0
 MOST_MACHINES, LONGEST_TEXT = 100_000, 10_000
 
 
+#: The id of a reservation that has none yet: several may be asked for at the same time.
+NEW = "new"
+
+
 @dataclass(frozen=True, slots=True)
 class KeptReservation:
     """A reservation as it is written down.
 
     Attributes:
-        id: "r7".
+        id: "r7"; NEW of one that is asked for.
         user, group: for whom; one of them is "".
         asked_by: whose quota it uses; "" where an administrator asked.
         count: of machines; requirements: an expression that they fulfil.
@@ -177,23 +181,27 @@ class Reservations:
         if one.made_by != user and not everybodys:
             raise PoolError(f"reservation {name} is {one.made_by}'s", hint="that user or an administrator cancels it")
         del self._known[name]
-        await self._write()
+        try:
+            await self._write()
+        except PoolError:
+            self._known[name] = one
+            raise
         self._changed()
 
     def listed(self) -> list[dict[str, Any]]:
         """All of them, the first to begin in front."""
         return [asdict(one) for one in sorted(self._known.values(), key=lambda one: (one.start, one.id))]
 
-    def next_id(self) -> str:
-        """The id of the next one."""
-        return f"r{self._last + 1}"
+    def are_in(self, requests: Mapping[str, Any]) -> bool:
+        """Whether a look at the machines had all of them among its requests."""
+        return all(one.request in requests for one in self._known.values())
 
     async def _write(self) -> None:
         kept = {"last": self._last, "reservations": self.listed()}
         await self._keep(NOTE, json.dumps(kept).encode())
 
 
-def read_request(params: Mapping[str, Any], user: str, *, administer: bool, name: str, now: float) -> KeptReservation:
+def read_request(params: Mapping[str, Any], user: str, *, administer: bool, now: float) -> KeptReservation:
     """A reservation out of what somebody asks for.
 
     Raises:
@@ -217,7 +225,7 @@ def read_request(params: Mapping[str, Any], user: str, *, administer: bool, name
     except ParseError as error:
         raise PoolError(f"the requirements of the machines are no expression: {error}") from error
     return KeptReservation(
-        id=name,
+        id=NEW,
         user="" if group else (whom or user),
         group=group,
         asked_by="" if administer else user,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,46 @@ def test_an_expected_start_learns_from_the_users_runs(tmp_path: Path) -> None:
         assert waiting["start"] == pytest.approx(began + 100.0, abs=15.0)
 
     play(story, directory=tmp_path)
+
+
+def test_two_that_are_asked_for_at_the_same_moment_do_not_get_the_same_machines() -> None:
+    """Both had the id of the next one, and each took the other for itself."""
+
+    async def story(at: DedicatedStory) -> None:
+        await pause(100.0)  # until the machines are known
+        scheduler = at.pool.role("head", "schedd").dedicated
+        look_with = scheduler.look_with
+
+        async def look_long(asked: Any) -> Any:
+            """As it is with 100,000 machines."""
+            state = await look_with(asked)
+            await asyncio.sleep(0.5)
+            return state
+
+        scheduler.look_with = look_long
+        asked = [reserve(at, 3, 300.0, 600.0) for _ in range(3)]
+        made = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [one for one in made if isinstance(one, PoolError)]
+        assert [one["id"] for one in made if isinstance(one, dict)] == ["r1"]
+        assert len(refused) == 2
+        assert all("too many of these machines" in one.message for one in refused), refused
+        both = await asyncio.gather(reserve(at, 2, 3000.0, 60.0), reserve(at, 2, 3000.0, 60.0))
+        assert sorted(one["id"] for one in both) == ["r2", "r3"], "there is room for both"
+
+    play(story, machines=4)
+
+
+def test_a_reservation_that_cannot_be_cancelled_on_disk_stays() -> None:
+    async def story(at: DedicatedStory) -> None:
+        await pause(100.0)
+        await reserve(at, 2, 1000.0, 600.0)
+        at.pool.fill_disk("head")
+        async with asking(at.pool) as pool:
+            with pytest.raises(PoolError):
+                await cancel_reservation(pool, "r1")
+            assert [one["id"] for one in await reservations(pool)] == ["r1"]
+            at.pool.free_disk("head")
+            await cancel_reservation(pool, "r1")
+            assert await reservations(pool) == []
+
+    play(story, machines=4)
