@@ -128,6 +128,15 @@ def test_urls_and_later_names_are_not_looked_at(folder: Path) -> None:
     assert complaint(folder, text) == ""
 
 
+def test_a_log_that_cannot_be_written_is_refused(folder: Path) -> None:
+    """The job was queued, and its log was lost."""
+    (folder / "d").mkdir()
+    assert complaint(folder, "executable = job.sh\nlog = good.log\nqueue\n") == ""
+    missing = complaint(folder, "executable = job.sh\nlog = nosuch/job.log\nqueue\n")
+    assert f"the directory {folder}/nosuch for 'log' does not exist (make it first)" in missing
+    assert "is a directory (name a file in it)" in complaint(folder, "executable = job.sh\nlog = d\nqueue\n")
+
+
 def test_checks_can_be_switched_off(folder: Path) -> None:
     text = "executable = nosuch\ninput = nosuch\nqueue\n"
     assert complaint(folder, "skip_filechecks = true\n" + text) == ""

@@ -139,3 +139,16 @@ def test_a_misspelt_request_is_asked_about(name: str) -> None:
 def test_outputs_after_a_failure_are_spoken_of() -> None:
     (line,) = said("executable = /bin/true\nwhen_to_transfer_output = ON_SUCCESS\nqueue\n")
     assert "after a failure, too" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("concurrency_limits = a:b", "expected a number behind the colon of 'a:b' in 'concurrency_limits', not 'b'"),
+        ("concurrency_limits = net:", "expected a number behind the colon of 'net:' in 'concurrency_limits', not ''"),
+    ],
+)
+def test_amounts_of_limits_are_numbers(line: str, why: str) -> None:
+    """Such a job was queued, and never matched."""
+    assert why in str(refusal(f"executable = /bin/true\n{line}\nqueue\n"))
+    read("executable = /bin/true\nconcurrency_limits = a:2, net.big:0.5, c\nqueue\n")

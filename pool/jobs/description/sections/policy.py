@@ -15,6 +15,7 @@ from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import boolean_of, in_parentheses_for, integer_of, wire_of
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.queueing import split_list
+from pool.jobs.description.sections.program import check_writable, checked
 
 NOTIFICATIONS = {"never": 0, "always": 1, "complete": 2, "error": 3, "start": 4}
 HELD_BY_SUBMITTER = 15
@@ -32,6 +33,7 @@ _DEFERRING = ("CronMinute", "CronHour", "CronDayOfMonth", "CronMonth", "CronDayO
 _RECONNECTING = (5, 10, 11, 13)
 _SHORTEST_LEASE = 20
 _LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INT_MAX = 2**31 - 1
 
 
@@ -56,7 +58,10 @@ def simple(job: JobDraft, command: SubmitCommand) -> None:
     elif kind in (CommandKind.INTEGER, CommandKind.COUNT):
         job.set(command.attribute, _integer(job, command, name, text))
     else:
-        job.set(command.attribute, _text(job, kind, text))
+        value = _text(job, kind, text)
+        if command.name == "log" and checked(job, value):
+            check_writable(job, name, value)
+        job.set(command.attribute, value)
 
 
 def _integer(job: JobDraft, command: SubmitCommand, name: str, text: str) -> int:
@@ -271,12 +276,17 @@ def concurrency(job: JobDraft) -> None:
         return
     limits = sorted(split_list(text.lower()))
     for limit in limits:
-        for part in limit.partition(":")[0].split(".", 1):
-            if not _LIMIT_NAME.fullmatch(part):
-                raise job.refuse(
-                    "concurrency_limits",
-                    f"expected NAME or NAME:AMOUNT in 'concurrency_limits', not {limit!r}",
-                )
+        name, colon, amount = limit.partition(":")
+        if not all(_LIMIT_NAME.fullmatch(part) for part in name.split(".", 1)):
+            raise job.refuse(
+                "concurrency_limits",
+                f"expected NAME or NAME:AMOUNT in 'concurrency_limits', not {limit!r}",
+            )
+        if colon and not _AMOUNT.fullmatch(amount.strip()) and not job.facts.as_reference:
+            raise job.refuse(
+                "concurrency_limits",
+                f"expected a number behind the colon of {limit!r} in 'concurrency_limits', not {amount!r}",
+            )
     job.set("ConcurrencyLimits", ",".join(limits))
 
 
