@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.why.findings import Finding, Silent, SlotFinding, from_wire, to_wire
+from pool.policy.why.findings import Finding, RanksFinding, Running, Silent, SlotFinding, from_wire, to_wire
 from pool.policy.why.standing import Standing, standing
 
 if TYPE_CHECKING:
@@ -76,7 +76,18 @@ async def why_job(pool: Pool, cluster: int, proc: int) -> Explanation:
             findings += from_wire(more["findings"])
         except PoolError as error:
             findings.append(Silent("the negotiator", error.message))
+    if any(isinstance(found, Running) and found.mpi for found in findings):
+        findings += await _ranks(pool, cluster, proc)
     return Explanation(f"{cluster}.{proc}", tuple(findings), float(answer["time"]))
+
+
+async def _ranks(pool: Pool, cluster: int, proc: int) -> list[Finding]:
+    """Which ranks of a running MPI job wait: its machines say so to its owner and to administrators."""
+    try:
+        inspected = await pool.inspect((cluster, proc), 0.0)
+    except PoolError:
+        return []  # another user's, or it has just ended
+    return [RanksFinding(part.slot, part.ranks) for part in inspected.parts if part.ranks]
 
 
 async def why_machine(pool: Pool, name: str, most: int = MOST) -> list[Explanation]:

@@ -55,13 +55,14 @@ class RanksStatus:
         return self.size > 1 and set(self.states) == {_SILENT_AT_END}
 
     def waits_for(self) -> str:
-        """Whom the ranks wait for, in words: those that did not call MPI_Init, or are in no barrier; else empty."""
+        """Which ranks wait for which, in words: those that did not call MPI_Init, or are in no barrier; else empty. The
+        ranks of one node may be all that the others wait for."""
         waiting, silent = self._with(_IN_BARRIER), self._with(_SILENT)
+        missing = f"{'has' if len(silent) == 1 else 'have'} not called MPI_Init"
         if not waiting:
-            return ""
+            return f"{_ranks(silent)} {missing}" if silent else ""
         if silent:
-            have = "has" if len(silent) == 1 else "have"
-            return f"{_waiting(waiting)} for {_ranks(silent)}, which {have} not called MPI_Init"
+            return f"{_waiting(waiting)} for {_ranks(silent)}, which {missing}"
         others = [self.first + at for at, letter in enumerate(self.states) if letter in "if"]
         if others:
             return f"{_waiting(waiting)} in a barrier for {_ranks(others)}"

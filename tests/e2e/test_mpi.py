@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,7 +155,7 @@ async def test_why_an_open_mpi_job_is_not_saved(machines: Nodes, home: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "signal", "words"),
+    ("how", "code", "number", "words"),
     [
         ("exit", 7, None, "rank 1 exited with code 7"),
         ("abort", 42, None, "rank 1 has aborted the job with code 42"),
@@ -161,13 +164,13 @@ async def test_why_an_open_mpi_job_is_not_saved(machines: Nodes, home: Path) -> 
 )
 @pytest.mark.parametrize("family", ["mpich", "openmpi"])
 async def test_the_end_of_a_rank_ends_the_job(
-    machines: Nodes, home: Path, family: str, how: str, code: int | None, signal: int | None, words: str
+    machines: Nodes, home: Path, family: str, how: str, code: int | None, number: int | None, words: str
 ) -> None:
     """Rank 1 runs on node 1; node 0 waits in a barrier, and is ended with it."""
     program = mpi_of(family, home, wheel=family == "mpich").compiled("ends")
     async with client(machines.all[0]) as pool:
         result = await ended(pool, home, description(program, how, 1, count=2))
-        assert (result.exit_code, result.signal) == (code, signal), result
+        assert (result.exit_code, result.signal) == (code, number), result
         assert words in result.reason, result
 
 
@@ -226,7 +229,53 @@ async def test_inspect_says_whom_ranks_wait_for(machines: Nodes, home: Path) -> 
             return "  rank 0 waits for rank 1, which has not called MPI_Init" in said
 
         await asked(waits, "the words about rank 0")
+        why = str(await pool.why((cluster.ids[0][0], 0)))
+        assert "rank 0 waits for rank 1, which has not called MPI_Init" in why
         await cluster.remove()
+
+
+@pytest.mark.parametrize("family", ["mpich", "openmpi"])
+@pytest.mark.parametrize("how", ["removed", "killed"])
+async def test_nothing_is_left_of_ranks_in_mpi_init(machines: Nodes, home: Path, family: str, how: str) -> None:
+    """One rank waits in MPI_Init; the other ignores SIGTERM, and has a child that does, too. The job is removed, or a
+    ranker is killed at once."""
+    program = home / "program"
+    ring = mpi_of(family, home, wheel=family == "mpich").compiled("ring")
+    program.write_text(f'#!/bin/sh\n[ "$PMI_RANK" = 0 ] && exec {ring}\ntrap "" TERM\nsleep 600 &\nexec sleep 600\n')
+    program.chmod(0o755)
+    mark = f"MARK={home.name}"
+    more = f"mpi = {family}\njob_max_vacate_time = 1"
+    text = description(program, count=2, more=more).replace('environment = "', f'environment = "{mark} ')
+    async with client(machines.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+
+        async def waits() -> bool:
+            try:
+                said = (await pool.inspect((cluster.ids[0][0], 0), 0.0)).lines()
+            except PoolError:
+                return False
+            return {"  rank 0 waits for ranks on other machines", "  rank 1 has not called MPI_Init"} <= set(said)
+
+        await asked(waits, "rank 0 to be in MPI_Init")
+        ours = marked(mark)
+        assert len(ours) >= 5, ours
+        if how == "removed":
+            await cluster.remove()
+        else:
+            (ranker, *_) = [pid for pid, name in ours.items() if name.startswith(".poolnode.ranke")]
+            os.kill(ranker, signal.SIGKILL)
+        await cluster.wait(support.PATIENCE)
+        await until(lambda: not marked(mark), "the last of its processes to end")
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The processes that have a variable in their environment, with their names."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
+                found[int(place.name)] = (place / "comm").read_text().strip()
+    return found
 
 
 async def test_an_mpi_job_goes_on_from_its_checkpoint(machines: Nodes, home: Path) -> None:

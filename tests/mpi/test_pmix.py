@@ -27,8 +27,21 @@ def client(tmp_path: Path, pmix_headers: list[str]) -> Path:
 
 def left(parts: Parts) -> list[str]:
     """The directories of helpers that have not been removed."""
-    shared = [path.name for path in Path("/dev/shm").glob(f"poolnode-{parts.name}-*")]
-    return [path.name for path in parts.place.glob(".poolnode.pmix.*")] + shared
+    return [path.name for path in parts.place.glob(".poolnode.pmix.*")]
+
+
+def helpers_of(parts: Parts, pmix_server: Path) -> list[str]:
+    """The helpers of the first part's ranker, by their process ids."""
+    ranker = parts.processes[0].pid
+    children = Path(f"/proc/{ranker}/task/{ranker}/children").read_text().split()
+    return [pid for pid in children if os.path.realpath(f"/proc/{pid}/exe") == str(pmix_server)]
+
+
+def running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("kinds", [[(2, 1)], [(1, 2)], [(2, 2)], [(1, 1), (2, 1)]])
@@ -104,10 +117,48 @@ def test_the_status_says_whom_ranks_wait_for(
 
 
 def test_ranks_that_never_speak_are_singletons(ranker: Path, pmix_server: Path, tmp_path: Path) -> None:
-    with Parts(ranker, tmp_path, [(2, 2)], ["true"], more=["--pmix", pmix_server]) as parts:
+    command = ["printenv", "OMPI_MCA_btl_vader_backing_directory"]
+    with Parts(ranker, tmp_path, [(2, 2)], command, more=["--pmix", pmix_server]) as parts:
         assert parts.codes() == [0, 0], parts.err()
         assert all((status := parts.status(part)) is not None and status.singletons for part in (0, 1))
     assert left(parts) == []
+    shared = parts.printed()
+    assert (len(shared), len(set(shared))) == (4, 2), "each part has its own"
+    assert not any(Path(path).exists() for path in shared)
+
+
+def test_other_users_do_not_see_the_secret(ranker: Path, pmix_server: Path, tmp_path: Path) -> None:
+    """The namespace has it. Command lines and the names in /dev/shm are for all to read."""
+    with Parts(ranker, tmp_path, [(1, 1)], ["sleep", "600"], more=["--pmix", pmix_server]) as parts:
+        limit = time.monotonic() + LIMIT
+        while not (helpers := helpers_of(parts, pmix_server)):
+            assert time.monotonic() < limit, parts.err()
+            os.sched_yield()
+        seen = [Path(f"/proc/{pid}/cmdline").read_text() for pid in (parts.processes[0].pid, *helpers)]
+        assert not any(parts.name in text for text in (*seen, *os.listdir("/dev/shm")))
+
+
+@pytest.mark.parametrize("family", ["pmi", "pmix"])
+def test_no_rank_outlives_its_ranker(ranker: Path, pmix_server: Path, tmp_path: Path, family: str) -> None:
+    more = ["--pmix", pmix_server] if family == "pmix" else []
+    with Parts(ranker, tmp_path, [(2, 1)], ["sh", "-c", "echo $$; exec sleep 600"], more=more) as parts:
+        limit = time.monotonic() + LIMIT
+        while len(pids := parts.printed()) < 2 or not all(pids):
+            assert time.monotonic() < limit, parts.err()
+            os.sched_yield()
+        helpers = helpers_of(parts, pmix_server)
+        parts.processes[0].kill()
+        while alive := [pid for pid in (*pids, *helpers) if running(pid)]:
+            assert time.monotonic() < limit, alive
+            os.sched_yield()
+
+
+def test_each_rank_has_a_session(ranker: Path, tmp_path: Path) -> None:
+    """A busy machine's time is divided among sessions first; mpiexec does the same."""
+    command = ["sh", "-c", "ps -o pid=,sid= -p $$"]
+    with Parts(ranker, tmp_path, [(2, 1)], command) as parts:
+        assert parts.codes() == [0], parts.err()
+        assert all(pid == session for pid, session in map(str.split, parts.printed()))
 
 
 def test_fences_of_a_tree_of_parts(sanitized_ranker: Path, pmix_server: Path, tmp_path: Path, client: Path) -> None:
@@ -162,10 +213,8 @@ def test_a_server_that_is_killed_ends_the_job(ranker: Path, pmix_server: Path, t
         while (status := parts.status()) is None or status.states != "b.":
             assert time.monotonic() < limit, (status, parts.err())
             os.sched_yield()
-        children = Path(f"/proc/{parts.processes[0].pid}/task/{parts.processes[0].pid}/children").read_text().split()
-        helpers = [pid for pid in children if Path(f"/proc/{pid}/exe").resolve() == pmix_server]
-        assert len(helpers) == 1
-        os.kill(int(helpers[0]), signal.SIGKILL)
+        (helper,) = helpers_of(parts, pmix_server)
+        os.kill(int(helper), signal.SIGKILL)
         assert parts.codes() == [1]
         assert "the PMIx server of part 0 has ended" in parts.err()
 

@@ -28,7 +28,8 @@ def test_a_status_is_read_as_the_ranker_writes_it() -> None:
         ("bbb", "ranks 2, 3, 4 wait for ranks on other machines"),
         ("b..", "rank 2 waits for ranks 3, 4, which have not called MPI_Init"),
         ("iii", ""),
-        ("...", ""),
+        ("...", "ranks 2, 3, 4 have not called MPI_Init"),
+        ("i.f", "rank 3 has not called MPI_Init"),
     ],
 )
 def test_whom_ranks_wait_for(states: str, words: str) -> None:

@@ -1,8 +1,9 @@
 /* Options, the library, and the messages of the ranker. See server.h.
  *
- *     pmix_server LIBRARY|auto NAME DIRECTORY LAYOUT PARTS PART FIRST COUNT SIZE APPLICATION
+ *     pmix_server LIBRARY|auto DIRECTORY LAYOUT PARTS PART FIRST COUNT SIZE APPLICATION
  *
- * Descriptor 3 is a socket to the ranker. When the ranker closes it, the job has ended.
+ * The environment variable POOLNODE_MPI_NAME has the namespace: other users, who can read a command line, need not know
+ * it. Descriptor 3 is a socket to the ranker. When the ranker closes it, the job has ended.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -88,22 +89,24 @@ static void serve(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 11)
+    if (argc != 10)
         return 125;
-    job = (struct job){.name = argv[2],
-                       .directory = argv[3],
-                       .layout = argv[4],
-                       .parts = atoi(argv[5]),
-                       .part = atoi(argv[6]),
-                       .first = atoi(argv[7]),
-                       .count = atoi(argv[8]),
-                       .size = atoi(argv[9]),
-                       .application = atoi(argv[10])};
+    job = (struct job){.name = getenv("POOLNODE_MPI_NAME"),
+                       .directory = argv[2],
+                       .layout = argv[3],
+                       .parts = atoi(argv[4]),
+                       .part = atoi(argv[5]),
+                       .first = atoi(argv[6]),
+                       .count = atoi(argv[7]),
+                       .size = atoi(argv[8]),
+                       .application = atoi(argv[9])};
+    if (!job.name)
+        return 125;
     open_library(argv[1]);
     if (mkdir(job.directory, 0700) < 0)
         cannot("cannot make the directory %.150s for PMIx: %s", job.directory, strerror(errno));
-    snprintf(job.shared, sizeof job.shared, "/dev/shm/poolnode-%.250s-%d", job.name, job.part);
-    if (mkdir(job.shared, 0700) < 0)
+    strcpy(job.shared, "/dev/shm/poolnode-pmix-XXXXXX");
+    if (!mkdtemp(job.shared))
         job.shared[0] = 0; /* then the ranks look for a place themselves */
     start_server();
     describe_job();

@@ -74,9 +74,8 @@ static _Noreturn void become_server(int socket, const char *layout)
     dup2(socket, SERVER_SOCKET);
     if (socket == SERVER_SOCKET)
         fcntl(socket, F_SETFD, 0);
-    unsetenv("POOLNODE_MPI_NAME");
     setenv("PMIX_MCA_gds", "hash", 0); /* its other store breaks with values of some megabytes */
-    execl(me.pmix, me.pmix, me.pmix_library, me.name, directory, layout, numbers[0], numbers[1], numbers[2], numbers[3],
+    execl(me.pmix, me.pmix, me.pmix_library, directory, layout, numbers[0], numbers[1], numbers[2], numbers[3],
           numbers[4], numbers[5], (char *)NULL);
     _exit(127);
 }

@@ -103,6 +103,7 @@ static _Noreturn void become_rank(const struct rank *r, pid_t ranker, int socket
             signal(i, SIG_DFL);
     if (me.mpirun)
         start_program(local, told);
+    setsid(); /* the kernel divides a busy machine among sessions first: a rank counts as a job of one processor does */
     if (r->number != 0) {
         int nothing = open("/dev/null", O_RDONLY);
         if (nothing > 0) {

@@ -129,6 +129,7 @@ class Running:
         because: why it is suspended.
         files: how it reaches its owner's files, where it was to be shown them, and why so.
         others: of a job on several machines the slots beside `slot`, a few of them; more: how many are not among them.
+        mpi: it is of ranks that may wait for each other: its machines know which (`RanksFinding`).
     """
 
     slot: str
@@ -139,6 +140,20 @@ class Running:
     files: str = ""
     others: tuple[str, ...] = ()
     more: int = 0
+    mpi: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RanksFinding:
+    """Ranks of a running MPI job wait for others.
+
+    Attributes:
+        slot: where these ranks run.
+        words: `rank 0 waits for rank 1, which has not called MPI_Init`.
+    """
+
+    slot: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,6 +572,7 @@ Finding = (
     | Running
     | UnreachableFinding
     | Unsavable
+    | RanksFinding
     | ClaimingFinding
     | GangFinding
     | DedicatedFinding

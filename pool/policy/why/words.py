@@ -32,10 +32,11 @@ from pool.policy.why.findings import (
     Nearest,
     NoNetwork,
     NotItsTurn,
-    Outlook,
     OutOfReach,
+    Outlook,
     Queued,
     QuotaFinding,
+    RanksFinding,
     RefusedFinding,
     Rejected,
     Rule,
@@ -199,6 +200,7 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     running = _first(findings, Running)
     if running is not None and running.wish:
         made.append(f"it was told to stop, and will then be {running.wish}")
+    made += [f"on {found.slot} {found.words}" for found in findings if isinstance(found, RanksFinding)]
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
     if running is not None and running.files:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pool.errors import PoolError
+from pool.jobs.mpi import FAMILY
 from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
@@ -206,7 +207,8 @@ class JobExplanations:
         if phase == "running" and claim is not None and not claim.going:
             phase = "starting"
         because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
-        return Running(slot, phase, since, because=because, files=_files(job), others=others, more=more)
+        mpi = phase == "running" and bool(job.get(FAMILY))
+        return Running(slot, phase, since, because=because, files=_files(job), others=others, more=more, mpi=mpi)
 
     @staticmethod
     def _others(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
