@@ -140,17 +140,14 @@ async def _two_nodes(effort: Effort, mpich: InstalledMpi, openmpi: InstalledMpi 
 def _one_machine(effort: Effort, mpich: InstalledMpi) -> Row:
     """Both start processes that call MPI_Init at once: as many, with the same library.
 
-    mpiexec gives each rank a session. The kernel divides a busy machine among sessions first (autogroup), so ours are
-    given one each here, too; the pool does not take that share from the machine's other work.
+    Both give each rank a session: the kernel divides a busy machine among sessions first (autogroup).
     """
     ranks, program = str(effort.of(64, least=4)), mpich.place / "init.mpich"
     ranker = RANKER if RANKER.exists() else build(mpich.place / "ranker", sources=RANKER_SOURCES)
     ours, theirs = [], []
     for turn in range(effort.of(5, least=2)):
         name = f"bench-{os.getpid()}-{turn}"
-        ours.append(
-            _whole([str(ranker), "--layout", f"{ranks}x1", "--", "setsid", str(program)], POOLNODE_MPI_NAME=name)
-        )
+        ours.append(_whole([str(ranker), "--layout", f"{ranks}x1", "--", str(program)], POOLNODE_MPI_NAME=name))
         theirs.append(_whole([mpich.starter, "-n", ranks, str(program)]))
     return Row(
         f"{ranks} MPI ranks on one machine: start to end of a program that only calls MPI_Init, median",

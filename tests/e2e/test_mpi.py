@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,9 @@ from pool.errors import PoolError
 from tests.conftest import REPOSITORY
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, asked, client, slots, token, until
+from tests.e2e.test_images import able
 from tests.mpi.conftest import InstalledMpi, installed
+from tests.starter.images import make_image
 from tests.starter.test_members import cores_are_files, cores_in
 
 #: A rank that speaks PMI without an MPI library.
@@ -119,6 +122,45 @@ async def test_ranks_of_open_mpi_find_each_other(
         assert result.ok, (result, errors(home))
         assert printed(home) == ring(count * ranks)
         assert ad.value("MpiFamily") == family
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
+async def test_ranks_with_a_file_tree_of_their_own(machines: Nodes, home: Path, count: int, ranks: int) -> None:
+    """The ranker, its helper and their files are where the job's transferred files are."""
+    program = mpi_of("openmpi", home).compiled("ring")
+    async with client(machines.all[0]) as pool:
+        text = description(program, count=count, ranks=ranks, more="should_transfer_files = YES")
+        result = await ended(pool, home, text)
+        assert result.ok, (result, errors(home))
+        assert printed(home) == ring(count * ranks)
+        assert not [name for name in names(home) if name.startswith(".poolnode")]
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
+async def test_ranks_in_an_image(machines: Nodes, home: Path, count: int, ranks: int) -> None:
+    """The image has the program and its MPI, and nothing of the machine."""
+    program = mpi_of("mpich", home, wheel=True).compiled("ring")
+    image = make_image(home / "image")
+    shutil.copy(program, image / "ring")
+    for path in libraries_of(program):
+        (image / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, image / path.relative_to("/"))
+    async with client(machines.all[0]) as pool:
+        await able(pool)
+        more = f"container_image = {image}\ntransfer_executable = false\nmpi = mpich"
+        result = await ended(pool, home, description(Path("/ring"), count=count, ranks=ranks, more=more))
+        assert result.ok, (result, errors(home))
+        assert printed(home) == ring(count * ranks)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def libraries_of(program: Path) -> list[Path]:
+    """The libraries with which a program starts."""
+    text = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return [Path(word) for line in text.splitlines() for word in line.split() if word.startswith("/")]
 
 
 async def test_ranks_of_python(machines: Nodes, home: Path) -> None:

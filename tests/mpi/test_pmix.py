@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,6 +218,42 @@ def test_a_server_that_is_killed_ends_the_job(ranker: Path, pmix_server: Path, t
         os.kill(int(helper), signal.SIGKILL)
         assert parts.codes() == [1]
         assert "the PMIx server of part 0 has ended" in parts.err()
+
+
+#: Sends what it is told to the port of PMIx's server, in several connections, and becomes a client.
+GARBAGE = """
+import os, re, socket, sys
+port = int(re.search(r"tcp4?://127.0.0.1:(\\d+)", os.environ["PMIX_SERVER_URI4"])[1])
+for size in (1, 7, 100, 70000):
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        try:
+            link.sendall(bytes(size) if sys.argv[1] == "zero" else os.urandom(size))
+        except OSError:
+            pass
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("what", ["zero", "random"])
+def test_garbage_at_the_servers_port(
+    sanitized_ranker: Path, pmix_server: Path, tmp_path: Path, client: Path, what: str
+) -> None:
+    command = [sys.executable, "-IS", "-c", GARBAGE, what, client]
+    with Parts(sanitized_ranker, tmp_path, [(2, 2)], command, more=["--pmix", pmix_server]) as parts:
+        assert parts.codes() == [0, 0], parts.err() + parts.err(1)
+
+
+def test_a_rank_of_another_number_is_no_client(ranker: Path, pmix_server: Path, tmp_path: Path, client: Path) -> None:
+    command = ["env", "PMIX_RANK=77", client]
+    with Parts(ranker, tmp_path, [(1, 1)], command, more=["--pmix", pmix_server]) as parts:
+        assert parts.codes() == [3], parts.err()
+        assert "init: " in parts.err()
+
+
+def test_many_fences(sanitized_ranker: Path, pmix_server: Path, tmp_path: Path, client: Path) -> None:
+    """Each adds a key; the library gives all keys of a rank again each time."""
+    with Parts(sanitized_ranker, tmp_path, [(2, 2)], [client, 10, 100], more=["--pmix", pmix_server]) as parts:
+        assert parts.codes() == [0, 0], parts.err() + parts.err(1)
 
 
 def test_its_interface_is_that_of_the_headers(tmp_path: Path, pmix_headers: list[str]) -> None:

@@ -44,7 +44,7 @@ def universe(job: JobDraft) -> None:
     several = text.lower() == "pipe"  # VS 3.3's name for jobs of several processes
     nature.universe = 5 if nature.docker or nature.container or several else _number(job, text)
     docker, image = job.param("docker_image", "DockerImage"), job.param("container_image", "ContainerImage")
-    if nature.universe in (5, 12):
+    if nature.universe in ((5, 12) if job.facts.as_reference else (5, *NODE_MARKS, 12)):
         if image and (docker or nature.docker):
             raise job.refuse(
                 "container_image",
