@@ -256,6 +256,24 @@ def test_many_fences(sanitized_ranker: Path, pmix_server: Path, tmp_path: Path, 
         assert parts.codes() == [0, 0], parts.err() + parts.err(1)
 
 
+@pytest.mark.parametrize(("said", "code"), [(r"\5\0\0\0z\0\0\0\0", 0), ("", 1)])
+def test_a_rank_that_ends_before_the_server_says_that_it_has_finalized(
+    sanitized_ranker: Path, tmp_path: Path, said: str, code: int
+) -> None:
+    """On a busy machine: the library waits two seconds for its server, and then the rank exits."""
+    server, pid = tmp_path / "server", tmp_path / "pid"
+    gone = f"until [ -s {pid} ] && ! [ -e /proc/$(cat {pid}) ]; do :; done"
+    server.write_text(
+        f"#!/bin/sh\nprintf '\\1\\0\\0\\0r\\5\\0\\0\\0c\\0\\0\\0\\0' >&3\n{gone}\nprintf '{said}' >&3\ncat <&3\n"
+    )
+    server.chmod(0o755)
+    with Parts(
+        sanitized_ranker, tmp_path, [(1, 1)], ["sh", "-c", f"echo $$ > {pid}"], more=["--pmix", server]
+    ) as parts:
+        assert parts.codes() == [code], parts.err()
+        assert ("rank 0 exited with code 0 without MPI_Finalize" in parts.err()) == bool(code)
+
+
 def test_its_interface_is_that_of_the_headers(tmp_path: Path, pmix_headers: list[str]) -> None:
     command = ["gcc", "-Wall", "-o", str(tmp_path / "abi"), str(PROGRAMS / "pmix_abi.c"), *pmix_headers]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -180,7 +180,7 @@ static void forward_signals(void)
         }
 }
 
-static long now_ms(void)
+long now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -243,10 +243,10 @@ int main(int argc, char **argv)
         start_pmix();
     else
         start_ranks();
-    while (ranks_left()) {
+    for (long most = judge_ranks(); ranks_left(); most = judge_ranks()) {
         if (me.changed)
             write_status();
-        turn(&signals, polled, -1);
+        turn(&signals, polled, most);
     }
     if (!me.over)
         tell_done(me.mpirun || first_who_spoke() >= 0);

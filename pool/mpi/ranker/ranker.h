@@ -58,6 +58,7 @@ struct rank {
     size_t put_bytes;
     size_t spawn_bytes; /* of a request to spawn that is not complete; 0: none */
     int spawns, spawns_sent;
+    long judged_at; /* PMIx: it exited with 0, and its server may yet say that it has finalized; 0: not so */
     char *variables; /* PMIx: NAME=VALUE, zero, and so on */
     size_t variables_size;
     char *line; /* not complete yet */
@@ -133,6 +134,7 @@ int start_ranks(void);
 void reap_ranks(void);
 void signal_ranks(int signal);
 bool ranks_left(void);
+long judge_ranks(void); /* milliseconds until one is to be judged; -1: none is */
 
 /* pmix.c */
 int start_pmix(void);
@@ -152,6 +154,7 @@ void agent_readable(void);
 void launch(char *command);
 bool launcher_left(void);
 int ranks_of(int part); /* main.c */
+long now_ms(void); /* main.c */
 
 /* serve.c */
 void rank_readable(struct rank *r);

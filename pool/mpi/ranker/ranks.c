@@ -18,6 +18,8 @@
 
 #include "ranker.h"
 
+enum { FINALIZED_MS = 3000 };
+
 /* Processor time is the pool's to divide; a rank is bound only where the part has processors of its own: as many as the
  * ranks need, and no more. Then each rank gets an equal share of them, in their order. */
 static void bind_processors(int local)
@@ -199,7 +201,7 @@ bool ranks_left(void)
     if (me.pmix && !me.server_ready && !me.over)
         return true;
     for (int i = 0; i < me.count; i++)
-        if (me.ranks[i].pid)
+        if (me.ranks[i].pid || (me.ranks[i].judged_at && !me.over))
             return true;
     return false;
 }
@@ -255,11 +257,35 @@ static void ended(struct rank *r, int status)
                 strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core file" : "");
     else if (WEXITSTATUS(status))
         end_job(ENDS_WITH_CODE, WEXITSTATUS(status), "rank %d exited with code %d", r->number, WEXITSTATUS(status));
+    else if (r->stage == SPOKE && me.pmix && !waited)
+        r->judged_at = now_ms() + FINALIZED_MS;
     else if (r->stage == SPOKE)
         end_job(ENDS_WITH_CODE, 1, "rank %d exited with code 0 %s", r->number,
                 waited ? "in the middle of an MPI call" : "without MPI_Finalize");
     else
         look_for_silent();
+}
+
+/* The library of PMIx waits two seconds for its server in MPI_Finalize, and then exits: on a busy machine the rank's
+ * end comes before the server's word. */
+long judge_ranks(void)
+{
+    long left = -1, now = now_ms();
+    for (int i = 0; i < me.count; i++) {
+        struct rank *r = &me.ranks[i];
+        if (!r->judged_at)
+            continue;
+        if (r->stage == FINALIZED) {
+            r->judged_at = 0;
+            r->ended_well = me.changed = true;
+        } else if (now >= r->judged_at) {
+            r->judged_at = 0;
+            end_job(ENDS_WITH_CODE, 1, "rank %d exited with code 0 without MPI_Finalize", r->number);
+        } else if (left < 0 || r->judged_at - now < left) {
+            left = r->judged_at - now;
+        }
+    }
+    return left;
 }
 
 void reap_ranks(void)
