@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds pool/checkpoint/bin/keeper, and ranker and pmix_server in pool/mpi/bin."""
+    """Builds pool/checkpoint/bin/keeper, and ranker and pmix_server in pool/mpi/bin, relay in pool/network/bin."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are gathered; `version` is 'standard' or 'editable'."""
@@ -28,6 +28,7 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
             program = builder.build()
             ranker = builder.build(builder.RANKER, sources=builder.RANKER_SOURCES)
             pmix = builder.build(builder.PMIX_SERVER, sources=builder.PMIX_SOURCES)
+            relay = builder.build(builder.RELAY, sources=builder.RELAY_SOURCES)
         except builder.CannotBuild as error:
             print(f"\nerror: {error}\n", file=sys.stderr, flush=True)
             sys.exit(1)
@@ -35,6 +36,7 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(program)] = "pool/checkpoint/bin/keeper"
             build_data["force_include"][str(ranker)] = "pool/mpi/bin/ranker"
             build_data["force_include"][str(pmix)] = "pool/mpi/bin/pmix_server"
+            build_data["force_include"][str(relay)] = "pool/network/bin/relay"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"
 

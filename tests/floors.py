@@ -39,9 +39,9 @@ FLOORS = (
     Floor(("jobs",), "descriptions of jobs: plain data"),
     Floor(("policy",), "decisions: pure functions"),
     Floor(
-        ("checkpoint", "config", "images", "machine", "mpi", "remoteio", "store"),
-        "the keeper (C), settings, checkpoints on disk, the sensors, the ranker of MPI jobs (C), the files of a job's "
-        "owner from anywhere, the queue on disk",
+        ("checkpoint", "config", "images", "machine", "mpi", "network", "remoteio", "store"),
+        "the keeper (C), settings, checkpoints on disk, the sensors, the ranker of MPI jobs (C), the packets of jobs' "
+        "private networks (a relay in C), the files of a job's owner from anywhere, the queue on disk",
     ),
     Floor(("pipes",), "a job's pipes to other machines"),
     Floor(("shadow", "starter"), "looking after one job, on the submit side and on its machine"),

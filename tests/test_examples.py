@@ -35,6 +35,7 @@ RUN = {
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
     "mpi/heat.sub",
+    "network/series.sub",
     "remote/remote.sub",
     "resume/resume.sub",
     "survivor/survivor.sub",
@@ -184,6 +185,12 @@ def test_sweep(example: Path, run: Run) -> None:
     said = [(example / f"a{a}_b{b}.out").read_text().strip() for a, b in pairs]
     assert len(said) == 4
     assert set(said) <= set(lines_of(promised(example)))
+
+
+@pytest.mark.parametrize("example", ["network"], indirect=True)
+def test_network(example: Path, run: Run) -> None:
+    run(example, "series.sub")
+    assert (example / "series.0.out").read_text().strip() in lines_of(promised(example))
 
 
 @pytest.mark.parametrize("example", ["resume"], indirect=True)

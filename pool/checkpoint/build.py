@@ -1,9 +1,9 @@
-"""Compiles the package's C programs, the keeper, and the ranker of MPI jobs with its helper for PMIx:
-`python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker]`; the package's build calls `build`.
+"""Compiles the package's C programs, the keeper, the ranker of MPI jobs with its helper for PMIx, the relay of networks:
+`python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker | --relay]`; the package's build calls `build`.
 
-Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper
-and ranker are linked statically: a wheel that was built here runs where there is no compiler and another C library. The
-helper opens a library where the job runs, so it needs that machine's C library, of this version or a later one.
+Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper,
+ranker and relay are linked statically: a wheel that was built here runs where there is no compiler and another C
+library. The helper opens a library where the job runs, so it needs that machine's C library, of this version or later.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ RANKER = HERE.parent / "mpi" / "bin" / "ranker"
 #: The same of the ranker's helper for PMIx.
 PMIX_SOURCES = HERE.parent / "mpi" / "pmix_server"
 PMIX_SERVER = HERE.parent / "mpi" / "bin" / "pmix_server"
+#: The sources of the relay of jobs' networks, and where it is built.
+RELAY_SOURCES = HERE.parent / "network" / "relay"
+RELAY = HERE.parent / "network" / "bin" / "relay"
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -114,21 +117,24 @@ def _explain(stderr: str) -> str:
 def main() -> int:
     """Build as the command line says; 0 for success."""
     parser = argparse.ArgumentParser(
-        prog="python -m pool.checkpoint.build", description="Compile the keeper and the ranker."
+        prog="python -m pool.checkpoint.build", description="Compile the keeper, the ranker and the relay."
     )
     parser.add_argument(
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
-    parser.add_argument("--output", type=Path, help="where to put it; without it both are built")
+    parser.add_argument("--output", type=Path, help="where to put it; without it all are built")
     parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs, and its helper for PMIx")
+    parser.add_argument("--relay", action="store_true", help="only the relay of jobs' networks")
     given = parser.parse_args()
     try:
-        if not given.ranker:
+        if not given.ranker and not given.relay:
             print(build(given.output or PROGRAM, sanitize=given.sanitize))
-        if given.ranker or given.output is None:
+        if given.ranker or (given.output is None and not given.relay):
             print(build(given.output or RANKER, sanitize=given.sanitize, sources=RANKER_SOURCES))
-        if given.output is None:
+        if given.output is None and not given.relay:
             print(build(PMIX_SERVER, sanitize=given.sanitize, sources=PMIX_SOURCES))
+        if given.relay or (given.output is None and not given.ranker):
+            print(build(given.output or RELAY, sanitize=given.sanitize, sources=RELAY_SOURCES))
     except CannotBuild as error:
         print(error, file=sys.stderr)
         return 1

@@ -173,15 +173,9 @@ _STARTD = (
     _choice(
         "JOB_NETWORK",
         "host",
-        ("host", "private+out", "private", "none"),
-        "jobs' network where they ask for none, and the most that they may ask for: this machine's; one of their own, "
-        "with or without a way to JOB_NETWORK_ALLOWED; only a loopback of their own",
-    ),
-    _text(
-        "JOB_NETWORK_ALLOWED",
-        "",
-        "outside destinations of jobs with job_network = private+out: 192.0.2.0/24:443, [2001:db8::]/32, *:80-90, "
-        "between commas; none by default",
+        ("host", "private", "none"),
+        "jobs' network where they ask for none, and the most that they may ask for: this machine's; one of their own "
+        "(job_network = private); only a loopback of their own",
     ),
     _flag(
         "PRIVATE_TMP",

@@ -12,22 +12,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 #: From the least to the most: a job may ask for less than its machine's JOB_NETWORK, never for more.
-NONE, PRIVATE, OUT, HOST = MODES = ("none", "private", "private+out", "host")
+NONE, PRIVATE, HOST = MODES = ("none", "private", "host")
 #: The job's attribute, and the machine's.
 JOB_NETWORK = "JobNetwork"
-HAS_PRIVATE, HAS_OUT, WHY = "HasPrivateNetwork", "HasPrivateNetworkOut", "PrivateNetworkWhy"
+HAS_PRIVATE, WHY = "HasPrivateNetwork", "PrivateNetworkWhy"
 #: The machine's attributes about networks, in lower case.
-FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower(), HAS_OUT.lower()})
+FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower()})
 #: By the network that a job asks for, the clause that its Requirements get.
 CLAUSES = {
     PRIVATE: f"TARGET.{HAS_PRIVATE}",
-    OUT: f"TARGET.{HAS_OUT}",
     HOST: f'(TARGET.{JOB_NETWORK} == "{HOST}")',
 }
 #: The addresses of all parts; the first is part 0's.
 RANGE4 = ipaddress.IPv4Network("10.77.0.0/16")
 RANGE6 = ipaddress.IPv6Network("fd70:6f6f:6c00::/64")
-#: So many parts have addresses; the last ones are left for broadcast and the way out.
+#: So many parts have addresses; the last ones are left over.
 MOST_ADDRESSES = 65_000
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
@@ -39,14 +38,12 @@ class Setup(NamedTuple):
         name: the job's hostname.
         address4, address6: its addresses, with the length of the prefix.
         hosts: the text of its /etc/hosts.
-        outside: not empty where it has a route to the outside.
     """
 
     name: str
     address4: str
     address6: str
     hosts: str
-    outside: str
 
 
 def address4(part: int) -> str:
@@ -64,20 +61,18 @@ def rank_name(part: int) -> str:
     return f"rank{part}"
 
 
-def setup_of(part: int, hosts: Sequence[str], *, outside: bool) -> Setup:
+def setup_of(part: int, hosts: Sequence[str]) -> Setup:
     """The network of one part of a job.
 
     Args:
         part: its number; 0 for a job of one part.
         hosts: by number, the machine of each part. A machine's name leads to its first part.
-        outside: whether the job has a way out.
     """
     return Setup(
         name=rank_name(part),
         address4=f"{address4(part)}/{RANGE4.prefixlen}",
         address6=f"{address6(part)}/{RANGE6.prefixlen}",
         hosts=hosts_file(hosts),
-        outside="outside" if outside else "",
     )
 
 
@@ -99,11 +94,6 @@ def hosts_file(hosts: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def network_of_setup(setup: Sequence[str]) -> str:
-    """The mode of a job with this setup."""
-    return OUT if setup[-1] else PRIVATE
-
-
 def chosen(wish: str, networking: bool, machine: str) -> str | None:
     """The network that a job gets, of `MODES`; None where it may not have the one that it asks for.
 
@@ -119,18 +109,15 @@ def chosen(wish: str, networking: bool, machine: str) -> str | None:
     return wish if MODES.index(wish) <= MODES.index(machine) else None
 
 
-def offered(why_not: str, machine: str, allowed: str) -> dict[str, bool | str]:
+def offered(why_not: str, machine: str) -> dict[str, bool | str]:
     """A machine's attributes about the networks of its jobs.
 
     Args:
         why_not: why it cannot give jobs networks of their own; empty where it can.
         machine: its JOB_NETWORK.
-        allowed: its JOB_NETWORK_ALLOWED.
     """
-    most = MODES.index(machine)
-    private = not why_not and most >= MODES.index(PRIVATE)
-    out = private and bool(allowed.strip()) and most >= MODES.index(OUT)
+    private = not why_not and machine != NONE
     if not why_not and not private:
         why_not = f"its administrator has set JOB_NETWORK = {machine}"
-    facts: dict[str, bool | str] = {JOB_NETWORK: machine, HAS_PRIVATE: private, HAS_OUT: out}
+    facts: dict[str, bool | str] = {JOB_NETWORK: machine, HAS_PRIVATE: private}
     return facts | ({WHY: why_not} if not private else {})

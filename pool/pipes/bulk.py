@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
@@ -221,16 +222,37 @@ async def open_bulk_stream(
     if not isinstance(link, WireConnection) or not link.detachable:
         raise CallRefused("this link has no socket")
     ticket, key = secret(16), bytes.fromhex(secret(KEY))
+    params = {**stream, "ticket": ticket}
+    return ticket, BulkSender(await open_connection(link, apart, ("startd.lend", "startd.lent"), params, key), key)
+
+
+async def open_connection(
+    link: Connection,
+    apart: Callable[[], Awaitable[Connection]],
+    verbs: tuple[str, str],
+    params: dict[str, Any],
+    key: bytes,
+) -> socket.socket:
+    """Open a connection to the node at the other end of a link that both take out of the protocol; return its socket.
+
+    Args:
+        apart: opens another connection to that node.
+        verbs: the notice on the new connection that lends it, and the call that waits until the other side has it.
+        params: of both.
+        key: goes with the notice.
+
+    Raises:
+        PoolError, TimeoutError: it cannot be opened.
+    """
     async with asyncio.timeout(PATIENCE):
         other = await apart()
         try:
-            other.notify("startd.lend", {**stream, "ticket": ticket, "key": key})
-            await link.call("startd.lent", {**stream, "ticket": ticket}, timeout=PATIENCE)
+            other.notify(verbs[0], {**params, "key": key})
+            await link.call(verbs[1], params, timeout=PATIENCE)
             if not isinstance(other, WireConnection):
                 raise CallRefused("this link has no socket")
-            peer = await other.detach()
+            return await other.detach()
         except BaseException:
             if not other.closed.done():
                 await other.close()
             raise
-    return ticket, BulkSender(peer, key)

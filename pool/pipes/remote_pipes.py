@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pool.jobs.activation import Activation
+from pool.network.rooms import JobNetworks, WiredKeeper
+from pool.network.traffic import Traffic
 from pool.pipes.positions import PipePositions, SenderPosition
 from pool.pipes.protocol import ROOM, PipeStream, StreamLost
 from pool.pipes.receiver import Receiver
@@ -59,12 +61,21 @@ class RemotePipes:
     Args:
         elsewhere: the other parts.
         broke: called with the reason when a stream is lost for good.
+        network: the private networks of this machine, if the job has one.
     """
 
-    def __init__(self, activation: Activation, elsewhere: OtherParts, broke: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        activation: Activation,
+        elsewhere: OtherParts,
+        broke: Callable[[str], None],
+        network: JobNetworks | None = None,
+    ) -> None:
         self._activation = activation
         self._elsewhere = elsewhere
         self._broke = broke
+        self._network = network
+        self._cards: Cards = []
         self._inlets: dict[int, Receiver] = {}
         self._leaving: list[tuple[int, int, int, int]] = []
         #: By stream number: the pipe's index, and its sender.
@@ -110,11 +121,30 @@ class RemotePipes:
                 self._elsewhere.expect(start, stream, receiver)
         self._meeting = _task(self._elsewhere.meet(start))
         try:
-            cards = await self._meeting
+            cards = self._cards = await self._meeting
             self.hosts = tuple(str((card or {}).get("node", "")) for card in cards)
             return cards
         finally:
             self._meeting = None
+
+    def asked(self, keeper: WiredKeeper) -> None:
+        """The part's keeper is about to start it: join the job's private network.
+
+        Raises:
+            CardsDiffer: other parts of the job have none.
+        """
+        if self._network is not None:
+            self._network.enter(self._activation, self._cards, keeper)
+
+    async def traffic(self) -> Traffic | None:
+        """The packets of the job's private network on this machine so far; None without one, or if nobody answers."""
+        room = self._network.room_of(self._activation) if self._network is not None else None
+        if room is None:
+            return None
+        try:
+            return await room.traffic()
+        except (OSError, ValueError, TimeoutError):
+            return None
 
     def give_up(self) -> None:
         """Stop waiting for the other parts."""
@@ -210,6 +240,8 @@ class RemotePipes:
         for receiver in self._inlets.values():
             await receiver.close()
         self._elsewhere.forget(self._activation)
+        if self._network is not None:
+            await self._network.leave(self._activation)
 
     def _close_ends(self) -> None:
         while self.ends:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from pool.machine.job_processes import look_at
+from pool.network.traffic import Traffic, in_words
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
 from pool.starter.ranks import read_status
@@ -32,7 +33,11 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
     keeper = starter.keeper
     part = InspectedPart(slot)
     if keeper is not None and keeper.pid and not keeper.ended.done():
+        before = await _traffic(starter)
         part, moved = await look_at(keeper.pid, seconds)
+        after = await _traffic(starter)
+        if before is not None and after is not None:
+            part = replace(part, network=in_words(starter.activation.part, before, after, seconds))
         still = 0.0 if moved else still
         if starter.activation.mpi:
             status = await asyncio.to_thread(read_status, starter.scratch, starter.account.owner)
@@ -47,3 +52,7 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
         transferred=transfer.bytes if state in TRANSFERS and transfer is not None else None,
         still=still,
     )
+
+
+async def _traffic(starter: Starter) -> Traffic | None:
+    return await starter.remote_pipes.traffic() if starter.remote_pipes is not None else None

@@ -24,7 +24,7 @@ from pool.checkpoint.messages_table import (
     Flag,
     Verb,
 )
-from pool.jobs.network import network_of_setup
+from pool.jobs.network import PRIVATE
 from pool.outside import boot_seconds
 from pool.starter.members import (
     FROM_ON_FAILURE,
@@ -234,7 +234,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         binds=tuple(zip(*[iter(places[nremote : nremote + 2 * nbinds])] * 2, strict=True)),
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
         filter="nested" if flags & Flag.NESTED else "plain" if flags & Flag.FILTER else "",
-        network="none" if flags & Flag.NO_NETWORK else network_of_setup(setup) if setup else "host",
+        network="none" if flags & Flag.NO_NETWORK else PRIVATE if setup else "host",
         network_setup=setup,
         program=program,
         members=members,

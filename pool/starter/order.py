@@ -12,6 +12,7 @@ from typing import Any
 
 from pool.jobs import network
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, FileMode
+from pool.jobs.gangs import HOSTS
 from pool.starter import devices, process_specs
 from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
@@ -67,6 +68,7 @@ def order_of(
     stdin = activation.stdin
     if transfer and stdin != NOTHING:
         stdin = os.path.join(own, os.path.basename(stdin))
+    mode, setup = network_for(activation, place, hosts)
     env = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         **(image.config.environment if image is not None else {}),
@@ -80,11 +82,12 @@ def order_of(
         "_CONDOR_SLOT": place.slot,
         "POOLNODE_JOB": activation.name,
     }
+    if setup and activation.is_node:
+        env[HOSTS] = " ".join(map(network.address4, range(activation.parts)))
     if place.gpus is not None:
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
     kept = image.kept if image is not None else None
-    mode, setup = network_for(activation, place, hosts)
     spec = KeeperSpec(
         id=id,
         argv=image.words(activation, program) if image is not None else (program, *activation.argv[1:]),
@@ -142,12 +145,12 @@ def network_for(start: Activation, place: ExecutionSite, hosts: Sequence[str]) -
             where="machine",
             hint="ask for less, or leave job_network out",
         )
-    if mode not in (network.PRIVATE, network.OUT):
+    if mode != network.PRIVATE:
         return mode, ()
     if start.parts > network.MOST_ADDRESSES:
         raise StartRefused(f"a network of a job's own has at most {network.MOST_ADDRESSES} parts", where="start")
     names = tuple(hosts) or (os.uname().nodename,)
-    return mode, network.setup_of(start.part, names, outside=mode == network.OUT)
+    return mode, network.setup_of(start.part, names)
 
 
 def one_output(activation: Activation) -> bool:

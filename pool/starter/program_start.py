@@ -123,6 +123,8 @@ class ProgramStart:
 
     def _ask(self, keeper: Keeper) -> None:
         self._asked = keeper
+        if self._start.remote_pipes is not None:
+            self._start.remote_pipes.asked(keeper)
 
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever.

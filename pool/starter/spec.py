@@ -146,8 +146,8 @@ class KeeperSpec:
         private_tmp: a /tmp of its own in 'shared' too, which is its /var/tmp and /dev/shm as well.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
             those that make namespaces.
-        network: 'host'; 'none' for a loopback of its own only; 'private' or 'private+out' for a network of its own.
-        network_setup: of the latter two its name and addresses: `pool.jobs.network.Setup` as texts.
+        network: 'host'; 'none' for a loopback of its own only; 'private' for a network of its own.
+        network_setup: of the latter its name and addresses: `pool.jobs.network.Setup` as texts.
         memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
             nofile: descriptors. stack: bytes of a thread's. None leaves what the node has.
         processes: at most so many processes and threads at a time. cpus: its share when processors are short.

@@ -35,7 +35,6 @@ def job(text: str) -> ClassAd:
         ("", "", True, ""),
         ("job_network = host", "host", True, 'TARGET.JobNetwork == "host"'),
         ("job_network = Private", "private", True, "TARGET.HasPrivateNetwork"),
-        ("job_network = private+out", "private+out", True, "TARGET.HasPrivateNetworkOut"),
         ("job_network = none", "none", False, ""),
         ("job_network = private\nrequirements = TARGET.HasPrivateNetwork =!= true", "private", True, ""),
     ],
@@ -53,7 +52,8 @@ def test_what_a_job_asks_for(text: str, wish: str, networking: bool, clause: str
     ("text", "message"),
     [
         ("job_network = privat", "did you mean private"),
-        ("job_network = bridge", "expected host, private, private.out or none"),
+        ("job_network = private+out", "expected host, private or none"),
+        ("job_network = bridge", "expected host, private or none"),
         ("job_network = private\nwant_job_networking = false", "also asks for no network"),
     ],
 )
@@ -73,20 +73,11 @@ def test_a_job_may_ask_for_less_than_its_machine_gives_and_never_for_more() -> N
 
 
 def test_what_a_machine_says() -> None:
-    assert network.offered("", "host", "") == {
-        "JobNetwork": "host",
-        "HasPrivateNetwork": True,
-        "HasPrivateNetworkOut": False,
-    }
-    assert network.offered("", "private+out", "*:443")["HasPrivateNetworkOut"] is True
-    assert network.offered("", "private", "*:443")["HasPrivateNetworkOut"] is False
-    assert network.offered("there is no veth", "host", "*:443") == {
-        "JobNetwork": "host",
-        "HasPrivateNetwork": False,
-        "HasPrivateNetworkOut": False,
-        "PrivateNetworkWhy": "there is no veth",
-    }
-    assert network.offered("", "none", "")["PrivateNetworkWhy"] == "its administrator has set JOB_NETWORK = none"
+    assert network.offered("", "host") == {"JobNetwork": "host", "HasPrivateNetwork": True}
+    assert network.offered("", "private") == {"JobNetwork": "private", "HasPrivateNetwork": True}
+    lacking = {"JobNetwork": "host", "HasPrivateNetwork": False, "PrivateNetworkWhy": "there is no veth"}
+    assert network.offered("there is no veth", "host") == lacking
+    assert network.offered("", "none")["PrivateNetworkWhy"] == "its administrator has set JOB_NETWORK = none"
 
 
 @given(st.integers(0, network.MOST_ADDRESSES - 1), st.integers(0, network.MOST_ADDRESSES - 1))

@@ -47,7 +47,7 @@ async def test_a_machine_that_cannot_says_so_and_refuses(place: Path, program: P
 
 
 def own(isolation: str, part: int = 0, hosts: tuple[str, ...] = ("here.example", "there.example")) -> dict[str, Any]:
-    setup = tuple(setup_of(part, hosts, outside=False))
+    setup = tuple(setup_of(part, hosts))
     return {"network": "private", "network_setup": setup, "isolation": isolation}
 
 

@@ -35,7 +35,7 @@
 static const uint8_t hardware[6] = {2, 'p', 'o', 'o', 'l', 1};
 
 /* The strings of a start message about a job's network: see KeeperSpec.network_setup. */
-enum setup { HOST_NAME, ADDRESS_4, ADDRESS_6, HOSTS, OUTSIDE, SETUP_COUNT };
+enum setup { HOST_NAME, ADDRESS_4, ADDRESS_6, HOSTS, SETUP_COUNT };
 
 /* Of a machine that has no IPv6, or has it switched off, the jobs have none either. */
 static bool lacks_six(void) { return errno == EAFNOSUPPORT || errno == EACCES || errno == EOPNOTSUPP; }
@@ -63,20 +63,12 @@ static int set_address(int link, int family, const char *text, struct failure *f
     return set_failure(f, "network", text);
 }
 
-/* Multicast among the parts leaves by the device, too; the outside only where the job may reach it. */
-static int set_routes(int link, bool outside, struct failure *f)
+/* Multicast among the parts leaves by the device, too; nothing else outside their addresses has a route. */
+static int set_routes(int link, struct failure *f)
 {
     static const uint8_t groups[4] = {224};
-    static const struct {
-        int family;
-        unsigned prefix;
-        bool outside;
-    } routes[] = {{AF_INET, 4, false}, {AF_INET, 0, true}, {AF_INET6, 0, true}};
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if ((outside || !routes[i].outside) &&
-            netlink_route(link, DEVICE, routes[i].family, groups, routes[i].prefix) < 0 &&
-            (routes[i].family == AF_INET || !lacks_six()))
-            return set_failure(f, "network", "a route");
+    if (netlink_route(link, DEVICE, AF_INET, groups, 4) < 0)
+        return set_failure(f, "network", "the route of multicast");
     return 0;
 }
 
@@ -109,7 +101,7 @@ int network_up(const struct job *job, struct failure *f)
     if (link < 0 || make_devices(link) < 0)
         return set_failure(f, "network", "a device of the job's own");
     if (set_address(link, AF_INET, setup[ADDRESS_4], f) || set_address(link, AF_INET6, setup[ADDRESS_6], f) ||
-        set_routes(link, *setup[OUTSIDE], f))
+        set_routes(link, f))
         return -1;
     close(link);
     return sethostname(setup[HOST_NAME], strlen(setup[HOST_NAME])) < 0 ? set_failure(f, "sethostname", "") : 0;

@@ -444,7 +444,7 @@ TABLE: tuple[Row, ...] = (
     _done("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
     _done(
         "job_network",
-        "its network: host, private (one of its own), private+out (with a way to allowed destinations), none",
+        "its network: host (the machine's), private (one of its own), none",
         "jobs/network.py",
         "JobNetwork",
     ),

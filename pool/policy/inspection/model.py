@@ -119,6 +119,7 @@ class InspectedPart:
         looked: seconds for which it was looked at.
         locks: who waits for whose lock: pairs of process ids.
         more: processes that are not described.
+        network: the packets that it has sent to other parts in the job's private network, in words; empty for none.
         ranks: of a node of an MPI job: whom its ranks wait for, in words; empty where none waits.
         trouble: why there is nothing to see, in words.
         lent_until: when the machine is another dedicated scheduler's again, which lends it; wall seconds. The schedd
@@ -137,6 +138,7 @@ class InspectedPart:
     locks: tuple[tuple[int, int], ...] = ()
     more: int = 0
     ranks: str = ""
+    network: str = ""
     trouble: str = ""
     lent_until: float | None = None
 

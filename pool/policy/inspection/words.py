@@ -87,6 +87,8 @@ def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
         yield "  " + ", ".join(carried)
     if part.ranks:
         yield f"  {shorten(part.ranks, 500)}"
+    if part.network:
+        yield f"  network: {shorten(part.network, 500)}"
     stuck = ring(part)
     if stuck:
         yield f"  processes {', '.join(map(str, stuck))} wait for each other: none of them can go on"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
 from pool.errors import PoolError
 from pool.jobs.gangs import APART, MOST_PARTS, parts_of
-from pool.jobs.network import HAS_OUT, HAS_PRIVATE, WHY
+from pool.jobs.network import HAS_PRIVATE, WHY
 from pool.policy.carve import CarveRefusal, demand
 from pool.policy.matching.clauses import split
 from pool.policy.why import crowd
@@ -53,8 +53,6 @@ MOST_WAYS = 2000
 MOST_CLAUSES = 100
 #: Of a machine that does not say what it lacks.
 UNSAID = "its node is too old to say why"
-#: Of a machine whose administrator has named no destination that jobs may reach.
-NOWHERE = "it has no JOB_NETWORK_ALLOWED"
 NO_REQUIREMENTS = Wording("requirements", "its ad has no Requirements, so that it matches nothing")
 
 
@@ -271,16 +269,15 @@ def _unshown(census: Census) -> list[Finding]:
 
 def _without_network(census: Census) -> list[Finding]:
     """Why machines give the job no network of its own, where the job rules them out for that."""
-    lacking = _lacking(census, HAS_PRIVATE, WHY) or _lacking(census, HAS_OUT, WHY, NOWHERE)
+    lacking = _lacking(census, HAS_PRIVATE, WHY)
     return [NoNetwork(sum(lacking.values()), shares(lacking))] if lacking else []
 
 
-def _lacking(census: Census, attribute: str, why: str, otherwise: str = UNSAID) -> Counter[str]:
+def _lacking(census: Census, attribute: str, why: str) -> Counter[str]:
     """How many machines the job rules out by a clause about an attribute that is not true for them, by their reasons.
 
     Args:
         why: the attribute that has a machine's reason.
-        otherwise: the reason of those that have none.
     """
     mask, name = 0, re.compile(rf"\b{attribute}\b", re.IGNORECASE)
     for item in census.items.values():
@@ -288,7 +285,7 @@ def _lacking(census: Census, attribute: str, why: str, otherwise: str = UNSAID) 
             mask |= item.fails
     lacking = [census.places[number].whole for number in crowd.numbers(mask)]
     lacking = [ad for ad in lacking if ad.value(attribute, False) is not True]
-    return Counter(shorten(crowd.text(ad, why)) or otherwise for ad in lacking)
+    return Counter(shorten(crowd.text(ad, why)) or UNSAID for ad in lacking)
 
 
 def _refusals(census: Census, refused: int) -> tuple[RefusingClause, ...]:

@@ -57,6 +57,7 @@ from pool.roles.schedd.placement.submitters import Submitters
 from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.local_universe import LocalJobs
 from pool.roles.schedd.submit.rules import Rules
+from pool.roles.schedd.views.forwarding import JobForwarding
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.job_views import JobViews
 from pool.roles.schedd.views.listings import Listings
@@ -344,9 +345,10 @@ class Schedd(Role):
             self.dedicated.why,
         )
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
+        forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
         self._services = (
             self,
-            JobViews(self.ledger, self.listings, explaining, inspection, self.reporting.until_logged),
+            JobViews(self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
             NegotiatorMethods(
                 self.context, placement.matches, gathering, self.costs, self._learn, self.dedicated.requests

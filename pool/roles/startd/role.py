@@ -21,6 +21,7 @@ from pool.errors import PoolError
 from pool.images import ImageStore, SendingShare
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
+from pool.network import program as relay_program
 from pool.policy import carve
 from pool.policy.checkpoints import Saves
 from pool.policy.why.findings import to_wire
@@ -46,6 +47,7 @@ from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import Recovery, on_top_of_others
 from pool.roles.startd.running.activations import Activations
 from pool.roles.startd.running.job_account import JobAccounts
+from pool.roles.startd.running.networks import NetworkLinks, forward_to
 from pool.roles.startd.running.place import SlotPlaces
 from pool.roles.startd.running.running_job import JobContext, RunningJob
 from pool.roles.startd.running.starters import Starters
@@ -148,6 +150,7 @@ class Startd(Role):
         # running jobs
         self.peers = ImagePeers(self.images, self.share.take, secret, spawn)
         self.streams = ExpectedStreams()
+        self.network_links = NetworkLinks(node, given.links, secret, relay_program())
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
         places = SlotPlaces(
             settings=settings,
@@ -160,7 +163,8 @@ class Startd(Role):
             plugins=plugins,
         )
         starters = Starters(
-            *(self.keepers, places, accounts, self.streams, self.peers, given.links, secret, spawn),
+            *(self.keepers, places, accounts, self.streams, self.network_links.networks),
+            *(self.peers, given.links, secret, spawn),
             node=node,
             address=address,
         )
@@ -423,6 +427,16 @@ class Startd(Role):
         """Wait until that is so: {gang, run, stream, ticket}; see `pool.pipes.bulk`."""
         await self.streams.lent(params)
 
+    @method(Right.EXECUTE, takes={"gang": str, "run": int, "ticket": str, "key": bytes})
+    async def join_network(self, call: Call, params: dict[str, Any]) -> None:
+        """The connection that says this carries packets of a job's network from now on: {gang, run, ticket, key}"""
+        await self.network_links.join(call, params)
+
+    @method(Right.EXECUTE, cancellable=True, takes={"gang": str, "run": int, "ticket": str})
+    async def network_joined(self, call: Call, params: dict[str, Any]) -> None:
+        """Wait until that is so: {gang, run, ticket}; see `pool.roles.startd.running.networks`."""
+        await self.network_links.joined(params)
+
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
     async def chunks_ahead(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""
@@ -463,6 +477,12 @@ class Startd(Role):
             async for chunk in running.output(which, offset):
                 await stream.send(chunk)
         await stream.finish()
+
+    @streaming(Right.SUBMIT, takes={"claim": str, "run": int, "port": int})
+    async def forward(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A connection to a port of a running job in its own network: {claim, run, port}; `pool.network.forwarding`."""
+        slot, claim = self._claimed(call, params)
+        await forward_to(slot, claim, params, stream)
 
     @method(Right.SUBMIT, cancellable=True, takes={"claim": str, "run": int, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -86,15 +86,12 @@ def test_why_machines_give_a_job_no_network_of_its_own() -> None:
     slots = pool(
         slot("slot1@a", HasPrivateNetwork=False, PrivateNetworkWhy=denied),
         slot("slot1@b"),
-        slot("slot1@c", HasPrivateNetwork=True, HasPrivateNetworkOut=False, OpSys="MACOS"),
+        slot("slot1@c", HasPrivateNetwork=True, OpSys="MACOS"),
     )
     findings = found(slots, job('OpSys == "LINUX" && TARGET.HasPrivateNetwork'))
     assert one(findings, NoNetwork) == NoNetwork(2, (ValueCount(UNSAID, 1), ValueCount(denied, 1)))
     told = "\n".join(lines([Queued("1.0", "alice", 1, NOW), *findings], NOW))
     assert f"it gets no network of its own, as it asks, on 2 machines: {UNSAID} (1), {denied} (1)" in told
-    slots = pool(slot("slot1@c", HasPrivateNetwork=True, HasPrivateNetworkOut=False))
-    findings = found(slots, job("TARGET.HasPrivateNetworkOut"))
-    assert one(findings, NoNetwork) == NoNetwork(1, (ValueCount("it has no JOB_NETWORK_ALLOWED", 1),))
 
 
 def test_the_best_value_where_all_else_fits() -> None:

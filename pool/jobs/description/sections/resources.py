@@ -13,7 +13,7 @@ from pool.jobs.description.expressions import (
     wire_of,
 )
 from pool.jobs.description.job import JobDraft
-from pool.jobs.network import HOST, JOB_NETWORK, MODES, NONE, OUT, PRIVATE
+from pool.jobs.network import HOST, JOB_NETWORK, MODES, NONE, PRIVATE
 
 MEBIBYTE = 1024 * 1024
 _COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
@@ -60,7 +60,7 @@ def network(job: JobDraft) -> None:
         meant = nearest(wish, MODES)
         raise job.refuse(
             "job_network",
-            f"expected {HOST}, {PRIVATE}, {OUT} or {NONE} for 'job_network', not {text!r}",
+            f"expected {HOST}, {PRIVATE} or {NONE} for 'job_network', not {text!r}",
             f"did you mean {meant}?" if meant else "",
             other=JOB_NETWORK,
         )

@@ -218,6 +218,8 @@ class Gangs:
             self.sets.begins(gang)
         await asyncio.shield(gang.met)
         others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
+        if isinstance(card, dict) and card.get("network"):
+            others = set(gang.cards)
         cards = [gang.cards.get(part) if part in others else None for part in range(max(others, default=-1) + 1)]
         return {"cards": cards}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pool.errors import PoolError
+from pool.policy.queue import QueuedJob
 from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.views.following import Following, UntilLogged
+from pool.roles.schedd.views.forwarding import JobForwarding
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
@@ -25,6 +27,7 @@ class JobViews(Service):
         listings: Listings,
         explaining: JobExplanations,
         inspection: JobInspection,
+        forwarding: JobForwarding,
         until_logged: UntilLogged,
     ) -> None:
         self._until_logged = until_logged
@@ -32,6 +35,7 @@ class JobViews(Service):
         self._listings = listings
         self._explaining = explaining
         self._inspection = inspection
+        self._forwarding = forwarding
 
     @streaming(Right.READ, takes={**CHOICE, "alike": bool | None})
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -74,14 +78,28 @@ class JobViews(Service):
     @method(Right.SUBMIT, cancellable=True, takes={"id": JOB_ID, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The present state of a running job: {id, seconds} -> {parts}; for its owner and administrators."""
-        cluster, proc = int(params["id"][0]), int(params["id"][1])
+        job = self._found(params["id"], self._own(call))
+        return {"parts": await self._inspection.inspect(job, bounded(params.get("seconds")))}
+
+    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "port": int, "node": int | None})
+    async def forward(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A connection to a port of a running job in its own network: {id, port, node}; for its owner only."""
+        job = self._found(params["id"], owner_of(call, {}))
+        await self._forwarding.forward(job, int(params.get("node") or 0), int(params["port"]), stream)
+
+    def _found(self, job_id: Any, only: str | None) -> QueuedJob:
+        """A job in the queue.
+
+        Raises:
+            PoolError: there is none, or it is not of the user `only`.
+        """
+        cluster, proc = int(job_id[0]), int(job_id[1])
         job = self._ledger.queue.find(cluster, proc)
         if job is None:
             raise PoolError(f"there is no job {cluster}.{proc} in the queue", hint="`poolnode q` lists them")
-        only = self._own(call)
         if only is not None and only != job.cluster.owner:
             raise PoolError(f"job {cluster}.{proc} belongs to {job.cluster.owner}")
-        return {"parts": await self._inspection.inspect(job, bounded(params.get("seconds")))}
+        return job
 
     @staticmethod
     def _own(call: Call) -> str | None:

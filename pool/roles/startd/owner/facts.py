@@ -142,8 +142,7 @@ class MachineFacts:
         if able.saving:
             facts["CheckpointLacks"] = "; ".join(able.saving)
         facts |= _remote_io(able)
-        given = settings.text("JOB_NETWORK"), settings.text("JOB_NETWORK_ALLOWED")
-        facts |= network.offered(able.private_network_why, *given)
+        facts |= network.offered(able.private_network_why, settings.text("JOB_NETWORK"))
         self._same = (able, facts)
         return facts
 

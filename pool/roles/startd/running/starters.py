@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pool.jobs.activation import Activation
+from pool.jobs.network import PRIVATE, chosen
+from pool.network.rooms import JobNetworks
 from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
 from pool.roles.links import Links
@@ -33,6 +35,7 @@ class Starters:
         places: SlotPlaces,
         accounts: JobAccounts,
         streams: ExpectedStreams,
+        networks: JobNetworks,
         peers: ImageTickets,
         links: Links,
         secret: Callable[[int], str],
@@ -45,6 +48,7 @@ class Starters:
         self._places = places
         self._accounts = accounts
         self._streams = streams
+        self._networks = networks
         self._peers = peers
         self._links = links
         self._secret = secret
@@ -63,11 +67,13 @@ class Starters:
         """
         account, remote_pipes = self._accounts.of(claim), None
         dedicated.check_files(claim, start, account)
-        if start.gang:
-            card = {"address": self._address, "node": self._node}
-            others = Others(claim, self._streams, card, self._links, self._secret)
-            remote_pipes = RemotePipes(start, others, stream_broke)
         place = self._places.of(slot, claim)
+        if start.gang:
+            mode = chosen(start.job_network, start.network, place.network)
+            network = self._networks if mode == PRIVATE else None
+            card = {"address": self._address, "node": self._node, **({"network": str(mode)} if network else {})}
+            others = Others(claim, self._streams, card, self._links, self._secret)
+            remote_pipes = RemotePipes(start, others, stream_broke, network)
         return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)
 
     def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:

@@ -1,0 +1,19 @@
+"""The packets of jobs' private networks: from part to part, on one machine and between machines (docs/network.md).
+
+    relay_process   the relay (C, `relay/`): one process for each job network on a machine
+    sealed_link     a connection to another machine, encrypted, with the relay's frames
+    rooms           the networks of the jobs that run here: relay, wires, links
+
+Addresses and names are `pool.jobs.network`'s; the device of a job is its keeper's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def program() -> Path:
+    """The place of this installation's relay, built or not."""
+    return HERE / "bin" / "relay"

@@ -1,0 +1,152 @@
+/* The relay's loop and the orders of its node; relay.h has the whole picture. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "relay.h"
+
+#define NODE 0
+
+/* Root gives its rights up for nobody's; others have none to give. */
+static int drop_rights(void)
+{
+    struct rlimit none = {0, 0};
+    if (geteuid() == 0 &&
+        (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
+        return -1;
+    setrlimit(RLIMIT_CORE, &none);
+    setrlimit(RLIMIT_NPROC, &none);
+    return prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : 0;
+}
+
+static void add_port(const struct order *o, int fd)
+{
+    int at = port_add(o->verb == ADD_WIRE ? WIRE : LINK, fd);
+    if (at < 0) {
+        close(fd);
+        return;
+    }
+    for (uint32_t i = 0; i < o->count; i++) {
+        uint32_t part = o->numbers[i];
+        if (part >= network.parts)
+            continue;
+        if (network.route[part] && network.ports[network.route[part] - 1].kind == WIRE)
+            port_close(&network.ports[network.route[part] - 1]); /* an earlier wire of the part */
+        network.route[part] = (uint16_t)(at + 1);
+        network.ports[at].part = part;
+    }
+}
+
+static void report(void)
+{
+    static struct {
+        struct told head;
+        struct pair pairs[PAIRS_MOST];
+    } answer;
+    answer.head = (struct told){.forged = network.forged,
+                                .malformed = network.malformed,
+                                .outside = network.outside,
+                                .unreachable = network.unreachable,
+                                .pairs = network.pair_count};
+    for (size_t i = 0; i < network.count; i++)
+        answer.head.dropped += network.ports[i].dropped;
+    memcpy(answer.pairs, network.pairs, network.pair_count * sizeof *network.pairs);
+    send(NODE, &answer, sizeof answer.head + network.pair_count * sizeof *network.pairs, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* One order. False: there is none; `gone`: nor will there be. */
+static bool obey(bool *gone)
+{
+    static union {
+        struct order order;
+        char room[sizeof(struct order) + PARTS_MOST * sizeof(uint32_t)];
+    } message;
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {&message, sizeof message};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(NODE, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n <= 0) {
+        *gone = n == 0 || (errno != EAGAIN && errno != EINTR);
+        return false;
+    }
+    const struct order *o = &message.order;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    int fd = -1;
+    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    bool whole =
+        (size_t)n >= sizeof *o && o->count <= PARTS_MOST && (size_t)n == sizeof *o + o->count * sizeof(uint32_t);
+    if (whole && o->verb == BEGIN && o->count == 1)
+        network_begin(o->numbers[0]);
+    else if (whole && o->verb == REPORT)
+        report();
+    else if (whole && fd >= 0 && (o->verb == ADD_WIRE || o->verb == ADD_LINK)) {
+        add_port(o, fd);
+        fd = -1;
+    }
+    if (fd >= 0)
+        close(fd);
+    return true;
+}
+
+static void serve(size_t i, short events)
+{
+    if (network.ports[i].kind == LINK && events & (POLLIN | POLLHUP | POLLERR))
+        link_read(&network.ports[i]);
+    for (int left = BATCH; network.ports[i].kind == WIRE && events && left > 0; left--)
+        if (!wire_read(&network.ports[i]))
+            break;
+}
+
+static void flush_links(void)
+{
+    for (size_t i = 0; i < network.count; i++)
+        if (link_pending(&network.ports[i]))
+            link_write(&network.ports[i]);
+}
+
+int main(void)
+{
+    struct pollfd *fds = NULL;
+    size_t room = 0;
+    bool gone = false;
+    if (drop_rights() < 0) {
+        fprintf(stderr, "relay: cannot give up its rights: %s\n", strerror(errno));
+        return 1;
+    }
+    for (;;) {
+        if (room < network.count + 1) {
+            room = network.count + 16;
+            if (!(fds = realloc(fds, room * sizeof *fds)))
+                return 1;
+        }
+        size_t count = network.count;
+        fds[count] = (struct pollfd){.fd = NODE, .events = POLLIN};
+        for (size_t i = 0; i < count; i++) {
+            const struct port *p = &network.ports[i];
+            short events = link_pending(p) ? POLLIN | POLLOUT : POLLIN;
+            fds[i] = (struct pollfd){.fd = p->kind == CLOSED ? -1 : p->fd, .events = events};
+        }
+        if (poll(fds, count + 1, -1) < 0 && errno != EINTR)
+            return 1;
+        while (fds[count].revents && obey(&gone)) {
+        }
+        if (gone)
+            return 0;
+        for (size_t i = 0; i < count; i++)
+            if (fds[i].revents)
+                serve(i, fds[i].revents);
+        flush_links();
+    }
+}

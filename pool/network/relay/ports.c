@@ -1,0 +1,204 @@
+/* The wires of a network's parts here, and the links to its other machines: frames in and out. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "relay.h"
+
+struct network network;
+
+/* On a link, 4 bytes of length stand before each frame, in the order of the machine. */
+#define LENGTH 4
+
+int network_begin(uint32_t parts)
+{
+    if (network.parts || !parts || parts > PARTS_MOST) {
+        errno = EINVAL;
+        return -1;
+    }
+    network.route = calloc(parts, sizeof *network.route);
+    network.parts = network.route ? parts : 0;
+    return network.route ? 0 : -1;
+}
+
+int port_add(enum kind kind, int fd)
+{
+    size_t at = 0;
+    while (at < network.count && network.ports[at].kind != CLOSED)
+        at++;
+    if (at == network.count) {
+        struct port *more = at < UINT16_MAX - 1 ? realloc(network.ports, (at + 1) * sizeof *more) : NULL;
+        if (!more)
+            return -1;
+        network.ports = more;
+        network.count++;
+    }
+    struct port *p = &network.ports[at];
+    *p = (struct port){.kind = kind, .fd = fd};
+    if (kind == LINK && (!(p->out = malloc(QUEUE)) || !(p->in = malloc(2 * FRAME_MOST)))) {
+        free(p->out);
+        p->kind = CLOSED;
+        return -1;
+    }
+    return (int)at;
+}
+
+void port_close(struct port *p)
+{
+    uint16_t at = (uint16_t)(p - network.ports + 1);
+    for (uint32_t i = 0; i < network.parts; i++)
+        if (network.route[i] == at)
+            network.route[i] = 0;
+    close(p->fd);
+    free(p->out);
+    free(p->in);
+    p->kind = CLOSED;
+    p->out = p->in = NULL;
+}
+
+static struct port *port_of(uint32_t part)
+{
+    uint16_t at = network.route[part];
+    return at ? &network.ports[at - 1] : NULL;
+}
+
+static void count(uint32_t from, uint32_t to, size_t size)
+{
+    static size_t last;
+    if (last >= network.pair_count || network.pairs[last].from != from || network.pairs[last].to != to)
+        for (last = 0; last < network.pair_count; last++)
+            if (network.pairs[last].from == from && network.pairs[last].to == to)
+                break;
+    if (last == PAIRS_MOST)
+        return;
+    if (last == network.pair_count)
+        network.pairs[network.pair_count++] = (struct pair){.from = from, .to = to};
+    network.pairs[last].frames++;
+    network.pairs[last].bytes += size - VNET - ETHERNET;
+}
+
+static void queue(struct port *p, const uint8_t *frame, size_t size)
+{
+    uint32_t length = (uint32_t)size;
+    if (p->out_end + LENGTH + size > QUEUE && p->out_start) {
+        memmove(p->out, p->out + p->out_start, p->out_end - p->out_start);
+        p->out_end -= p->out_start;
+        p->out_start = 0;
+    }
+    if (p->out_end + LENGTH + size > QUEUE) {
+        p->dropped++;
+        return;
+    }
+    memcpy(p->out + p->out_end, &length, LENGTH);
+    memcpy(p->out + p->out_end + LENGTH, frame, size);
+    p->out_end += LENGTH + size;
+}
+
+static void put(struct port *p, const uint8_t *frame, size_t size)
+{
+    if (p->kind == LINK)
+        queue(p, frame, size);
+    else if (send(p->fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        p->dropped++;
+}
+
+static void put_to_all(struct port *from, const uint8_t *frame, size_t size)
+{
+    for (size_t i = 0; i < network.count; i++) {
+        struct port *p = &network.ports[i];
+        if (p != from && (p->kind == WIRE || (p->kind == LINK && from->kind == WIRE)))
+            put(p, frame, size);
+    }
+}
+
+/* A frame goes from a wire to any other port, and from a link to wires only. */
+static void carry(struct port *from, uint8_t *frame, size_t size)
+{
+    struct judged j = judge(frame, size, network.parts);
+    if (j.verdict == DROP_MALFORMED) {
+        network.malformed++;
+        return;
+    }
+    if (j.verdict == DROP_FORGED || port_of(j.from) != from) {
+        network.forged++;
+        return;
+    }
+    if (j.verdict == DROP_OUTSIDE) {
+        network.outside++;
+        return;
+    }
+    set_ethernet(frame);
+    if (from->kind == WIRE)
+        count(j.from, j.verdict == TO_ALL ? PARTS_MOST : j.to, size);
+    if (j.verdict == TO_ALL) {
+        put_to_all(from, frame, size);
+        return;
+    }
+    struct port *to = port_of(j.to);
+    if (!to || to == from || (from->kind == LINK && to->kind == LINK)) {
+        network.unreachable++;
+        return;
+    }
+    put(to, frame, size);
+}
+
+bool wire_read(struct port *p)
+{
+    static uint8_t frame[FRAME_MOST + 1];
+    ssize_t n = recv(p->fd, frame, sizeof frame, MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENETDOWN)
+        port_close(p);
+    if (n <= 0)
+        return false;
+    carry(p, frame, (size_t)n);
+    return true;
+}
+
+void link_read(struct port *p)
+{
+    ssize_t n = recv(p->fd, p->in + p->in_size, 2 * FRAME_MOST - p->in_size, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        port_close(p);
+        return;
+    }
+    p->in_size += (size_t)n;
+    size_t at = 0;
+    uint32_t length;
+    while (p->in_size - at >= LENGTH) {
+        memcpy(&length, p->in + at, LENGTH);
+        if (length < FRAME_LEAST || length > FRAME_MOST) {
+            port_close(p); /* the other machine sends something else */
+            return;
+        }
+        if (p->in_size - at - LENGTH < length)
+            break;
+        uint8_t *frame = p->in + at + LENGTH;
+        if (offload_fits(frame, length))
+            carry(p, frame, length);
+        else
+            network.malformed++;
+        at += LENGTH + length;
+    }
+    memmove(p->in, p->in + at, p->in_size - at);
+    p->in_size -= at;
+}
+
+bool link_pending(const struct port *p) { return p->kind == LINK && p->out_end > p->out_start; }
+
+void link_write(struct port *p)
+{
+    ssize_t n = send(p->fd, p->out + p->out_start, p->out_end - p->out_start, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+            port_close(p);
+        return;
+    }
+    p->out_start += (size_t)n;
+    if (p->out_start == p->out_end)
+        p->out_start = p->out_end = 0;
+}

@@ -1,0 +1,108 @@
+"""The relay of one job network: a C process, and the orders to it (pool/network/relay/relay.h has their layouts)."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct
+
+from pool.network.traffic import Traffic, unpack_traffic
+
+_ORDER = Struct("=II")
+#: Seconds for an answer.
+PATIENCE = 5.0
+
+
+class OrderVerb(IntEnum):
+    """The kinds of orders."""
+
+    BEGIN = 1
+    ADD_WIRE = 2
+    ADD_LINK = 3
+    REPORT = 4
+
+
+class RelayProcess:
+    """One relay, from `begin` to `close`. Orders to one that has died do nothing; `ended` tells."""
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
+        self._orders: socket.socket | None = None
+        self._asking = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the relay; 0 before `begin`."""
+        return self._process.pid if self._process is not None else 0
+
+    async def begin(self, parts: int) -> None:
+        """Start it for a network of so many parts.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with far:
+                self._process = await asyncio.create_subprocess_exec(
+                    self._program, stdin=far.fileno(), cwd="/", env={}, start_new_session=True
+                )
+        except BaseException:
+            near.close()
+            raise
+        near.setblocking(False)
+        self._orders = near
+        self._send(OrderVerb.BEGIN, [parts])
+
+    async def ended(self) -> int:
+        """Wait for its end."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    def add_wire(self, part: int, wire: socket.socket) -> None:
+        """Carry the packets of a part here from now on; the caller's socket stays the caller's."""
+        self._send(OrderVerb.ADD_WIRE, [part], wire)
+
+    def add_link(self, parts: Sequence[int], stream: socket.socket) -> None:
+        """Carry packets to and from these parts over a stream; the caller's socket stays the caller's."""
+        self._send(OrderVerb.ADD_LINK, parts, stream)
+
+    async def traffic(self) -> Traffic:
+        """The packets so far.
+
+        Raises:
+            OSError, ValueError, TimeoutError: it does not answer.
+        """
+        async with self._asking, asyncio.timeout(PATIENCE):
+            if self._orders is None:
+                return Traffic({})
+            with contextlib.suppress(BlockingIOError):
+                while self._orders.recv(1 << 20):  # answers that came too late
+                    pass
+            self._send(OrderVerb.REPORT, [])
+            return unpack_traffic(await asyncio.get_running_loop().sock_recv(self._orders, 1 << 20))
+
+    async def close(self) -> None:
+        """End it."""
+        if self._orders is not None:
+            self._orders.close()
+            self._orders = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    def _send(self, verb: OrderVerb, numbers: Sequence[int], passed: socket.socket | None = None) -> None:
+        if self._orders is None:
+            return
+        message = _ORDER.pack(verb, len(numbers)) + array.array("I", numbers).tobytes()
+        fds = array.array("i", [passed.fileno()] if passed is not None else [])
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)] if fds else []
+        with contextlib.suppress(OSError):  # it has died; a new one is told again
+            self._orders.sendmsg([message], rights)

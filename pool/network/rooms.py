@@ -1,0 +1,284 @@
+"""The private networks of the jobs on one machine: for each a relay, the wires of its parts here, and a link to each
+other machine of the job.
+
+The machine with the lower part connects. A link that breaks is made again as long as parts run here; connections of the
+job inside only see lost packets meanwhile. A relay that dies is started again.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.jobs.activation import Activation
+from pool.network.relay_process import RelayProcess
+from pool.network.sealed_link import KEYS, SealedLink
+from pool.network.traffic import Traffic
+from pool.wire.errors import CallRefused
+
+log = logging.getLogger("pool.network")
+
+#: Seconds until a broken link is made again, or a wire is asked for again: at first, and at most.
+AGAIN, SELDOM = 0.05, 5.0
+#: The data of each part for the others, by number.
+Cards = Sequence[Mapping[str, Any] | None]
+Key = tuple[str, int]
+
+
+class WiredKeeper(Protocol):
+    """The keeper of a part: it hands out the wire of the job's device."""
+
+    ended: asyncio.Future[Any]
+
+    def wire(self, fd: int, /) -> None: ...
+
+
+class Dial(Protocol):
+    """Connects to another machine of a job for a link.
+
+    Raises PoolError, OSError or TimeoutError.
+    """
+
+    def __call__(self, address: str, params: dict[str, Any]) -> Awaitable[socket.socket]: ...
+
+
+class CardsDiffer(PoolError):
+    """The parts of a job do not all have a private network."""
+
+
+def machines_of(cards: Cards) -> dict[str, list[int]]:
+    """The parts of each machine, by its node's name; parts that have ended are nowhere.
+
+    Raises:
+        CardsDiffer: some parts have a private network, and others have not.
+    """
+    found: dict[str, list[int]] = {}
+    for part, card in enumerate(cards):
+        if card is not None:
+            found.setdefault(str(card.get("node", "")), []).append(part)
+    if len({str(card.get("network", "")) for card in cards if card is not None}) > 1:
+        raise CardsDiffer(
+            "the parts of the job have different networks, since their machines have",
+            hint="write job_network = private or job_network = host",
+        )
+    return found
+
+
+class JobRoom:
+    """One job network, as far as it is on this machine."""
+
+    def __init__(self, node: str, start: Activation, cards: Cards, program: Path, dial: Dial, secret: Secret) -> None:
+        self._start = start
+        self._node = node
+        self._machines = machines_of(cards)
+        self._addresses = {str(card["node"]): str(card["address"]) for card in cards if card is not None}
+        self._dial = dial
+        self._secret = secret
+        self._relay = RelayProcess(program)
+        self._program = program
+        self._keepers: dict[int, WiredKeeper] = {}
+        self._links: dict[str, SealedLink] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._up = asyncio.Event()
+        self._task("relay", self._keep_relay())
+        mine = min(self._machines.get(node, [0]))
+        for other, parts in self._machines.items():
+            if other != node and mine < min(parts):
+                self._task(f"link {other}", self._keep_link(other))
+
+    @property
+    def parts(self) -> frozenset[int]:
+        """The numbers of the parts that run here."""
+        return frozenset(self._keepers)
+
+    def add(self, part: int, keeper: WiredKeeper) -> None:
+        """A part begins here."""
+        self._keepers[part] = keeper
+        self._task(f"wire {part}", self._wire(part, keeper))
+
+    def drop(self, part: int) -> bool:
+        """A part has ended here; whether it was the last one."""
+        self._keepers.pop(part, None)
+        if task := self._tasks.pop(f"wire {part}", None):
+            task.cancel()
+        return not self._keepers
+
+    def accept(self, node: str, peer: socket.socket, keys: bytes) -> None:
+        """Another machine has connected.
+
+        Raises:
+            CallRefused: it has no part of this network.
+        """
+        if node not in self._machines or node == self._node:
+            peer.close()
+            raise CallRefused("that machine has no part of the job")
+        self._link(node, peer, keys, dialed=False, over=lambda: None)
+
+    async def traffic(self) -> Traffic:
+        """The packets so far. For the raised see `RelayProcess.traffic`."""
+        return await self._relay.traffic()
+
+    async def close(self) -> None:
+        """End relay and links."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        for link in self._links.values():
+            link.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._relay.close()
+
+    def _task(self, name: str, work: Any) -> None:
+        self._tasks[name] = asyncio.get_running_loop().create_task(work)
+
+    async def _keep_relay(self) -> None:
+        while True:
+            try:
+                await self._relay.begin(max(self._start.parts, 1))
+            except OSError as error:
+                log.error("cannot start a job's relay", extra={"error": str(error)})
+                await asyncio.sleep(SELDOM)
+                continue
+            self._up.set()
+            code = await self._relay.ended()
+            self._up.clear()
+            log.error("a job's relay has ended", extra={"code": code, "job": self._start.name})
+            await self._relay.close()
+            self._relay = RelayProcess(self._program)
+            for link in self._links.values():
+                link.close()
+            for part, keeper in self._keepers.items():
+                self._tasks.pop(f"wire {part}").cancel()
+                self._task(f"wire {part}", self._wire(part, keeper))
+            await asyncio.sleep(AGAIN)
+
+    async def _wire(self, part: int, keeper: WiredKeeper) -> None:
+        """Get the part's wire from its keeper, which may be about to start, and give it to the relay."""
+        pause = AGAIN
+        await self._up.wait()
+        while not keeper.ended.done():
+            near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            near.setblocking(False)
+            with near:
+                with far:
+                    keeper.wire(far.fileno())
+                with contextlib.suppress(TimeoutError, OSError):
+                    async with asyncio.timeout(SELDOM):
+                        if (wire := await passed_socket(near)) is not None:
+                            with wire:
+                                self._relay.add_wire(part, wire)
+                            return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SELDOM)
+
+    async def _keep_link(self, other: str) -> None:
+        pause = AGAIN
+        while True:
+            try:
+                keys, over = self._secret(KEYS), asyncio.Event()
+                params = {"gang": self._start.gang, "run": self._start.run, "key": bytes.fromhex(keys)}
+                peer = await self._dial(self._addresses[other], params)
+                self._link(other, peer, bytes.fromhex(keys), dialed=True, over=over.set)
+                began = asyncio.get_running_loop().time()
+                await over.wait()
+                if asyncio.get_running_loop().time() - began > SELDOM:
+                    pause = AGAIN
+            except (PoolError, OSError, TimeoutError) as error:
+                log.info("a link of a job's network is not made", extra={"to": other, "error": str(error)})
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SELDOM)
+
+    def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool, over: Callable[[], None]) -> None:
+        if (before := self._links.pop(node, None)) is not None:
+            before.close()
+        link = self._links[node] = SealedLink(peer, keys, dialed=dialed, ended=over)
+        with link.relay:
+            self._relay.add_link(self._machines[node], link.relay)
+
+
+#: Draws that many random bytes as text.
+Secret = Callable[[int], str]
+
+
+async def passed_socket(near: socket.socket) -> socket.socket | None:
+    """The socket that a keeper sends; None where it cannot make one.
+
+    Raises:
+        OSError: no answer comes.
+    """
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(near.fileno(), came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(near.fileno())
+    fds = array.array("i")
+    data, rights, _, _ = near.recvmsg(4, socket.CMSG_SPACE(fds.itemsize))
+    for _, _, raw in rights:
+        fds.frombytes(raw[: fds.itemsize])
+    if not data:
+        raise OSError("no answer")
+    return socket.socket(fileno=fds[0]) if fds else None
+
+
+class JobNetworks:
+    """The networks of all jobs on one machine.
+
+    Args:
+        node: this node's name.
+        dial: connects to another machine.
+        program: the relay.
+    """
+
+    def __init__(self, node: str, dial: Dial, secret: Secret, program: Path) -> None:
+        self._node = node
+        self._dial = dial
+        self._secret = secret
+        self._program = program
+        self._rooms: dict[Key, JobRoom] = {}
+
+    def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> None:
+        """A part of a job begins here, with a private network.
+
+        Raises:
+            CardsDiffer: other parts have none.
+        """
+        key = start.gang, start.run
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = JobRoom(self._node, start, cards, self._program, self._dial, self._secret)
+        room.add(start.part, keeper)
+
+    async def leave(self, start: Activation) -> None:
+        """A part has ended here, or never began."""
+        room = self._rooms.get((start.gang, start.run))
+        if room is not None and room.drop(start.part):
+            del self._rooms[start.gang, start.run]
+            await room.close()
+
+    def room_of(self, start: Activation) -> JobRoom | None:
+        """The network of a part that runs here."""
+        return self._rooms.get((start.gang, start.run))
+
+    def accept(self, params: Mapping[str, Any], node: str, peer: socket.socket) -> None:
+        """Another machine of a job has connected: {gang, run, key}.
+
+        Raises:
+            CallRefused: nothing of the job is known here, or the machine has no part of it.
+        """
+        room = self._rooms.get((str(params["gang"]), int(params["run"])))
+        if room is None or len(params["key"]) != KEYS:
+            peer.close()
+            raise CallRefused("no part of a job here waits for this link", retry=True)
+        room.accept(node, peer, params["key"])
+
+    def knows(self, params: Mapping[str, Any]) -> bool:
+        """Whether a part of the job runs here: {gang, run}."""
+        return (str(params["gang"]), int(params["run"])) in self._rooms

@@ -1,0 +1,82 @@
+"""The packets that a job's relay has carried: as its report has them, and in words for `poolnode inspect`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from pool.jobs.network import rank_name
+
+REPORT, PAIR = Struct("=6Q"), Struct("=IIQQ")
+#: The number that stands for all parts at once: a broadcast or multicast.
+ALL = 65_000
+#: So many parts are named, those with the most bytes first.
+NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The packets of a job's network on one machine, since its relay began.
+
+    Attributes:
+        pairs: (from, to) of parts to (packets, bytes); `to` is None for packets to all. Of parts here only.
+        forged, malformed, outside, unreachable: packets that were refused, by the reason.
+        dropped: packets for which there was no room.
+    """
+
+    pairs: dict[tuple[int, int | None], tuple[int, int]]
+    forged: int = 0
+    malformed: int = 0
+    outside: int = 0
+    unreachable: int = 0
+    dropped: int = 0
+
+
+def unpack_traffic(data: bytes) -> Traffic:
+    """The relay's answer to REPORT.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if len(data) < REPORT.size:
+        raise ValueError("cut off")
+    forged, malformed, outside, unreachable, dropped, count = REPORT.unpack_from(data)
+    if len(data) != REPORT.size + count * PAIR.size:
+        raise ValueError("cut off")
+    rows = PAIR.iter_unpack(data[REPORT.size :])
+    pairs = {(one, None if to == ALL else to): (frames, size) for one, to, frames, size in rows}
+    return Traffic(pairs, forged, malformed, outside, unreachable, dropped)
+
+
+def in_words(part: int, before: Traffic, after: Traffic, seconds: float) -> str:
+    """The packets that a part has sent, and the packets of its machine that went nowhere; empty for none.
+
+    Args:
+        before, after: at both ends of a time of so many seconds, for the rates.
+    """
+    sent = [(size, frames, to) for (one, to), (frames, size) in after.pairs.items() if one == part]
+    sent.sort(key=lambda row: -row[0])
+    said = []
+    for size, _, to in sent[:NAMED]:
+        earlier = before.pairs.get((part, to), (0, 0))[1]
+        rate = f" ({_bytes(max(0, size - earlier) / seconds)}/s)" if seconds > 0 and size > earlier else ""
+        said.append(f"{_bytes(size)} to {'all' if to is None else rank_name(to)}{rate}")
+    if len(sent) > NAMED:
+        said.append(f"{_bytes(sum(size for size, _, _ in sent[NAMED:]))} to {len(sent) - NAMED} more")
+    lost = (
+        (after.dropped, "dropped, since a link or a part was too slow"),
+        (after.unreachable, "to parts that are not there"),
+        (after.outside, "to addresses outside its network"),
+        (after.forged, "with an address of another"),
+        (after.malformed, "of another kind than IP"),
+    )
+    said += [f"{count:,} packets {why}" for count, why in lost if count]
+    return f"has sent {', '.join(said)}" if sent else ", ".join(said)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError

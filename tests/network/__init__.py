@@ -1,0 +1,1 @@
+"""The room of the jobs' private networks: relay, links, rooms."""
