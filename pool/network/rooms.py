@@ -181,6 +181,7 @@ class JobRoom:
     async def _keep_link(self, other: str) -> None:
         pause = AGAIN
         while True:
+            await self._up.wait()
             try:
                 keys, over = self._secret(KEYS), asyncio.Event()
                 params = {"gang": self._start.gang, "run": self._start.run, "key": bytes.fromhex(keys)}

@@ -1,0 +1,165 @@
+"""A job's network over two machines: links and relays that break are made again, strangers are refused."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.jobs.activation import Activation, FileMode
+from pool.network.rooms import CardsDiffer, JobNetworks, JobRoom, machines_of
+from pool.network.sealed_link import KEYS
+from pool.wire.errors import CallRefused
+from tests.network.support import between, heard
+
+CARDS = [
+    {"node": "one", "address": "one", "network": "private"},
+    {"node": "two", "address": "two", "network": "private"},
+]
+
+
+def start(part: int) -> Activation:
+    return Activation(
+        *((1, 0), 1, "me", FileMode.SHARED, "/bin/true", None, ("true",), {}, "/"), gang="secret", part=part, parts=2
+    )
+
+
+class Wires:
+    """A keeper that hands out the near end of a datagram socket as its job's wire."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.far: socket.socket | None = None
+        self.asked = 0
+        self.fails = 0
+
+    def wire(self, fd: int, /) -> None:
+        self.asked += 1
+        with socket.socket(fileno=os.dup(fd)) as answer:
+            if self.asked <= self.fails:
+                answer.send((13).to_bytes(4, "little"))
+                return
+            far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with near:
+                near.setblocking(False)
+                rights = array.array("i", [near.fileno()])
+                answer.sendmsg([bytes(4)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        if self.far is not None:
+            self.far.close()
+        far.setblocking(False)
+        self.far = far
+
+
+class TwoMachines:
+    """Two machines with one part each, and the connections between them."""
+
+    def __init__(self, relay: Path) -> None:
+        self.dialed: list[socket.socket] = []
+        self.networks = {node: JobNetworks(node, self._dial, secrets.token_hex, relay) for node in ("one", "two")}
+        self.keepers = [Wires(), Wires()]
+
+    async def _dial(self, address: str, params: dict[str, Any]) -> socket.socket:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            here = socket.create_connection(server.getsockname())
+            there, _ = server.accept()
+        self.networks[address].accept(params, "one", there)
+        self.dialed.append(here.dup())
+        return here
+
+    def room(self, part: int) -> JobRoom:
+        room = self.networks[("one", "two")[part]].room_of(start(part))
+        assert room is not None
+        return room
+
+    async def passes(self, one: int, other: int, data: bytes) -> None:
+        """A packet comes from part to part; it is sent until it does, as TCP would."""
+        async with asyncio.timeout(30):
+            while True:
+                source, target = self.keepers[one].far, self.keepers[other].far
+                if source is not None and target is not None:
+                    with contextlib.suppress(OSError):
+                        source.send(between(one, other, data))
+                    with contextlib.suppress(TimeoutError, OSError):
+                        async with asyncio.timeout(0.1):
+                            if await heard(target) == between(one, other, data):
+                                return
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def machines(relay: Path) -> AsyncIterator[TwoMachines]:
+    made = TwoMachines(relay)
+    for part, node in ((1, "two"), (0, "one")):
+        made.networks[node].enter(start(part), CARDS, made.keepers[part])
+    yield made
+    for part, node in enumerate(("one", "two")):
+        await made.networks[node].leave(start(part))
+        assert made.networks[node].room_of(start(part)) is None
+    for end in (*made.dialed, *(keeper.far for keeper in made.keepers)):
+        if end is not None:
+            end.close()
+
+
+async def test_packets_pass_both_ways(machines: TwoMachines) -> None:
+    await machines.passes(0, 1, b"there")
+    await machines.passes(1, 0, b"back")
+    assert len(machines.dialed) == 1
+
+
+async def test_a_link_that_breaks_is_made_again(machines: TwoMachines) -> None:
+    for turn in range(3):
+        await machines.passes(0, 1, b"%d" % turn)
+        machines.dialed[-1].shutdown(socket.SHUT_RDWR)
+    await machines.passes(1, 0, b"back")
+    assert len(machines.dialed) == 4
+
+
+@pytest.mark.parametrize("part", [0, 1])
+async def test_a_relay_that_is_killed_is_started_again(machines: TwoMachines, part: int) -> None:
+    await machines.passes(0, 1, b"before")
+    os.kill(machines.room(part)._relay.pid, signal.SIGKILL)
+    await machines.passes(0, 1, b"after")
+    await machines.passes(1, 0, b"and back")
+
+
+async def test_a_keeper_that_cannot_yet_is_asked_again(relay: Path) -> None:
+    machines = TwoMachines(relay)
+    machines.keepers[1].fails = 2
+    machines.networks["two"].enter(start(1), CARDS, machines.keepers[1])
+    machines.networks["one"].enter(start(0), CARDS, machines.keepers[0])
+    await machines.passes(0, 1, b"at last")
+    assert machines.keepers[1].asked == 3
+    for part, node in enumerate(("one", "two")):
+        await machines.networks[node].leave(start(part))
+
+
+async def test_a_machine_without_a_part_gets_no_link(machines: TwoMachines) -> None:
+    network = machines.networks["two"]
+    key = {"gang": "secret", "run": 1, "key": secrets.token_bytes(KEYS)}
+    for node, params in (
+        ("three", key),
+        ("two", key),
+        ("one", key | {"gang": "another"}),
+        ("one", key | {"run": 2}),
+        ("one", key | {"key": b"short"}),
+    ):
+        here, there = socket.socketpair()
+        with here, pytest.raises(CallRefused):
+            network.accept(params, node, there)
+        assert there.fileno() < 0
+
+
+def test_all_parts_have_such_a_network_or_none() -> None:
+    assert machines_of(CARDS) == {"one": [0], "two": [1]}
+    assert machines_of([CARDS[0], None, CARDS[0]]) == {"one": [0, 2]}
+    with pytest.raises(CardsDiffer, match="different networks"):
+        machines_of([CARDS[0], {"node": "two", "address": "two"}])
