@@ -1,4 +1,4 @@
-"""Compiles the package's C programs, the keeper, the ranker of MPI jobs with its helper for PMIx, the relay of networks:
+"""Compiles the C programs: keeper, ranker of MPI jobs with its helper for PMIx, relay of networks:
 `python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker | --relay]`; the package's build calls `build`.
 
 Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper,
