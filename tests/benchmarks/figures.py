@@ -21,6 +21,7 @@ from tests.benchmarks import (
     moving,
     mpi,
     negotiation,
+    network,
     owner,
     parallel,
     pipes,
