@@ -54,6 +54,7 @@ __all__ = [
     "moving",
     "mpi",
     "negotiation",
+    "network",
     "owner",
     "parallel",
     "pipes",
