@@ -56,7 +56,7 @@ LISTED = (
         NO_ARCHIVE,
     ),
     Skip(
-        r"^tests/(mpi/test_\w+|e2e/test_mpi|test_examples)\.py::",
+        r"^tests/(mpi/test_\w+|e2e/test_(network_)?mpi|test_examples)\.py::",
         r"needs MPICH: pip.*",
         "on other processors than x86-64",
     ),
