@@ -123,7 +123,7 @@ class Work:
         out, err = f"{SEEN}/out", f"{SEEN}/err"
         # Nice, since whoever watches it comes first.
         network: dict[str, Any] = (
-            {"network": "private", "network_setup": setup_of(0, ["here"], outside=False)} if self.private else {}
+            {"network": "private", "network_setup": setup_of(0, ["here"])} if self.private else {}
         )
         return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10, **network)
 

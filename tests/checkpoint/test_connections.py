@@ -110,7 +110,7 @@ time.sleep(60)
 async def test_other_sockets_are_named(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str
 ) -> None:
-    setup = setup_of(0, ["here"], outside=False)
+    setup = setup_of(0, ["here"])
     keeper = await soon(
         keepers.start(spec(scratch, PYTHON, "-c", OTHERS, what, network="private", network_setup=setup))
     )
