@@ -25,6 +25,7 @@ class OrderVerb(IntEnum):
     ADD_WIRE = 2
     ADD_LINK = 3
     REPORT = 4
+    HOLD = 5
 
 
 class RelayProcess:
@@ -72,6 +73,10 @@ class RelayProcess:
     def add_link(self, parts: Sequence[int], stream: socket.socket) -> None:
         """Carry packets to and from these parts over a stream; the caller's socket stays the caller's."""
         self._send(OrderVerb.ADD_LINK, parts, stream)
+
+    def hold(self, on: bool) -> None:
+        """Drop every packet, or carry them again; the next `traffic` answers when that is so."""
+        self._send(OrderVerb.HOLD, [int(on)])
 
     async def traffic(self) -> Traffic:
         """The packets so far.

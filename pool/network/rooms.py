@@ -87,6 +87,8 @@ class JobRoom:
         self._links: dict[str, SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._up = asyncio.Event()
+        #: The parts here that are being saved with all others.
+        self._holding: set[int] = set()
         self._task("relay", self._keep_relay())
         mine = min(self._machines.get(node, [0]))
         for other, parts in self._machines.items():
@@ -106,6 +108,7 @@ class JobRoom:
     def drop(self, part: int) -> bool:
         """A part has ended here; whether it was the last one."""
         self._keepers.pop(part, None)
+        self.release(part)
         if task := self._tasks.pop(f"wire {part}", None):
             task.cancel()
         return not self._keepers
@@ -120,6 +123,17 @@ class JobRoom:
             peer.close()
             raise CallRefused("that machine has no part of the job")
         self._link(node, peer, keys, dialed=False, over=lambda: None)
+
+    async def hold(self, part: int) -> None:
+        """Carry nothing from now on: a checkpoint of all parts begins. For the raised see `RelayProcess.traffic`."""
+        self._holding.add(part)
+        self._relay.hold(True)
+        await self._relay.traffic()
+
+    def release(self, part: int) -> None:
+        """Carry packets again, if no other part here holds them."""
+        self._holding.discard(part)
+        self._relay.hold(bool(self._holding))
 
     async def traffic(self) -> Traffic:
         """The packets so far. For the raised see `RelayProcess.traffic`."""
@@ -146,6 +160,7 @@ class JobRoom:
                 log.error("cannot start a job's relay", extra={"error": str(error)})
                 await asyncio.sleep(SELDOM)
                 continue
+            self._relay.hold(bool(self._holding))
             self._up.set()
             code = await self._relay.ended()
             self._up.clear()

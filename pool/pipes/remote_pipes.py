@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pool.jobs.activation import Activation
-from pool.network.rooms import JobNetworks, WiredKeeper
+from pool.network.rooms import JobNetworks, JobRoom, WiredKeeper
 from pool.network.traffic import Traffic
 from pool.pipes.positions import PipePositions, SenderPosition
 from pool.pipes.protocol import ROOM, PipeStream, StreamLost
@@ -76,6 +76,8 @@ class RemotePipes:
         self._broke = broke
         self._network = network
         self._cards: Cards = []
+        self._keeper: WiredKeeper | None = None
+        self._restores = False
         self._inlets: dict[int, Receiver] = {}
         self._leaving: list[tuple[int, int, int, int]] = []
         #: By stream number: the pipe's index, and its sender.
@@ -102,6 +104,7 @@ class RemotePipes:
             asyncio.CancelledError: also after `give_up`.
         """
         start, names = self._activation, self._activation.ends_here
+        self._restores = image is not None
         if image is not None:
             self._before = await asyncio.to_thread(PipePositions.load, image)
         for pipe, stream, part in start.crossings:
@@ -128,17 +131,20 @@ class RemotePipes:
             self._meeting = None
 
     def asked(self, keeper: WiredKeeper) -> None:
-        """The part's keeper is about to start it: join the job's private network.
+        """The part's keeper is about to start it: join the job's private network, or when a restored part runs.
+
+        A packet that came earlier would find no connection, and be answered by a reset.
 
         Raises:
             CardsDiffer: other parts of the job have none.
         """
-        if self._network is not None:
+        self._keeper = keeper
+        if self._network is not None and not self._restores:
             self._network.enter(self._activation, self._cards, keeper)
 
     async def traffic(self) -> Traffic | None:
         """The packets of the job's private network on this machine so far; None without one, or if nobody answers."""
-        room = self._network.room_of(self._activation) if self._network is not None else None
+        room = self._room
         if room is None:
             return None
         try:
@@ -154,6 +160,8 @@ class RemotePipes:
     def begin(self, cards: Cards) -> None:
         """Start to send: the job has its ends of the pipes."""
         self._close_ends()
+        if self._network is not None and self._restores and self._keeper is not None:
+            self._network.enter(self._activation, cards, self._keeper)
         start, elsewhere = self._activation, self._elsewhere
         for fd, pipe, stream, part in self._leaving:
             card, before = cards[part] or {}, self._before.out.get(stream)
@@ -174,6 +182,12 @@ class RemotePipes:
     async def hold(self) -> None:
         """Stop reading the pipes of the job's writers, until `go`."""
         await asyncio.gather(*(sender.hold() for _, sender in self._outlets.values()))
+        room = self._room
+        if room is not None:
+            try:
+                await room.hold(self._activation.part)
+            except (OSError, ValueError, TimeoutError) as error:
+                raise StreamLost("the job's network cannot be held for its checkpoint: its relay is silent") from error
 
     def freeze(self) -> None:
         """Stop writing to the pipes of the job's readers: the job is about to be frozen."""
@@ -203,6 +217,8 @@ class RemotePipes:
         """Read the pipes again after `hold`."""
         for _, sender in self._outlets.values():
             sender.go()
+        if (room := self._room) is not None:
+            room.release(self._activation.part)
 
     async def _carry(self, sender: Sender) -> None:
         try:
@@ -242,6 +258,10 @@ class RemotePipes:
         self._elsewhere.forget(self._activation)
         if self._network is not None:
             await self._network.leave(self._activation)
+
+    @property
+    def _room(self) -> JobRoom | None:
+        return self._network.room_of(self._activation) if self._network is not None else None
 
     def _close_ends(self) -> None:
         while self.ends:

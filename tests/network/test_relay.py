@@ -88,6 +88,25 @@ async def test_nothing_leaves_for_the_host_or_another_network(relay: Path) -> No
         assert silent(there)
 
 
+async def test_nothing_passes_while_a_checkpoint_of_all_parts_is_made(relay: Path) -> None:
+    async with bench(relay) as made:
+        one, other, far = await made.wire(0), await made.wire(1), await made.link(2)
+        made.relay.hold(True)
+        await made.traffic()
+        for sent in (between(0, 1), between(0, 2), frame(address4(0), "224.0.0.1")):
+            one.send(sent)
+        far.send(sealed(between(2, 1)))
+        far.send(sealed(between(3, 1)))  # a forged one is counted behind them
+        one.send(between(1, 0))
+        while (await made.traffic()).forged < 2:
+            pass
+        made.relay.hold(False)
+        await made.traffic()
+        one.send(between(0, 1, b"again"))
+        assert await heard(other) == between(0, 1, b"again")
+        assert all(map(silent, (one, other, far)))
+
+
 @pytest.mark.parametrize("kind", [0x0806, 0x88CC, 0x8100, 0x0000])
 async def test_arp_and_other_protocols_are_nothing_here(relay: Path, kind: int) -> None:
     async with bench(relay) as made:

@@ -89,6 +89,8 @@ static bool obey(bool *gone)
         (size_t)n >= sizeof *o && o->count <= PARTS_MOST && (size_t)n == sizeof *o + o->count * sizeof(uint32_t);
     if (whole && o->verb == BEGIN && o->count == 1)
         network_begin(o->numbers[0]);
+    else if (whole && o->verb == HOLD && o->count == 1)
+        network.held = o->numbers[0];
     else if (whole && o->verb == REPORT)
         report();
     else if (whole && fd >= 0 && (o->verb == ADD_WIRE || o->verb == ADD_LINK)) {

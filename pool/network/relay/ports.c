@@ -130,6 +130,8 @@ static void carry(struct port *from, uint8_t *frame, size_t size)
         network.outside++;
         return;
     }
+    if (network.held)
+        return; /* TCP sends it again */
     set_ethernet(frame);
     if (from->kind == WIRE)
         count(j.from, j.verdict == TO_ALL ? PARTS_MOST : j.to, size);

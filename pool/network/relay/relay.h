@@ -58,6 +58,7 @@ extern struct network {
     struct pair pairs[PAIRS_MOST];
     size_t pair_count;
     uint64_t forged, malformed, outside, unreachable;
+    bool held; /* a checkpoint of all parts is being made: what one kernel acknowledges must be in its part's image */
 } network;
 int network_begin(uint32_t parts);
 int port_add(enum kind kind, int fd); /* index, or -1 and errno */
@@ -67,8 +68,9 @@ void link_read(struct port *p);
 void link_write(struct port *p);
 bool link_pending(const struct port *p);
 
-/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it. */
-enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT };
+/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it; with HOLD 1
+ * to drop every packet, 0 to carry them again. */
+enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD };
 struct order {
     uint32_t verb;
     uint32_t count;
