@@ -92,7 +92,7 @@ def test_every_mistake_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("mpi = lam", "expected one of auto, mpich, openmpi, none for 'mpi', not 'lam'"),
+        ("mpi = lam", "expected one of auto, mpich, openmpi, pmix, mpirun, none for 'mpi', not 'lam'"),
         ("mpi = mpich\nranks_per_machine = many", "from 1 to 4096 for 'ranks_per_machine', not 'many'"),
         ("", "/bin/true names no MPI library that this pool knows"),
     ],
