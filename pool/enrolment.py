@@ -22,7 +22,8 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.user_map import account_of, read_user_map
 from pool.wire import Identity, own_identity
-from pool.wire.identity import user_name
+from pool.wire.errors import CallRefused
+from pool.wire.identity import AUTHORITY_ROLE, user_name
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority, JoinService
@@ -93,6 +94,8 @@ class Enrolment:
             from pool.wire.credentials import Credentials
 
             found.credentials = Credentials.load(found._trust)
+            if found.is_authority and AUTHORITY_ROLE not in found.credentials.roles:  # of an earlier version
+                found.credentials = await asyncio.to_thread(found._create)
         elif "collector" in roles and settings.is_set("LISTEN") and settings.text("LISTEN"):
             await found.found_pool()
         elif "collector" not in roles and not settings.text("COLLECTOR"):
@@ -111,6 +114,13 @@ class Enrolment:
         return found
 
     @property
+    def is_authority(self) -> bool:
+        """Whether this node has the pool's authority."""
+        from pool.wire.authority import Authority
+
+        return self._authority is not None or Authority.exists(self._trust)
+
+    @property
     def listens(self) -> bool:
         """Whether other nodes have to reach this one over the network."""
         return self.credentials is not None
@@ -126,9 +136,9 @@ class Enrolment:
 
         self._authority = Authority.open(self._trust, self._name, self._outside)
         self._signer()
-        return Credentials.create(self._trust, self._authority, self._name, self._roles)
+        return Credentials.create(self._trust, self._authority, self._name, (*self._roles, AUTHORITY_ROLE))
 
-    def gate(self) -> JoinService | None:
+    def join_service(self) -> JoinService | None:
         """The service that lets others in: on the node that has the authority."""
         from pool.wire.authority import Authority, JoinService
 
@@ -174,7 +184,7 @@ class Enrolment:
         found = self.credentials.revocations if self.credentials is not None else None
         return dict(found.since) if found is not None else {}
 
-    def put_out(self, since: dict[str, float]) -> set[str]:
+    def exclude(self, since: dict[str, float]) -> set[str]:
         """Take over the authority's list; the names that are new on it."""
         found = self.credentials.revocations if self.credentials is not None else None
         return found.replace(since) if found is not None else set()
@@ -185,7 +195,7 @@ class Enrolment:
 
     def sign_own(self, request: str) -> str:
         """A new certificate for the node that has the authority."""
-        return self._signer().issue_node(request, self._name, self._roles, replace=True)
+        return self._signer().issue_node(request, self._name, (*self._roles, AUTHORITY_ROLE), replace=True)
 
     def request(self) -> str:
         """The request to have this node's certificate renewed."""
@@ -208,7 +218,7 @@ class Enrolment:
 
     def _signer(self) -> Authority:
         if self._authority is None:
-            self.gate()
+            self.join_service()
         if self._authority is None:
             raise NotInAPool(
                 "only the node with the pool's authority can do that", hint="ask the node with the collector"
@@ -248,9 +258,9 @@ class Enrolment:
         """Make a token: {roles, lifetime, uses, node, user, administer} -> {token, expires}
 
         Raises:
-            NotInAPool: this node does not have the pool's authority.
+            NotInAPool: this node does not have the pool's authority. CallRefused: no token can have such a role.
         """
-        if (self._authority is None and self.gate() is None) or self._authority is None:
+        if (self._authority is None and self.join_service() is None) or self._authority is None:
             raise NotInAPool("tokens are made where the pool's authority is", hint="ask the node with the collector")
         roles = [str(role) for role in params.get("roles") or ()]
         asked = params.get("lifetime")
@@ -266,6 +276,8 @@ class Enrolment:
                 lifetime,
                 administer=bool(params.get("administer")),
             )
+        elif AUTHORITY_ROLE in roles:
+            raise CallRefused(f"no token gives the role {AUTHORITY_ROLE}", hint="only the pool's first node has it")
         else:
             made = self.tokens().issue_join(
                 address,
@@ -279,9 +291,9 @@ class Enrolment:
 
     def public_address(self, bound: str) -> str:
         """The address that others get, for the one that was bound."""
-        told = self.settings.text("PUBLIC_ADDRESS")
-        if told:
-            return told if "://" in told else f"tcp://{told}"
+        public = self.settings.text("PUBLIC_ADDRESS")
+        if public:
+            return public if "://" in public else f"tcp://{public}"
         host, _, port = bound.removeprefix("tcp://").rpartition(":")
         if host.strip("[]") not in ("0.0.0.0", "::", ""):
             return bound

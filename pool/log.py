@@ -38,7 +38,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
-def _when(record: logging.LogRecord) -> str:
+def _format_time(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
 
@@ -47,7 +47,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         where = record.name.removeprefix("pool").lstrip(".") or "node"
-        parts = [_when(record), record.levelname.lower(), f"{where}:", record.getMessage()]
+        parts = [_format_time(record), record.levelname.lower(), f"{where}:", record.getMessage()]
         parts += [f"{name}={_quoted(value)}" for name, value in _fields(record).items()]
         line = " ".join(parts)
         if record.exc_info and record.exc_info[0] is not None:
@@ -60,7 +60,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         found: dict[str, Any] = {
-            "time": _when(record),
+            "time": _format_time(record),
             "level": record.levelname.lower(),
             "where": record.name.removeprefix("pool").lstrip(".") or "node",
             "message": record.getMessage(),

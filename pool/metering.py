@@ -48,7 +48,7 @@ class Meter:
         return await self.measured(work)
 
     @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
+    def counting(self) -> Iterator[None]:
         """Count the work of threads and helpers for this context. Steps of coroutines are not counted."""
         token = _METER.set(self)
         try:
@@ -67,7 +67,7 @@ class Meter:
     @types.coroutine
     def measured(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Run a coroutine and count each of its steps, but not the time between them."""
-        with self.on():
+        with self.counting():
             step: Callable[[Any], Any] = work.send
             given: Any = None
             while True:

@@ -35,7 +35,7 @@ from pool.metering import Meter
 from pool.outside import OutsideWorld
 from pool.policy.restarts import Restarts
 from pool.policy.user_map import read_user_map
-from pool.queries import Queries
+from pool.queries import Maintenance, Queries
 from pool.revocation import Revocation
 from pool.roles.base import Role, RoleContext, quota_of
 from pool.roles.cooperative import WorkTurns
@@ -138,6 +138,7 @@ class Node:
         self._closing.push_async_callback(self.links.close)
         self.dispatcher.add("node", NodeService(self))
         self.dispatcher.add("node", Queries(self.links))
+        self.dispatcher.add("node", Maintenance(self.links, lambda: self.enrolment.is_authority))
         if kept := self.settings.text("CHECKPOINT_DIR"):
             self.dispatcher.add("images", ImageServer(Path(kept), lambda: quota_of(self.settings)))
         self._unix = f"unix://{self.state / SOCKET}"
@@ -147,7 +148,7 @@ class Node:
         self.address = self._unix
         if self.enrolment.listens:
             await self._listen()
-        self.links.own(frozenset({self._unix, self.address}))
+        self.links.set_own(frozenset({self._unix, self.address}))
         self.given = self._role_context()
         watch = LoopWatch(self.given.turns, self.log, self.outside.ticks)
         self._closing.callback(watch.close)
@@ -156,7 +157,7 @@ class Node:
             self._belong()
         for name in self.roles:
             self._ready[name] = asyncio.Event()
-            self._tasks.append(asyncio.create_task(self._keep(name, self.given), name=f"role {name}"))
+            self._tasks.append(asyncio.create_task(self._run_role(name, self.given), name=f"role {name}"))
         for name in self.roles:
             await self._ready[name].wait()
             if name in self.given_up:
@@ -165,17 +166,17 @@ class Node:
 
     def _belong(self) -> None:
         """Learn who is put out of the pool, and keep this node's certificate good."""
-        revocation = Revocation(self.enrolment, self._network, self._told_of_trust, self._put_out)
+        revocation = Revocation(self.enrolment, self._network, self._log_trust_change, self._exclude)
         self.dispatcher.add("node", revocation)
-        self._tasks.append(asyncio.create_task(revocation.stay(self.links), name="certificate"))
+        self._tasks.append(asyncio.create_task(revocation.renew_forever(self.links), name="certificate"))
         if self.enrolment.collector:
             self._tasks.append(asyncio.create_task(revocation.follow(self.links), name="revocations"))
 
-    def _put_out(self, names: set[str]) -> None:
+    def _exclude(self, names: set[str]) -> None:
         for role in self.running.values():
-            role.put_out(names)
+            role.exclude(names)
 
-    def _told_of_trust(self, what: str, which: str) -> None:
+    def _log_trust_change(self, what: str, which: str) -> None:
         self.log.info(what, extra={"which": which})
 
     async def _listen(self) -> None:
@@ -197,7 +198,7 @@ class Node:
             kept.write_text(drawn)
         self._closing.push_async_callback(server.close)
         self.address = self.enrolment.public_address(server.address)
-        gate = self.enrolment.gate()
+        gate = self.enrolment.join_service()
         if gate is not None:
             self.dispatcher.add("node", gate)
 
@@ -217,7 +218,7 @@ class Node:
         self._network.prove_with(self.enrolment.credentials)
         await self._listen()
         self._belong()
-        self.links.own(frozenset({self._unix, self.address}))
+        self.links.set_own(frozenset({self._unix, self.address}))
         self.given.address = self.address
         for role in self.running.values():
             role.reload(self.settings)
@@ -237,7 +238,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._closing.aclose()
 
-    async def _keep(self, name: str, given: RoleContext) -> None:
+    async def _run_role(self, name: str, given: RoleContext) -> None:
         """Run one role for as long as the node lives, starting it again when it fails (EV 2.4)."""
         loop = asyncio.get_running_loop()
         restarts = Restarts(int(self.settings.number("RESTARTS_PER_HOUR")))
@@ -272,7 +273,7 @@ class Node:
                 delay = restarts.failed(loop.time(), started)
                 if delay is None:
                     self.given_up[name] = str(error)
-                    self._tell_admin(f"the {name} on {self.name} failed too often and is given up: {error}")
+                    self._mail_admin(f"the {name} on {self.name} failed too often and is given up: {error}")
                     if (again := self.settings.number("GIVEN_UP_RETRY")) == 0.0:
                         self.failed.set()
                         return
@@ -280,7 +281,7 @@ class Node:
                     self.log.info("a role that was given up is tried again", extra={"role": name})
                     del self.given_up[name]
                     continue
-                self._tell_admin(f"the {name} on {self.name} failed and is started again: {error}")
+                self._mail_admin(f"the {name} on {self.name} failed and is started again: {error}")
                 await asyncio.sleep(delay)
             first = False
 
@@ -351,14 +352,14 @@ class Node:
             local_keepers=lambda: NativeKeepers(
                 self.state / "local" / "keepers", show=shown(self.settings.text("SHOW_PATHS"))
             ),
-            tell_admin=self._tell_admin,
+            tell_admin=self._mail_admin,
             mail=self._mail,
             log=self.log,
             turns=WorkTurns(self.outside.thread_cpu),
             aside=Meter(self.outside.thread_cpu),
         )
 
-    def _tell_admin(self, text: str) -> None:
+    def _mail_admin(self, text: str) -> None:
         self.log.critical("for the administrator", extra={"text": text})
         admin = self.settings.text("ADMIN")
         if admin:
@@ -414,10 +415,11 @@ class NodeService(Service):
             "uses": int | None,
             "node": str | None,
             "user": str | None,
+            "administer": bool | None,
         },
     )
     async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A join token, or a user's: {roles, lifetime, uses, user?} -> {token, expires, address}"""
+        """A join token, or a user's: {roles, lifetime, uses, user?, administer?} -> {token, expires, address}"""
         await self._node.open_pool()
         made = self._node.enrolment.token(self._node.address, params, call.identity.name)
         return {**made, "address": self._node.address}

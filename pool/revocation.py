@@ -28,13 +28,13 @@ class Revocation(Service):
         self,
         enrolment: Enrolment,
         network: RealNetwork,
-        told: Callable[[str, str], None],
+        report: Callable[[str, str], None],
         put_out: Callable[[set[str]], None] = lambda names: None,
     ) -> None:
         super().__init__()
         self._enrolment = enrolment
         self._network = network
-        self._told = told
+        self._report = report
         self._put_out = put_out
         self._changed = asyncio.Event()
 
@@ -87,18 +87,18 @@ class Revocation(Service):
         retry = FIRST_RETRY
         while True:
             try:
-                link = await links.to(self._enrolment.collector)
+                link = await links.connect(self._enrolment.collector)
                 async with await link.stream("node.trust") as stream:
                     async for said in stream:
                         retry = FIRST_RETRY
-                        fresh = await asyncio.to_thread(self._enrolment.put_out, dict(said["revoked"]))
+                        fresh = await asyncio.to_thread(self._enrolment.exclude, dict(said["revoked"]))
                         self._enforce(fresh)
             except (PoolError, OSError, TimeoutError, KeyError, TypeError):
                 pass  # it is away, or another version of the program; what is known already holds
             await asyncio.sleep(retry)
             retry = min(retry * 2, LONGEST_RETRY)
 
-    async def stay(self, links: Links) -> None:
+    async def renew_forever(self, links: Links) -> None:
         """Have this node's certificate renewed when a third of its life is left, until cancelled."""
         retry = FIRST_RETRY
         while True:
@@ -110,23 +110,23 @@ class Revocation(Service):
                 await self._renew(links)
                 retry = FIRST_RETRY
             except (PoolError, OSError, TimeoutError) as error:
-                self._told("this node's certificate was not renewed; it will be tried again", str(error))
+                self._report("this node's certificate was not renewed; it will be tried again", str(error))
                 await asyncio.sleep(retry)
                 retry = min(retry * 2, LONGEST_RETRY)
 
     async def _renew(self, links: Links) -> None:
         request = await asyncio.to_thread(self._enrolment.request)
         if self._enrolment.collector:
-            link = await links.to(self._enrolment.collector)
+            link = await links.connect(self._enrolment.collector)
             certificate = str((await link.call("node.renew", {"request": request}))["certificate"])
         else:
             certificate = await asyncio.to_thread(self._enrolment.sign_own, request)
         await asyncio.to_thread(self._enrolment.renewed, certificate)
-        self._told("this node's certificate was renewed", "")
+        self._report("this node's certificate was renewed", "")
 
     def _enforce(self, names: set[str]) -> None:
         """Nobody who was put out stays connected."""
         if names:
             self._network.part_with(names)
             self._put_out(names)
-            self._told("put out of the pool", ", ".join(sorted(names)))
+            self._report("put out of the pool", ", ".join(sorted(names)))

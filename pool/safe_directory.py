@@ -217,7 +217,7 @@ class SafeDirectory:
 
     def make_directory(self, name: Name, mode: int) -> None:
         """A directory of the owner's and those above it, where missing."""
-        for fd in self._made(plain_parts(name)):
+        for fd in self._make_directories(plain_parts(name)):
             with file_rights_of(self.owner):
                 os.chmod(f"/proc/self/fd/{fd}", (mode & 0o777) | 0o700)
 
@@ -265,7 +265,7 @@ class SafeDirectory:
         with self._parent(name) as (one, first), self._parent(second) as (other, last), file_rights_of(self.owner):
             os.link(first, last, src_dir_fd=one, dst_dir_fd=other, follow_symlinks=False)
 
-    def settle(self, name: Name, mode: int | None, modified: int) -> None:
+    def set_mode_and_time(self, name: Name, mode: int | None, modified: int) -> None:
         """Give what lies there its mode (None for a link) and its time (ns), as its owner."""
         with self._parent(name) as (parent, last), file_rights_of(self.owner):
             if mode is not None:
@@ -297,7 +297,7 @@ class SafeDirectory:
         except FileNotFoundError:
             if not make:
                 raise
-            for _ in self._made(above):
+            for _ in self._make_directories(above):
                 pass
             fd = open_beneath(self.fd, b"/".join(above), _HERE)
         try:
@@ -305,7 +305,7 @@ class SafeDirectory:
         finally:
             os.close(fd)
 
-    def _made(self, parts: list[bytes]) -> Iterator[int]:
+    def _make_directories(self, parts: list[bytes]) -> Iterator[int]:
         """Make directories, one below the other; gives a descriptor of the last one."""
         at = os.dup(self.fd)
         try:

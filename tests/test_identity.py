@@ -50,7 +50,7 @@ async def test_the_end_without_an_answer_is_explained(tmp_path: Path) -> None:
     account = UnixAccount(os.getuid(), os.getgid(), None, "me", str(tmp_path), switch=False)
     try:
         with pytest.raises(user_process.Died) as died:
-            await user_process.ask("pool.starter.nosuch", {}, directory, account, "/bin", asyncio.Event())
+            await user_process.run_module("pool.starter.nosuch", {}, directory, account, "/bin", asyncio.Event())
     finally:
         os.close(directory)
     assert str(died.value).startswith("died: ")

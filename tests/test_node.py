@@ -71,7 +71,7 @@ async def test_a_failed_role_is_started_again_alone(tmp_path: Path) -> None:
         assert one.running["schedd"] is before["schedd"]
         assert one.running["startd"] is before["startd"]
         # The collector's ads come again by themselves.
-        link = await one.links.to(one.address)
+        link = await one.links.connect(one.address)
         async with asyncio.timeout(DEADLINE), await link.stream("collector.watch", {"types": ["Machine"]}) as stream:
             while not await stream.receive():
                 pass

@@ -108,14 +108,14 @@ def test_nothing_is_written_outside_while_names_are_swapped(tmp_path: Path) -> N
                 os.close(fd)
 
         def others() -> None:
-            safe.settle("d", 0o777, 1)
+            safe.set_mode_and_time("d", 0o777, 1)
             safe.open_up("d", 0o777)
             safe.make_pipe("d/pipe")
             safe.remove_file("d/key")
 
         assert for_a_while(inputs) > 0
         for_a_while(others)
-        assert for_a_while(lambda: programs.place(program, safe, "d/key")) > 0
+        assert for_a_while(lambda: programs.install(program, safe, "d/key")) > 0
         untouched(secret)
 
 
@@ -135,14 +135,14 @@ def test_nothing_of_roots_is_read_while_names_are_swapped(tmp_path: Path) -> Non
             named = [staging.Output("d/key", "key"), staging.Output("d/f", "f")]
             for one in named:
                 with contextlib.suppress(staging.StagingError):
-                    manifest = saving.keep(store, "1.0", 1.0, safe, [one])
+                    manifest = saving.store_files(store, "1.0", 1.0, safe, [one])
                     assert manifest.parts[0].size != len("SECRET")
 
         def freeze() -> None:
             with store.begin("2.0") as draft:
                 directory = tmp_path / "frozen"
                 directory.mkdir(exist_ok=True)
-                parts = freezing.Frozen(scratch, SOMEBODY).gather(draft, directory, {})
+                parts = freezing.ScratchSnapshot(scratch, SOMEBODY).gather(draft, directory, {})
                 assert len("SECRET") not in [part.size for part in parts]
 
         for_a_while(outputs)

@@ -435,7 +435,7 @@ def c_header() -> str:
         ),
         "#ifndef POOL_MESSAGES_LAYOUT_H\n#define POOL_MESSAGES_LAYOUT_H\n\n#include <stdint.h>\n",
         f"#define MAGIC {MAGIC:#x}u\n#define UNLIMITED UINT64_MAX",
-        *(f"#define {name} {value}{_aside(note)}" for name, (value, note) in CONSTANTS.items()),
+        *(f"#define {name} {value}{_as_comment(note)}" for name, (value, note) in CONSTANTS.items()),
         "",
         *(_enumeration(each) for each in ENUMERATIONS),
         *(_structure(each) for each in LAYOUTS),
@@ -448,7 +448,7 @@ def _comment(text: str, width: int = 118) -> str:
     return "\n".join(textwrap.wrap(f"/* {text} */", width, subsequent_indent=" * "))
 
 
-def _aside(note: str) -> str:
+def _as_comment(note: str) -> str:
     return f" /* {note} */" if note else ""
 
 
@@ -457,8 +457,8 @@ def _enumeration(each: Enumeration) -> str:
     for name, member in each.members.__members__.items():
         row = f"    {each.prefix}{name} = {int(member.value)},"
         note = getattr(member, "note", "")
-        if len(row + _aside(note)) <= 120:
-            lines.append(row + _aside(note))
+        if len(row + _as_comment(note)) <= 120:
+            lines.append(row + _as_comment(note))
         else:
             lines += ["    " + line for line in _comment(note, 114).split("\n")] + [row]
     return "\n".join([*lines, "};\n"])
@@ -476,7 +476,7 @@ def _structure(each: Layout) -> str:
             declared = f"{'uint8_t' if field.name == 'fails' else 'char'} {field.name}[{size}];"
         else:
             declared = f"{_TYPES[kind][0]} {field.name};"
-        lines.append(f"    {declared}{_aside(field.note)}")
+        lines.append(f"    {declared}{_as_comment(field.note)}")
     text = any(field.type.startswith("text") for field in each.fields)
     size = f"{each.size} + TEXT" if text else str(each.size)
     return "\n".join([*lines, "};", f'_Static_assert(sizeof(struct {each.name}) == {size}, "{each.name}");\n'])

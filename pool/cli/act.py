@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pool.cli.common import Address, Constraint, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Constraint, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.formats import amount
 from pool.cli.selection import Selection, UsageProblem, select
-from pool.cli.startds import startd_at
+from pool.cli.startds import send_order
 
 if TYPE_CHECKING:
-    from pool.client.pool import Acted, Pool
+    from pool.client.pool import ActionResult, Pool
 
 Which = Annotated[
     list[str] | None,
@@ -218,18 +218,17 @@ def vacate(
         return _act("vacate", "vacated", jobs, constraint, everything, as_json, address, force=fast)
     if jobs or constraint or everything:
         raise UsageProblem("vacate: jobs or a slot, not both", hint="leave out one")
-    vacated = ask(address, lambda pool: _vacate_machine(pool, slot, fast))
+    vacated = query_pool(address, lambda pool: _vacate_machine(pool, slot, fast))
     if as_json:
-        say_json([{"action": "vacate", "slots": vacated}])
+        print_json([{"action": "vacate", "slots": vacated}])
     else:
-        say([f"{slot}: {amount(len(vacated), 'slot')} vacated"])
+        print_lines([f"{slot}: {amount(len(vacated), 'slot')} vacated"])
     return 0
 
 
 async def _vacate_machine(pool: Pool, slot: str, fast: bool) -> list[str]:
-    at = await startd_at(pool, slot)
     wish = {"slot": slot if "@" in slot else None, "graceful": not fast}
-    return list((await pool.call("startd.vacate", wish, at=at)).get("slots") or ())
+    return list((await send_order(pool, slot, "vacate", wish)).get("slots") or ())
 
 
 def _act(
@@ -256,7 +255,7 @@ def _act(
             f"{name}: which jobs", hint=f"give ids (12 or 12.3), a user, -c EXPR or --all; {name} --help"
         )
 
-    async def question(pool: Pool) -> Acted:
+    async def question(pool: Pool) -> ActionResult:
         from pool.cli.progress import Working
 
         with Working(f"{name}: asking") as working:
@@ -271,19 +270,19 @@ def _act(
                 progress=lambda count: working.update(f"{name}: {amount(count, 'job')} {done}"),
             )
 
-    acted = ask(address, question, working="")
+    acted = query_pool(address, question, working="")
     if as_json:
-        say_json([{"action": action, "done": acted.done, "refused": [list(pair) for pair in acted.refused]}])
+        print_json([{"action": action, "done": acted.done, "refused": [list(pair) for pair in acted.refused]}])
     elif acted.done or not chosen.owners:
-        say([f"{amount(acted.done, 'job')} {done}"])
+        print_lines([f"{amount(acted.done, 'job')} {done}"])
     if not (acted.refused or constraint):
         for owner in chosen.owners:
             if owner not in acted.owners and owner.rpartition("@")[0] not in acted.owners:
-                tell(f"poolnode: {owner} has no jobs in the queue")
+                print_error(f"poolnode: {owner} has no jobs in the queue")
     for job, why in acted.refused[:20]:
-        tell(f"poolnode: {job}: {why}")
+        print_error(f"poolnode: {job}: {why}")
     if len(acted.refused) > 20:
-        tell(f"poolnode: and {len(acted.refused) - 20:,} more refused")
+        print_error(f"poolnode: and {len(acted.refused) - 20:,} more refused")
     return 1 if acted.refused or (not acted.done and not constraint and not everything) else 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem, seconds
 from pool.errors import PoolError
 
@@ -21,14 +21,15 @@ ROLES = ("collector", "negotiator", "schedd", "startd", "world", "user")
 def token(
     roles: Annotated[
         str,
-        typer.Option(
-            "--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."
-        ),
+        typer.Option("--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."),
     ] = "startd",
     user: Annotated[
         str | None,
         typer.Option("--user", "-u", metavar="NAME", help="Let this user submit from another machine instead."),
     ] = None,
+    administrator: Annotated[
+        bool, typer.Option("--administrator", help="With --user: this user may also administer the pool.")
+    ] = False,
     lifetime: Annotated[
         str, typer.Option("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
     ] = "1h",
@@ -49,21 +50,24 @@ def token(
       poolnode token             one machine that runs jobs, within the hour
       poolnode token --roles startd,schedd --uses 20 --lifetime 1d
       poolnode token --user alice --lifetime 30d
+      poolnode token --user carol --administrator
     \b
     On the other machine:
       poolnode --roles startd --join FILE   or --join - < FILE, POOLNODE_JOIN=...
       POOLNODE_TOKEN=TOKEN poolnode submit --address HOST:PORT sweep.sub
     """
     if revoke is not None:
-        ask(address, lambda pool: pool.call("node.revoke_token", {"id": revoke}))
-        say([f"the token {revoke} is worth nothing any more"])
+        query_pool(address, lambda pool: pool.call("node.revoke_token", {"id": revoke}))
+        print_lines([f"the token {revoke} is worth nothing any more"])
         return 0
     if show:
-        return _list_tokens(ask(address, lambda pool: pool.call("node.tokens")), as_json)
+        return _list_tokens(query_pool(address, lambda pool: pool.call("node.tokens")), as_json)
     if user is not None:
         if roles not in ("startd", "user"):
             raise UsageProblem("token: roles or a user, not both", hint="a user's token has no roles")
         roles = "user"
+    elif administrator:
+        raise UsageProblem("token: --administrator is for a user", hint="add --user NAME")
     wanted = list(dict.fromkeys(part.strip() for part in roles.split(",") if part.strip()))
     for role in wanted:
         if role not in ROLES:
@@ -74,20 +78,22 @@ def token(
     asked: dict[str, Any] = {"roles": wanted, "lifetime": life, "uses": uses}
     if user is not None:
         asked["user"] = user
-    answer = ask(address, lambda pool: pool.call("node.token", asked))
+    if administrator:
+        asked["administer"] = True
+    answer = query_pool(address, lambda pool: pool.call("node.token", asked))
     made = answer["token"]
     if as_json:
-        say_json([{"token": made, **asked}])
+        print_json([{"token": made, **asked}])
         return 0
-    say([made])
+    print_lines([made])
     if wanted == ["user"]:
         if sys.stdout.isatty():
-            tell(f"good for {lifetime}; on the other machine, in $POOLNODE_TOKEN or ~/.config/poolnode/token:")
-            tell(f"  poolnode submit --address {answer.get('address', 'HOST:PORT')} FILE")
+            print_error(f"good for {lifetime}; on the other machine, in $POOLNODE_TOKEN or ~/.config/poolnode/token:")
+            print_error(f"  poolnode submit --address {answer.get('address', 'HOST:PORT')} FILE")
     elif sys.stdout.isatty():
         machines = [role for role in wanted if role != "user"]
-        tell(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")
-        tell(f"  poolnode --roles {','.join(machines) or 'schedd'} --join FILE      (a file with the token)")
+        print_error(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")
+        print_error(f"  poolnode --roles {','.join(machines) or 'schedd'} --join FILE      (a file with the token)")
     return 0
 
 
@@ -96,9 +102,7 @@ def config(
         list[str] | None,
         typer.Argument(metavar="NAME", help="Settings; all of them by default.", show_default=False),
     ] = None,
-    changed: Annotated[
-        bool, typer.Option("--changed", help="Only what somebody set, not the defaults.")
-    ] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what somebody set, not the defaults.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -116,7 +120,7 @@ def config(
     async def question(pool: Pool) -> Any:
         return await pool.call("node.settings")
 
-    found = rows(ask(address, question))
+    found = rows(query_pool(address, question))
     if names:
         chosen = {name.lower() for name in names}
         missing = [name for name in names if name.lower() not in {row["name"].lower() for row in found}]
@@ -126,16 +130,16 @@ def config(
     if changed:
         found = [row for row in found if row["where"] not in ("", "default")]
     if as_json:
-        say_json(found)
+        print_json(found)
     elif names and len(names) == 1 and not sys.stdout.isatty():
-        say([row["value"] for row in found])
+        print_lines([row["value"] for row in found])
     else:
         columns = [
             tables.Column("NAME", lambda row: row["name"]),
             tables.Column("VALUE", lambda row: formats.one_line(row["value"]) or '""'),
             tables.Column("SET IN", lambda row: row["where"] or "default"),
         ]
-        say(tables.render(columns, found))
+        print_lines(tables.render(columns, found))
     return 0
 
 
@@ -149,12 +153,12 @@ def reload(as_json: Json = False, address: Address = None) -> int:
       poolnode reload
       poolnode reload --json
     """
-    changed = ask(address, lambda pool: pool.call("node.reload"))["changed"]
+    changed = query_pool(address, lambda pool: pool.call("node.reload"))["changed"]
     if as_json:
-        say_json(changed)
+        print_json(changed)
         return 0
     if not changed:
-        say(["nothing has changed"])
+        print_lines(["nothing has changed"])
         return 0
     columns = [
         tables.Column("NAME", lambda row: row["name"]),
@@ -163,16 +167,18 @@ def reload(as_json: Json = False, address: Address = None) -> int:
         tables.Column("IN FORCE", lambda row: "now" if row["live"] else "after a restart"),
         tables.Column("SET IN", lambda row: row["source"]),
     ]
-    say(tables.render(columns, changed))
+    print_lines(tables.render(columns, changed))
     waiting = [row["name"] for row in changed if not row["live"]]
     if waiting:
-        tell(f"poolnode: start the node again for {', '.join(waiting)}: `poolnode stop`, and as it was started before")
+        print_error(
+            f"poolnode: start the node again for {', '.join(waiting)}: `poolnode stop`, and as it was started before"
+        )
     return 0
 
 
 def _list_tokens(found: list[dict[str, Any]], as_json: bool) -> int:
     if as_json:
-        say_json(found)
+        print_json(found)
         return 0
     columns = [
         tables.Column("ID", lambda row: row["id"]),
@@ -180,7 +186,7 @@ def _list_tokens(found: list[dict[str, Any]], as_json: bool) -> int:
         tables.Column("USED", lambda row: f"{row['used']} of {row['uses']}" if "uses" in row else "any number"),
         tables.Column("EXPIRES", lambda row: formats.moment(row["expires"])),
     ]
-    say(tables.render(columns, found))
+    print_lines(tables.render(columns, found))
     return 0
 
 
@@ -197,11 +203,11 @@ def revoke(
     Examples:
       poolnode revoke donder
     """
-    done = ask(address, lambda pool: pool.call("node.revoke", {"node": node}))
+    done = query_pool(address, lambda pool: pool.call("node.revoke", {"node": node}))
     if as_json:
-        say_json([{"node": done["node"], "revoked": True}])
+        print_json([{"node": done["node"], "revoked": True}])
     else:
-        say([f"{done['node']} has been put out of the pool"])
+        print_lines([f"{done['node']} has been put out of the pool"])
     return 0
 
 
@@ -223,11 +229,11 @@ def stop(as_json: Json = False, address: Address = None) -> int:
         await link.closed
         return info
 
-    info = ask(address, question, working="waiting for the node to end")
+    info = query_pool(address, question, working="waiting for the node to end")
     if as_json:
-        say_json([{"node": info["node"], "stopped": True}])
+        print_json([{"node": info["node"], "stopped": True}])
     else:
-        say([f"{info['node']} has ended; its jobs run on until it is back, or their leases end"])
+        print_lines([f"{info['node']} has ended; its jobs run on until it is back, or their leases end"])
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem, one_job
 from pool.cli.tables import Column
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
 
 
-def _said(name: str) -> Any:
+def _attribute_text(name: str) -> Any:
     return lambda one: str(one.get(name) or formats.NOTHING)
 
 
 COLUMNS = (
-    Column("Job", _said("job")),
-    Column("Owner", _said("owner")),
+    Column("Job", _attribute_text("job")),
+    Column("Owner", _attribute_text("owner")),
     Column("MB", lambda one: f"{one['size'] / 1e6:,.1f}", right=True),
     Column("Age", lambda one: formats.duration(one["age"]), right=True),
-    Column("Machine", _said("machine")),
-    Column("Kernel", _said("kernel"), wide=True),
+    Column("Machine", _attribute_text("machine")),
+    Column("Kernel", _attribute_text("kernel"), wide=True),
     Column("Processor", lambda one: "any" if one["own"] else str(one["processor"] or one["arch"] or formats.NOTHING)),
     Column("Program", lambda one: os.path.basename(one["command"]) or formats.NOTHING),
 )
@@ -69,17 +69,17 @@ def checkpoints(
         found = chosen(await kept_checkpoints(pool))
         return found, await delete_checkpoints(pool, [one.job for one in found]) if delete else None
 
-    found, deleted = ask(address, question)
+    found, deleted = query_pool(address, question)
     clusters = {one.job.partition(".")[0] for one in found}
     missing = [word for word in wanted if word not in clusters and all(one.job != word for one in found)]
     if deleted is not None:
-        _say_deleted(deleted, as_json)
+        _print_deleted(deleted, as_json)
     elif as_json:
-        say_json(asdict(one) for one in found)
+        print_json(asdict(one) for one in found)
     elif found or not missing:
-        say(_lines(found, tables.terminal_width()))
+        print_lines(_lines(found, tables.terminal_width()))
     for word in missing:
-        tell(f"poolnode: no checkpoint of {word} is kept")
+        print_error(f"poolnode: no checkpoint of {word} is kept")
     return 1 if missing or (deleted is not None and deleted.refused) else 0
 
 
@@ -91,10 +91,10 @@ def _lines(found: list[KeptCheckpoint], width: int | None) -> list[str]:
     return [*lines, *([""] if rows else []), f"{formats.amount(len(rows), 'checkpoint')}, {total:,.1f} MB"]
 
 
-def _say_deleted(deleted: Deleted, as_json: bool) -> None:
+def _print_deleted(deleted: Deleted, as_json: bool) -> None:
     if as_json:
-        say_json([{"done": list(deleted.done), "refused": [list(pair) for pair in deleted.refused]}])
+        print_json([{"done": list(deleted.done), "refused": [list(pair) for pair in deleted.refused]}])
     else:
-        say([f"{formats.amount(len(deleted.done), 'checkpoint')} deleted"])
+        print_lines([f"{formats.amount(len(deleted.done), 'checkpoint')} deleted"])
     for job, why in deleted.refused:
-        tell(f"poolnode: {job}: {why}")
+        print_error(f"poolnode: {job}: {why}")

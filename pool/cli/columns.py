@@ -43,7 +43,7 @@ _PLATFORM = Column(
     "ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",)
 )
 _COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args", "Processes"))
-_WHERE = Column("HOST", lambda ad: where(ad), ("RemoteHost", "JobStatus"), wide=True)
+_WHERE = Column("HOST", lambda ad: location(ad), ("RemoteHost", "JobStatus"), wide=True)
 
 JOBS: tuple[Column, ...] = (
     _ID, _OWNER, _SUBMITTED, _CPU, _WALL, _STATUS, _PRIO, _SIZE, _PLATFORM, _WHERE, _COMMAND,
@@ -112,7 +112,7 @@ IDLE: tuple[Column, ...] = (
 )
 
 
-def where(ad: WireAd) -> str:
+def location(ad: WireAd) -> str:
     """The slot a job is at, if it is at one."""
     return formats.text(ad.get("RemoteHost")) if ad.get("JobStatus") in (2, 6, 7) else NOTHING
 

@@ -74,7 +74,7 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
         work.close()
 
 
-def ask(
+def query_pool(
     address: str | None,
     question: Callable[[Pool], Coroutine[Any, Any, T]],
     *,
@@ -82,7 +82,7 @@ def ask(
 ) -> T:
     """Connects, asks, disconnects; a terminal shows that after a second, unless `working` is empty."""
 
-    async def whole() -> T:
+    async def run_query() -> T:
         from pool.cli.progress import Working
         from pool.client.pool import Pool
 
@@ -90,10 +90,10 @@ def ask(
             async with await Pool.connect(address) as pool:
                 return await question(pool)
 
-    return run(whole())
+    return run(run_query())
 
 
-def say(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Prints lines in one write.
 
     Raises:
@@ -116,23 +116,23 @@ def writing_output() -> Iterator[None]:
         raise PoolError(f"cannot write the output: {error.strerror or error}") from error
 
 
-def say_json(objects: Iterable[WireAd]) -> None:
+def print_json(objects: Iterable[WireAd]) -> None:
     """Prints each object as one line of JSON."""
     import json
 
     encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
-    say(encode(item) for item in objects)
+    print_lines(encode(item) for item in objects)
 
 
-def say_ads(ads: Iterable[WireAd], *, as_json: bool) -> None:
+def print_ads(ads: Iterable[WireAd], *, as_json: bool) -> None:
     """Prints whole ads: as JSON, or in the long form with an empty line after each."""
     if as_json:
-        say_json(map(json_ad, ads))
+        print_json(map(json_ad, ads))
     else:
-        say(long_ad(ad) + "\n" for ad in ads)
+        print_lines(long_ad(ad) + "\n" for ad in ads)
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """A line for the person, not for the pipe: standard error."""
     print(text, file=sys.stderr, flush=True)
 

@@ -11,7 +11,7 @@ import typer
 
 from pool.cli import formats, tables
 from pool.cli.chart import draw, draw_svg
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
 from pool.outside import OutsideWorld
@@ -55,21 +55,21 @@ def plan(
 
         return await dedicated_plan(pool)
 
-    made = ask(address, work)
+    made = query_pool(address, work)
     if as_json:
         whole: dict[str, Any] = {"scheduler": made.scheduler, "time": made.time, "machines": made.machines}
         whole |= {"accounts": made.accounts, "bars": made.bars, "starts": made.starts}
         whole |= {"reservations": made.reservations, "loans": made.loans}
-        say([json.dumps(whole)])
+        print_lines([json.dumps(whole)])
         return
     if svg is not None:
         try:
             svg.write_text(draw_svg(made), encoding="utf-8")
         except OSError as error:
             raise UsageProblem(f"plan: cannot write {svg}: {error.strerror}", hint="name another file") from error
-        say([f"the chart is in {svg}"])
+        print_lines([f"the chart is in {svg}"])
         return
-    say(draw(made, tables.terminal_width() or 100))
+    print_lines(draw(made, tables.terminal_width() or 100))
 
 
 def reserve(
@@ -101,30 +101,30 @@ def reserve(
       poolnode reserve --cancel r7
     """
     if cancel is not None:
-        ask(address, lambda pool: _cancel(pool, cancel))
-        say([f"reservation {cancel} is cancelled"])
+        query_pool(address, lambda pool: _cancel(pool, cancel))
+        print_lines([f"reservation {cancel} is cancelled"])
         return
     if listed or machines is None:
         if machines is not None or start or duration:
             raise UsageProblem("reserve: --list takes nothing else", hint="poolnode reserve --list")
-        found = ask(address, _list)
+        found = query_pool(address, _list)
         if as_json:
-            say_json(found)
+            print_json(found)
             return
-        say(tables.render(COLUMNS, found, tables.terminal_width()) if found else ["no reservations"])
+        print_lines(tables.render(COLUMNS, found, tables.terminal_width()) if found else ["no reservations"])
         return
     if duration is None:
         raise UsageProblem("reserve: for how long?", hint=f"poolnode reserve {machines} --from 14:00 --for 2h")
     begins, seconds = moment(start or "now", OutsideWorld().wall()), span(duration)
-    made = ask(
+    made = query_pool(
         address, lambda pool: _reserve(pool, machines, begins, seconds, user or "", group or "", requirements or "")
     )
     if as_json:
-        say_json([made])
+        print_json([made])
         return
     whom = made["user"] or f"group {made['group']}"
     until = formats.moment(made["start"] + made["duration"])
-    say(
+    print_lines(
         [
             f"reservation {made['id']}: {formats.amount(made['count'], 'machine')} for {whom} from "
             f"{formats.moment(made['start'])} until {until}",
@@ -138,9 +138,7 @@ async def _reserve(
 ) -> dict[str, Any]:
     from pool.client.dedicated import reserve_machines
 
-    return await reserve_machines(
-        pool, machines, start, duration, user=user, group=group, requirements=requirements
-    )
+    return await reserve_machines(pool, machines, start, duration, user=user, group=group, requirements=requirements)
 
 
 async def _list(pool: Pool) -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pool.cli import formats
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem, select
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
     from pool.client.results import Result
-    from pool.client.spooling import Fetched
+    from pool.client.spooling import FetchResult
 
 
 def fetch(
@@ -48,23 +48,23 @@ def fetch(
     if chosen.owners:
         raise UsageProblem(f"fetch: '{chosen.owners[0]}' is no job", hint="name clusters (12) and jobs (12.3)")
 
-    async def question(pool: Pool) -> Fetched:
+    async def question(pool: Pool) -> FetchResult:
         from pool.cli.progress import Working
 
         with Working("fetching outputs") as working:
             return await pool.fetch(chosen.ids, into, keep=keep, progress=working.update)
 
-    fetched = ask(address, question, working="")
+    fetched = query_pool(address, question, working="")
     if as_json:
-        say_json({"id": f"{job[0]}.{job[1]}", "fetched": True} for job in fetched.jobs)
-        say_json({"id": job, "fetched": False, "why": why} for job, why in fetched.refused)
+        print_json({"id": f"{job[0]}.{job[1]}", "fetched": True} for job in fetched.jobs)
+        print_json({"id": job, "fetched": False, "why": why} for job, why in fetched.refused)
     else:
         files = formats.amount(fetched.files, "file")
-        say([f"{formats.amount(len(fetched.jobs), 'job')} fetched: {files}, {fetched.size:,} bytes"])
+        print_lines([f"{formats.amount(len(fetched.jobs), 'job')} fetched: {files}, {fetched.size:,} bytes"])
         for name, got in fetched.beside[:20]:
-            tell(f"poolnode: {formats.one_line(name)} is no job's output: what came is {formats.one_line(got)}")
+            print_error(f"poolnode: {formats.one_line(name)} is no job's output: what came is {formats.one_line(got)}")
         for job, why in fetched.refused[:20]:
-            tell(f"poolnode: {job}: {formats.one_line(why)}")
+            print_error(f"poolnode: {job}: {formats.one_line(why)}")
     return 1 if fetched.refused else 0
 
 
@@ -76,13 +76,13 @@ async def wait_and_fetch(pool: Pool, ids: list[tuple[int, ...]], *, quiet: bool)
     board = Board(quiet=quiet, every=30.0)
     fetched: set[tuple[int, int]] = set()
 
-    async def bring() -> None:
+    async def fetch_results() -> None:
         async for result in pool.as_completed(ids):
             if result.state == "completed":
                 await pool.fetch([(result.cluster, result.proc)])
                 fetched.add((result.cluster, result.proc))
 
-    bringing = asyncio.ensure_future(bring())
+    bringing = asyncio.ensure_future(fetch_results())
     waiting = asyncio.ensure_future(wait_for(pool, ids, progress=board, until_stuck=True))
     try:
         await asyncio.wait([bringing, waiting], return_when=asyncio.FIRST_COMPLETED)

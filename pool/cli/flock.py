@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.join_token import read_join
 from pool.cli.selection import UsageProblem, seconds
 from pool.cli.tables import Column
@@ -70,35 +70,35 @@ def flock(
         wanted = " ".join(ACTIONS[action]) or "nothing more"
         raise UsageProblem(f"flock {action} takes {wanted}", hint="`poolnode flock --help` has examples")
     if action == "status":
-        return _status(ask(address, lambda node: node.call("world.status", {})), as_json)
+        return _status(query_pool(address, lambda node: node.call("world.status", {})), as_json)
     if action == "invite":
         return _invite(str(pool), seconds(lifetime), lifetime, as_json, address)
     if action == "accept":
         token = read_join(file, os.environ)
-        done = ask(address, lambda node: node.call("world.accept", {"pool": pool, "token": token}))
+        done = query_pool(address, lambda node: node.call("world.accept", {"pool": pool, "token": token}))
         if as_json:
-            say_json([done])
+            print_json([done])
         else:
-            say([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
+            print_lines([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
         return 0
-    done = ask(address, lambda node: _leave(node, str(pool)))
+    done = query_pool(address, lambda node: _leave(node, str(pool)))
     if as_json:
-        say_json([done])
+        print_json([done])
     else:
-        say([f"the agreement with {pool} has ended"])
+        print_lines([f"the agreement with {pool} has ended"])
     return 0
 
 
 def _invite(pool: str, life: float, lifetime: str, as_json: bool, address: str | None) -> int:
     asked: dict[str, Any] = {"roles": ["flock"], "node": pool, "lifetime": life, "uses": 1}
-    made = ask(address, lambda node: node.call("node.token", asked))
+    made = query_pool(address, lambda node: node.call("node.token", asked))
     if as_json:
-        say_json([{"pool": pool, "token": made["token"], "expires": made["expires"]}])
+        print_json([{"pool": pool, "token": made["token"], "expires": made["expires"]}])
         return 0
-    say([made["token"]])
+    print_lines([made["token"]])
     if sys.stdout.isatty():
-        tell(f"good for {lifetime}, once; the administrator of {pool} puts it into a file, and there:")
-        tell("  poolnode flock accept OUR-NAME FILE")
+        print_error(f"good for {lifetime}, once; the administrator of {pool} puts it into a file, and there:")
+        print_error("  poolnode flock accept OUR-NAME FILE")
     return 0
 
 
@@ -114,15 +114,15 @@ async def _leave(node: Pool, pool: str) -> dict[str, Any]:
 
 def _status(found: dict[str, Any], as_json: bool) -> int:
     if as_json:
-        say_json(found["pools"])
+        print_json(found["pools"])
         return 0
     if not found["pools"]:
-        say([f"this pool ({found['name']}) has no agreement with another"])
-        tell("`poolnode flock invite POOL` makes a token for another pool's administrator")
+        print_lines([f"this pool ({found['name']}) has no agreement with another"])
+        print_error("`poolnode flock invite POOL` makes a token for another pool's administrator")
         return 0
-    say(tables.render(list(COLUMNS), found["pools"]))
+    print_lines(tables.render(list(COLUMNS), found["pools"]))
     borrowed, lent = (sum(one[name] for one in found["pools"]) for name in ("borrowed", "lent"))
-    say([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
+    print_lines([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
     return 0
 
 

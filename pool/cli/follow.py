@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem, one_job, seconds, select
 from pool.errors import PoolError
 
@@ -65,14 +65,14 @@ def wait(
                 raise PoolError(f"{owner} has no jobs in the queue", hint="`poolnode q` lists them")
             ids += [(ad["ClusterId"], ad["ProcId"]) for ad in found]
         board = Board(quiet=quiet or as_json, every=30.0)
-        told = False
+        warned = False
 
         def progress(tally: Tally) -> None:
-            nonlocal told
+            nonlocal warned
             board(tally)
-            if tally.stuck and not told and through_holds:
-                told = True
-                board.note("all that is left is held: `poolnode q --held` says why, release lets it go on")
+            if tally.only_held and not warned and through_holds:
+                warned = True
+                board.print_note("all that is left is held: `poolnode q --held` says why, release lets it go on")
 
         try:
             async with asyncio.timeout(limit):
@@ -88,7 +88,7 @@ def wait(
             board.close()
 
     try:
-        results = ask(address, question, working="")
+        results = query_pool(address, question, working="")
     except TimeoutError:
         raise PoolError(f"{', '.join(jobs)}: not ended after {timeout}", hint="the jobs go on") from None
     return show(results, quiet=quiet, as_json=as_json, every=every)
@@ -97,14 +97,16 @@ def wait(
 def show(results: list[Result], *, quiet: bool, as_json: bool = False, every: bool = False) -> int:
     """Print how jobs have ended; the exit status that says it."""
     if as_json:
-        say_json(result.as_json() for result in results)
+        print_json(result.as_json() for result in results)
     elif not quiet:
         from pool.cli.results import ending
 
-        say(ending(results, None, every=every))
+        print_lines(ending(results, None, every=every))
     if any(result.state == "held" for result in results):
         if not as_json:
-            tell("poolnode: all that is left is held (`poolnode q --held` says why, `poolnode release` lets it go on)")
+            print_error(
+                "poolnode: all that is left is held (`poolnode q --held` says why, `poolnode release` lets it go on)"
+            )
         return ALL_HELD
     return 0 if all(result.ok for result in results) else 1
 
@@ -125,12 +127,8 @@ async def _release_themselves(pool: Pool, held: list[tuple[int, int]]) -> bool:
 def tail(
     job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, if it has one job.")],
     error: Annotated[bool, typer.Option("--err", "-e", help="Its standard error instead.")] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")
-    ] = False,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")
-    ] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")] = 10,
     whole: Annotated[bool, typer.Option("--all", help="Begin at the beginning.")] = False,
     node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
     address: Address = None,
@@ -147,14 +145,14 @@ def tail(
     chosen = one_job(job)
 
     async def question(pool: Pool) -> None:
-        cluster, proc = await _which(pool, chosen)
+        cluster, proc = await _chosen_job(pool, chosen)
         await _tail(pool, cluster, proc, "err" if error else "out", None if whole else lines, follow, node)
 
-    ask(address, question, working="")
+    query_pool(address, question, working="")
     return 0
 
 
-async def _which(pool: Pool, chosen: tuple[int, ...]) -> tuple[int, int]:
+async def _chosen_job(pool: Pool, chosen: tuple[int, ...]) -> tuple[int, int]:
     """The job that is meant; of a cluster there must be only one."""
     if len(chosen) == 2:
         return chosen[0], chosen[1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pool.cli import tables
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem, one_job, seconds
 from pool.decimals import real_number
 
@@ -57,11 +57,13 @@ def inspect(
     async def question(pool: Pool) -> Inspection:
         return await pool.inspect(chosen if len(chosen) == 2 else (chosen[0], 0), look)
 
-    found = ask(address, question)
+    found = query_pool(address, question)
     if as_json:
-        say_json([found.to_json()])
+        print_json([found.to_json()])
     else:
-        say(found.lines(threads=threads or calls, files=not no_files, width=tables.terminal_width(), decode=decode))
+        print_lines(
+            found.lines(threads=threads or calls, files=not no_files, width=tables.terminal_width(), decode=decode)
+        )
     return 0
 
 

@@ -32,7 +32,7 @@ class _Light:
         return self._whole().coerce(value, param=param, ctx=ctx)
 
 
-def lighten(parameters: Iterable[Any]) -> None:
+def use_light_parameters(parameters: Iterable[Any]) -> None:
     """Makes the parameters of one command light, where they are typer's and of the kind known here."""
     for parameter in parameters:
         descriptor = getattr(parameter, "type_descriptor", None)
@@ -42,8 +42,8 @@ def lighten(parameters: Iterable[Any]) -> None:
 
 
 def _whole_of(parameter: Any) -> Callable[[], Any]:
-    def whole() -> Any:
+    def make_full() -> Any:
         parameter._runtime_param = None
         return parameter.get_runtime_param()
 
-    return whole
+    return make_full

@@ -73,7 +73,7 @@ MACHINES: tuple[Column, ...] = (
 )
 
 
-def natural(name: str) -> list[str | int]:
+def natural_key(name: str) -> list[str | int]:
     """A key that sorts slot2 before slot10. Text and numbers alternate, so that keys always compare."""
     parts: list[str | int] = list(_DIGITS.split(name))
     parts[1::2] = map(int, parts[1::2])
@@ -81,7 +81,7 @@ def natural(name: str) -> list[str | int]:
 
 
 def key(ad: WireAd) -> tuple[list[str | int], list[str | int]]:
-    return natural(machine_of(ad)), natural(formats.text(ad.get("Name")))
+    return natural_key(machine_of(ad)), natural_key(formats.text(ad.get("Name")))
 
 
 def machine_of(ad: WireAd) -> str:
@@ -123,7 +123,7 @@ def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, A
             if machine in queues:
                 row["Run"], row["Tot"], row["Prio"] = queues[machine]
         found.append(row)
-    for machine in sorted(queues.keys() - seen, key=natural):
+    for machine in sorted(queues.keys() - seen, key=natural_key):
         run, total, prio = queues[machine]
         found.append({"Name": machine, "Machine": machine, "Run": run, "Tot": total, "Prio": prio})
     return found

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from pool.cli.common import writing_output
-from pool.cli.lazy_imports import lighten
+from pool.cli.lazy_imports import use_light_parameters
 from pool.errors import PoolError
 
 # Section -> command -> (module, function, one line of help).
@@ -67,7 +67,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
 #: Columns that a page of help takes at most; otherwise the terminal's width.
 WIDEST = 140
 
-HOMES = {name: home for section in COMMANDS.values() for name, home in section.items()}
+COMMAND_MODULES = {name: home for section in COMMANDS.values() for name, home in section.items()}
 
 
 class _Lazy(MutableMapping[str, Any]):
@@ -78,7 +78,7 @@ class _Lazy(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            if name not in HOMES:
+            if name not in COMMAND_MODULES:
                 raise KeyError(name)
             self._made[name] = _load(name)
         return self._made[name]
@@ -90,16 +90,16 @@ class _Lazy(MutableMapping[str, Any]):
         del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(HOMES)
+        return iter(COMMAND_MODULES)
 
     def __len__(self) -> int:
-        return len(HOMES)
+        return len(COMMAND_MODULES)
 
 
 def _load(name: str) -> Any:
     from importlib import import_module
 
-    module, function, help_line = HOMES[name]
+    module, function, help_line = COMMAND_MODULES[name]
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
     register = one.command(name, short_help=help_line, cls=Subcommand, context_settings={"max_content_width": WIDEST})
     register(getattr(import_module(module), function))
@@ -118,7 +118,7 @@ class Subcommand(TyperCommand):
             flags = {word for one in options if one.is_flag for word in (*one.opts, *one.secondary_opts)}
             values = {word for one in options if not one.is_flag for word in one.opts}
             args = translate(str(self.name), args, flags, values)
-        lighten(parameters)
+        use_light_parameters(parameters)
         return super().parse_args(ctx, args)
 
 
@@ -130,7 +130,7 @@ class CommandGroup(TyperGroup):
         self.commands = _Lazy()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        lighten(self.get_params(ctx))
+        use_light_parameters(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -220,7 +220,7 @@ def program(
             where = str((state / "node.sock").absolute()) if state else "ADDRESS"
             raise UsageProblem(
                 f"{given[0]} starts a node and does not go with `{command}`",
-                hint=f"a command is told which node to ask by its own --address: poolnode {command} --address {where}",
+                hint=f"each command takes its own --address: poolnode {command} --address {where}",
             )
         return 0
     if not given:
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def status(arguments: list[str]) -> int:
     """Runs one command line and returns its exit status."""
-    arguments, debug = _take_debug(arguments)
+    arguments, debug = _split_debug(arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -308,7 +308,7 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:
+def _split_debug(arguments: list[str]) -> tuple[list[str], bool]:
     """`--debug` is heard wherever it stands before `--`."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     rest = [word for word in arguments[:end] if word != "--debug"] + arguments[end:]

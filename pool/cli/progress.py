@@ -27,7 +27,7 @@ LEAST_ENDED = 20  # and longer, until so many jobs ended in it: few ends in 10 s
 def tally_line(tally: Tally, rate: float | None, elapsed: float, width: int | None = None) -> str:
     """`[####--]  60 %  3 idle  2 running  6 done  12.5/s  0:31 left` - what fits into `width` characters."""
     counts = tally.counts
-    share = tally.over / tally.total if tally.total else 1.0
+    share = tally.ended / tally.total if tally.total else 1.0
     full = int(share * BAR)
     failed_free = [
         f"{counts[1]:,} idle",
@@ -41,8 +41,8 @@ def tally_line(tally: Tally, rate: float | None, elapsed: float, width: int | No
     timing = []
     if rate:
         timing.append(f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s")
-        left = f"{short_duration((tally.total - tally.over) / rate)} left"
-        timing.append(short_duration(elapsed) if tally.done else left)
+        left = f"{short_duration((tally.total - tally.ended) / rate)} left"
+        timing.append(short_duration(elapsed) if tally.all_ended else left)
     else:
         timing.append(short_duration(elapsed))
     bar = f"[{'#' * full}{'-' * (BAR - full)}] {share * 100:3.0f} %"
@@ -89,7 +89,7 @@ class Board:
         elif self._timer is None:
             self._timer = self._loop.call_at(self._drawn + pause, self._draw)
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:
             self._clear()
@@ -104,7 +104,7 @@ class Board:
             self._timer = None
         if self._live:
             self._clear()
-        elif not self._quiet and self._tally is not None and self._tally.done:
+        elif not self._quiet and self._tally is not None and self._tally.all_ended:
             self._draw()
             self._cancel()
 
@@ -115,8 +115,8 @@ class Board:
 
     def _mark(self, tally: Tally) -> None:
         now = self._loop.time()
-        self._marks.append((now, tally.over))
-        while len(self._marks) > 2 and (self._has_enough_without_first(now, tally.over) or len(self._marks) > 4096):
+        self._marks.append((now, tally.ended))
+        while len(self._marks) > 2 and (self._has_enough_without_first(now, tally.ended) or len(self._marks) > 4096):
             self._marks.popleft()
 
     def _has_enough_without_first(self, now: float, over: int) -> bool:
@@ -143,7 +143,7 @@ class Board:
             width = terminal_width(self._stream) or 80
             line = tally_line(tally, self.rate(), now - self._began, width)
             self._stream.write(f"\r{line:<{min(len(self._last), width - 1)}}")
-            if not tally.done:
+            if not tally.all_ended:
                 self._timer = self._loop.call_later(1.0, self._draw)
         else:
             line = tally_line(tally, self.rate(), now - self._began)

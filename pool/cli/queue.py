@@ -16,12 +16,12 @@ from pool.cli.common import (
     Json,
     Limit,
     Long,
-    ask,
     names,
-    say,
-    say_ads,
-    say_json,
-    tell,
+    print_ads,
+    print_error,
+    print_json,
+    print_lines,
+    query_pool,
 )
 from pool.cli.selection import Selection, UsageProblem, select
 
@@ -87,10 +87,10 @@ def q(
         if whole:
             ads = [ad for ad, _ in jobs]
             ads.sort(key=_id)
-            say_ads(ads, as_json=as_json)
+            print_ads(ads, as_json=as_json)
         else:
             lines = tables.render_alike(shown, jobs, tables.terminal_width())
-            say(lines if first else lines[1:])
+            print_lines(lines if first else lines[1:])
 
     async def question(pool: Pool) -> None:
         params = _parameters(chosen, constraint, _needs(shown, wanted, whole), limit)
@@ -110,9 +110,9 @@ def q(
         if jobs or first:
             show(jobs, first=first)
 
-    ask(address, question)
+    query_pool(address, question)
     if not whole and wanted is None:
-        say(["", columns.state_totals(states)])
+        print_lines(["", columns.state_totals(states)])
     return 0
 
 
@@ -144,22 +144,22 @@ def globalq(
     async def question(pool: Pool) -> tuple[list[tuple[str, list[Ad]]], list[str]]:
         return await _every_queue(pool, chosen, constraint, needs, limit)
 
-    queues, silent = ask(address, question)
+    queues, silent = query_pool(address, question)
     first = True
     for name, ads in queues:
         if whole:
-            say_ads(({"ScheddName": name, **ad} for ad in ads), as_json=as_json)
+            print_ads(({"ScheddName": name, **ad} for ad in ads), as_json=as_json)
             continue
         if ads:
-            say([] if first else [""])
-            say([f"Hostname: {name}", *tables.render(shown, ads, width)])
+            print_lines([] if first else [""])
+            print_lines([f"Hostname: {name}", *tables.render(shown, ads, width)])
             first = False
     if not whole:
         everything = [ad for _, ads in queues for ad in ads]
         found = f"{len(queues)} queue{'s' if len(queues) != 1 else ''}"
-        say([*([] if first else [""]), f"{found}, {columns.job_totals(everything)}"])
+        print_lines([*([] if first else [""]), f"{found}, {columns.job_totals(everything)}"])
     for line in silent:
-        tell(f"poolnode: {line}")
+        print_error(f"poolnode: {line}")
     return 1 if silent else 0
 
 
@@ -186,14 +186,14 @@ def history(
     whole = as_json or long
     wanted = names(attributes)
     shown = _shown(columns.HISTORY, wanted)
-    ads = ask(
+    ads = query_pool(
         address,
         lambda pool: _query(pool, "schedd.history", chosen, constraint, _needs(shown, wanted, whole), limit),
     )
     if whole:
-        say_ads(ads, as_json=as_json)
+        print_ads(ads, as_json=as_json)
     else:
-        say(tables.render(shown, ads, tables.terminal_width()))
+        print_lines(tables.render(shown, ads, tables.terminal_width()))
     return 0
 
 
@@ -213,12 +213,12 @@ def summary(as_json: Json = False, address: Address = None) -> int:
     Example:
       poolnode summary
     """
-    users = ask(address, lambda pool: pool.summary())
+    users = query_pool(address, lambda pool: pool.summary())
     users.sort(key=lambda user: (-(user.get("remote_cpu") or 0), str(user["owner"])))
     if as_json:
-        say_json(users)
+        print_json(users)
     else:
-        say(columns.summary_lines(users, tables.terminal_width()))
+        print_lines(columns.summary_lines(users, tables.terminal_width()))
     return 0
 
 
@@ -272,7 +272,7 @@ async def _every_queue(
     here = (await pool.info()).get("address")
     several = asyncio.Semaphore(16)
 
-    async def one(schedd: Ad) -> list[Ad] | str:
+    async def query_one(schedd: Ad) -> list[Ad] | str:
         name, at = schedd.get("Name", "?"), schedd.get("ScheddAddress")
         async with several:
             try:
@@ -284,7 +284,7 @@ async def _every_queue(
             return sorted(found, key=_id)
 
     schedds.sort(key=lambda schedd: str(schedd.get("Name")))
-    answers = await asyncio.gather(*map(one, schedds))
+    answers = await asyncio.gather(*map(query_one, schedds))
     queues, silent = [], []
     for schedd, answer in zip(schedds, answers, strict=True):
         if isinstance(answer, str):

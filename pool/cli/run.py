@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from pool.cli.common import Json, names_and_values, run_loop, say, say_json
+from pool.cli.common import Json, names_and_values, print_json, print_lines, run_loop
 from pool.cli.submit import Extra, File, read, warn
 
 
@@ -60,11 +60,11 @@ def run(
     with _state(keep) as directory:
         results, stopped, seconds = run_loop(run_here(description, directory, slots, quiet or as_json))
     if as_json:
-        say_json(result.as_json() for result in results)
+        print_json(result.as_json() for result in results)
     else:
         from pool.cli.results import ending
 
-        say(ending(results, seconds, every=every))
+        print_lines(ending(results, seconds, every=every))
     if stopped:
         return 128 + stopped
     return 0 if results and all(result.ok for result in results) else 1

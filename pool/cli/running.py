@@ -48,7 +48,7 @@ async def run_here(
                 clusters = await pool.submit_all(description)
             board = Board(quiet=quiet)
             try:
-                jobs = _known(description, [cluster.cluster for cluster in clusters])
+                jobs = _initial_states(description, [cluster.cluster for cluster in clusters])
                 results = await _follow(pool, jobs, board, stop, waits=_releases_itself(description))
             finally:
                 board.close()
@@ -75,7 +75,7 @@ def _log(state: Path) -> Iterator[None]:
             logger.handlers[:] = []
 
 
-def _known(description: Description, clusters: list[int]) -> dict[tuple[int, int], int]:
+def _initial_states(description: Description, clusters: list[int]) -> dict[tuple[int, int], int]:
     """The jobs that were submitted and the state each begins in (idle, or held at submission)."""
     jobs: dict[tuple[int, int], int] = {}
     for cluster, draft in zip(clusters, description.clusters, strict=True):
@@ -105,7 +105,7 @@ async def _follow(
     try:
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
-            board.note("removing the jobs; once more to leave them at once")
+            board.print_note("removing the jobs; once more to leave them at once")
             await pool.act("remove", ids=ids, reason="interrupted")
             await asyncio.wait({waiting}, timeout=LEAVING)
         if waiting.done():
@@ -137,7 +137,7 @@ class _Stalls:
         if not stalled:
             self._cancel_timer()
         elif self._timer is None:
-            self._timer = self._loop.call_later(STALLED, self._ask)
+            self._timer = self._loop.call_later(STALLED, self._start_explaining)
 
     def close(self) -> None:
         """Asks nothing more."""
@@ -150,7 +150,7 @@ class _Stalls:
             self._timer.cancel()
             self._timer = None
 
-    def _ask(self) -> None:
+    def _start_explaining(self) -> None:
         self._timer = None
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._explain())
@@ -168,12 +168,12 @@ class _Stalls:
         except PoolError:
             return  # it has left the queue meanwhile
         if explanation.standing in (Standing.NEXT, Standing.CLAIMING, Standing.BUSY):
-            self._timer = self._loop.call_later(STALLED, self._ask)
+            self._timer = self._loop.call_later(STALLED, self._start_explaining)
             return
         lines = explanation.lines()
         if lines[1:] and (text := "\n".join(lines[1:])) not in self._said:
             self._said.add(text)
-            self._board.note("\n".join(lines))
+            self._board.print_note("\n".join(lines))
 
 
 class _Stop:
@@ -191,7 +191,7 @@ class _Stop:
         self._task = asyncio.current_task()
         caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         for number in caught:
-            loop.add_signal_handler(number, self._heard, number)
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         except asyncio.CancelledError:
@@ -202,7 +202,7 @@ class _Stop:
             for number in caught:
                 loop.remove_signal_handler(number)
 
-    def _heard(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         at_once = self.asked.is_set() or not self.orderly
         self.signal = int(number)
         self.asked.set()

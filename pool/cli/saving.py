@@ -47,7 +47,7 @@ def checkpoints(folded: Mapping[str, Any], refusals: Mapping[str, str] | None = 
     if isinstance(gpus, int) and gpus > 0:
         found.append("what it keeps on a GPU cannot be saved")
     if not found:
-        return _doubts(folded, wish, refusals or {}) or _LOOKED
+        return _checkpoint_doubts(folded, wish, refusals or {}) or _LOOKED
     lost = (
         "it would be held"
         if wish == CheckpointWish.REQUIRED
@@ -73,7 +73,7 @@ def _arguments(folded: Mapping[str, Any]) -> list[str]:
         return []
 
 
-def _doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -> str:
+def _checkpoint_doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -> str:
     """The prospects by earlier runs and the program's file; "" where there are none."""
     found: list[str] = []
     program = known_program(folded)
@@ -113,7 +113,7 @@ def saves(folded: Mapping[str, Any]) -> bool:
     )
 
 
-def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
+def checkpoint_machines(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
     """On which machines a job could be saved, and restored.
 
     Args:
@@ -135,7 +135,7 @@ def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
         text += f" (not on {', '.join(unable[:MOST_NAMED])}{', ...' if len(unable) > MOST_NAMED else ''})"
     steps = Counter(str(ad.value("Microarch") or ad.value("Arch") or "unknown") for ad in able.values())
     if len(steps) > 1:
-        text += "".join(f"; what {step} began on {_above(steps, step):,}" for step in sorted(steps))
+        text += "".join(f"; what {step} began on {_machines_at_least(steps, step):,}" for step in sorted(steps))
     kernels = sorted({str(ad.value("KernelVersion") or "unknown") for ad in able.values()}, key=_numbers)
     return f"{text}; kernel {kernels[0]}" + (f" to {kernels[-1]}" if len(kernels) > 1 else "") + _lacks(able)
 
@@ -149,7 +149,7 @@ def _lacks(machines: Mapping[str, ClassAd]) -> str:
     return "".join(f"; {', '.join(who[:MOST_NAMED])}: {lacks}" for lacks, who in lacking.items())
 
 
-def _above(steps: Counter[str], step: str) -> int:
+def _machines_at_least(steps: Counter[str], step: str) -> int:
     """How many machines have a processor of that step or a higher one of the same kind."""
     kind = step.rpartition("-")[0]
     return sum(count for other, count in steps.items() if other.rpartition("-")[0] == kind and other >= step)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, print_json, print_lines, query_pool
 from pool.cli.formats import amount
 
 if TYPE_CHECKING:
@@ -38,28 +38,31 @@ def drain(
         bool, typer.Option("--vacate", help="Ask what runs to leave now, instead of letting it finish.")
     ] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Kill what runs.")] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For whoever wonders.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Shown to users who ask why.")] = "",
     as_json: Json = False,
     address: Address = None,
 ) -> int:
     """Take a machine out of use: what runs on it finishes, nothing new starts. Administrators only.
 
-    It stays so over a restart of its node, until `undrain`.
+    It stays so over a restart of its node, until `undrain`. Run it on that machine or at the node with the pool's
+    authority, as root or as the user whose node it is; or anywhere with an administrator's token (`token --user
+    NAME --administrator`) and the address of that node.
 
     \b
     Examples:
       poolnode drain donder
       poolnode drain donder --vacate --reason "more memory"
+      POOLNODE_TOKEN=TOKEN poolnode drain donder --address HEAD:9618
     """
     how = "fast" if fast else "vacate" if vacate else "finish"
     wish = {"how": how, "reason": reason}
-    running = ask(address, lambda pool: _tell(pool, machine, "drain", wish)).get("running", [])
+    running = query_pool(address, lambda pool: send_order(pool, machine, "drain", wish)).get("running", [])
     if as_json:
-        say_json([{"action": "drain", "machine": machine, "running": running}])
+        print_json([{"action": "drain", "machine": machine, "running": running}])
     elif running:
-        say([f"{machine}: takes nothing new; {amount(len(running), 'slot')} not empty yet"])
+        print_lines([f"{machine}: takes nothing new; {amount(len(running), 'slot')} not empty yet"])
     else:
-        say([f"{machine}: out of use"])
+        print_lines([f"{machine}: out of use"])
     return 0
 
 
@@ -70,14 +73,24 @@ def undrain(machine: Machine, as_json: Json = False, address: Address = None) ->
     Examples:
       poolnode undrain donder
     """
-    ask(address, lambda pool: _tell(pool, machine, "undrain", {}))
+    query_pool(address, lambda pool: send_order(pool, machine, "undrain", {}))
     if as_json:
-        say_json([{"action": "undrain", "machine": machine}])
+        print_json([{"action": "undrain", "machine": machine}])
     else:
-        say([f"{machine}: in use"])
+        print_lines([f"{machine}: in use"])
     return 0
 
 
-async def _tell(pool: Pool, machine: str, verb: str, params: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = await pool.call(f"startd.{verb}", params, at=await startd_at(pool, machine))
+async def send_order(pool: Pool, name: str, verb: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Have the startd of a machine or slot do something, from any node where the caller is an administrator.
+
+    Raises:
+        PoolError: the caller may not, or the pool has no such machine.
+    """
+    at = await startd_at(pool, name)
+    method = f"startd.{verb}"
+    if at is None:
+        answer: dict[str, Any] = await pool.call(method, params)
+    else:
+        answer = await pool.call("node.order", {"at": at, "method": method, "params": params})
     return answer

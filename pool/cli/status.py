@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import columns, machines, tables
-from pool.cli.common import Address, Attributes, Constraint, Json, Long, ask, names, say, say_ads
+from pool.cli.common import Address, Attributes, Constraint, Json, Long, ask, names, print_ads, say_ads
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -64,16 +64,16 @@ def status(
     other = kind != "machines"
     if long or as_json or wanted or other:
         ask_for = wanted if wanted is None else [*wanted, "Name", "Machine"]
-        ads = ask(
+        ads = query_pool(
             address,
             lambda pool: pool.advertised(KINDS.get(kind, "Any"), constraint=constraint, attributes=ask_for),
         )
         _check_names(which, ads, constraint, kind)
         ads = sorted(_named(ads, which), key=machines.key)
         if long or as_json or (other and not wanted):
-            say_ads(ads, as_json=as_json)
+            print_ads(ads, as_json=as_json)
         else:
-            say(tables.render(columns.attributes(wanted or []), ads, tables.terminal_width()))
+            print_lines(tables.render(columns.attributes(wanted or []), ads, tables.terminal_width()))
         return 0
 
     async def question(pool: Pool) -> list[dict[str, Any]]:
@@ -89,12 +89,12 @@ def status(
         _check_names(which, [*slots, *schedds], constraint, kind)
         return machines.rows(_named(slots, which), _named(schedds, which))
 
-    found = ask(address, question)
+    found = query_pool(address, question)
     width = tables.terminal_width()
     if not totals:
-        say([*tables.render(tables.choose(machines.MACHINES, width), found, width), ""])
-    say(machines.totals(found) or ["no machines"])
-    say(machines.troubles(found))
+        print_lines([*tables.render(tables.choose(machines.MACHINES, width), found, width), ""])
+    print_lines(machines.totals(found) or ["no machines"])
+    print_lines(machines.troubles(found))
     return 0
 
 

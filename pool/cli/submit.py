@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats
-from pool.cli.common import Address, Json, ask, names_and_values, run, say, say_json, tell
+from pool.cli.common import Address, Json, names_and_values, print_error, print_json, print_lines, query_pool, run
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 
@@ -91,7 +91,7 @@ def submit(
     if dry_run:
         return _show(description, as_json)
     if check:
-        return _check(description, name, as_json, _known(address, _programs(description)))
+        return _check(description, name, as_json, _pool_facts(address, _programs(description)))
     warn(description)
 
     async def question(pool: Pool) -> tuple[list[tuple[int, ...]], list[Result] | None]:
@@ -108,7 +108,7 @@ def submit(
         for cluster in clusters:
             report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
         for line in await _refusals(pool, _programs(description)):
-            tell(f"poolnode: {formats.one_line(line)}")
+            print_error(f"poolnode: {formats.one_line(line)}")
         ids: list[tuple[int, ...]] = [(cluster.cluster,) for cluster in clusters]
         if not wait or not any(cluster.spooled for cluster in clusters):
             return ids, None
@@ -116,7 +116,7 @@ def submit(
 
         return ids, await wait_and_fetch(pool, ids, quiet=quiet)
 
-    queued, results = ask(address, question, working="")
+    queued, results = query_pool(address, question, working="")
     if results is not None:
         from pool.cli.follow import show
 
@@ -145,16 +145,16 @@ def read(file: str) -> tuple[str, str, str]:
 def warn(description: Description) -> None:
     """Prints each warning as one line on standard error."""
     for warning in description.warnings:
-        tell(f"poolnode: {formats.one_line(str(warning))}")
+        print_error(f"poolnode: {formats.one_line(str(warning))}")
 
 
 def report(cluster: int, count: int, *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        say_json([{"cluster": cluster, "jobs": count}])
+        print_json([{"cluster": cluster, "jobs": count}])
     elif quiet:
-        say([str(cluster)])
+        print_lines([str(cluster)])
     else:
-        say([f"{formats.amount(count, 'job')} submitted to cluster {cluster}"])
+        print_lines([f"{formats.amount(count, 'job')} submitted to cluster {cluster}"])
     sys.stdout.flush()
 
 
@@ -162,9 +162,9 @@ def _show(description: Description, as_json: bool) -> int:
     """The dry run: each job's ad, attribute to expression text in long form."""
     warn(description)
     if as_json:
-        say_json(job for _, job in jobs_of(description))
+        print_json(job for _, job in jobs_of(description))
     else:
-        say(
+        print_lines(
             "\n".join(f"{name} = {value}" for name, value in job.items()) + "\n"
             for _, job in jobs_of(description)
         )
@@ -198,18 +198,18 @@ class PoolFacts:
     refusals: dict[str, str]
 
 
-def _known(address: str | None, programs: list[str]) -> PoolFacts | None:
+def _pool_facts(address: str | None, programs: list[str]) -> PoolFacts | None:
     """None where no pool can be reached at once, which a check does not need."""
     import asyncio
 
     from pool.client.pool import Pool
 
-    async def asked() -> PoolFacts:
+    async def query_facts() -> PoolFacts:
         async with asyncio.timeout(POOL_MOMENT), await Pool.connect(address) as pool:
             return PoolFacts(await pool.machines(), await pool.call("schedd.refusals", {"programs": programs}))
 
     try:
-        return run(asked())
+        return run(query_facts())
     except (PoolError, OSError, TimeoutError):
         return None
 
@@ -238,7 +238,7 @@ async def _refusals(pool: Pool, programs: list[str]) -> list[str]:
 def _check(description: Description, name: str, as_json: bool, known: PoolFacts | None) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
-        say_json(
+        print_json(
             {"cluster": number, "jobs": draft.count, **_facts(draft, known), **({"pipes": drawn} if drawn else {})}
             for number, draft in enumerate(description.clusters, 1)
             for drawn in [_drawn(draft)]
@@ -256,11 +256,11 @@ def _check(description: Description, name: str, as_json: bool, known: PoolFacts 
             label = "nodes" if is_parallel(draft.ad) else "pipes"
             lines += [f"  {'' if i else label:<{width}}  {line}" for i, line in enumerate(drawn)]
         lines += [f"  {label:<{width}}  {value}" for label, value in facts.items()]
-        say([*lines, ""])
+        print_lines([*lines, ""])
     warn(description)
     total = sum(draft.count for draft in description.clusters)
     warnings = f", {formats.amount(len(description.warnings), 'warning')}" if description.warnings else ""
-    say([f"{name}: understood, {formats.amount(total, 'job')}{warnings}; nothing was queued"])
+    print_lines([f"{name}: understood, {formats.amount(total, 'job')}{warnings}; nothing was queued"])
     return 0
 
 
@@ -378,10 +378,10 @@ def _facts(draft: ClusterDraft, known: PoolFacts | None = None) -> dict[str, str
 
         facts["checkpoints"] = checkpoints(folded, known.refusals if known is not None else {})
     if known is not None:
-        from pool.cli.saving import places, saves
+        from pool.cli.saving import checkpoint_machines, saves
 
         if saves(folded):
-            facts["machines"] = places(draft.ad, known.machines, OutsideWorld().wall())
+            facts["machines"] = checkpoint_machines(draft.ad, known.machines, OutsideWorld().wall())
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"

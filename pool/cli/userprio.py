@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, print_json, print_lines, query_pool
 from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
@@ -152,13 +152,13 @@ def userprio(
         return await priorities(pool)
 
     chosen: set[str] = set()
-    found = ask(address, question)
+    found = query_pool(address, question)
     accounts = [account for account in found.accounts if not users or account["name"] in chosen]
     missing = [] if forget else sorted(chosen - {account["name"] for account in accounts})
     if as_json:
-        say_json(accounts)
+        print_json(accounts)
     elif accounts or not missing:
-        say(_lines(found, accounts, tables.terminal_width()))
+        print_lines(_lines(found, accounts, tables.terminal_width()))
     if missing:
         typer.echo(f"poolnode: there is no account {', '.join(missing)} (`poolnode userprio` lists them)", err=True)
     elif found.policy != "fairshare" and (factor is not None or priority is not None):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pool.cli import tables
-from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
 from pool.cli.selection import UsageProblem, one_job
 from pool.errors import PoolError
 
@@ -59,15 +59,15 @@ def why(
                 unknown.append(error)
         return found, unknown
 
-    explanations, unknown = ask(address, question)
+    explanations, unknown = query_pool(address, question)
     if as_json:
-        say_json(explanation.to_json() for explanation in explanations)
+        print_json(explanation.to_json() for explanation in explanations)
     else:
         width = tables.terminal_width()
         for number, explanation in enumerate(explanations):
-            say([*([""] if number else []), *explanation.lines(width)])
+            print_lines([*([""] if number else []), *explanation.lines(width)])
     for error in unknown:
-        tell(f"poolnode: {error}")
+        print_error(f"poolnode: {error}")
     return 1 if unknown else 0
 
 

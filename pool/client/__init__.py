@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pool.client.descriptions import describe as describe
     from pool.client.handles import Cluster as Cluster
     from pool.client.handles import Job as Job
-    from pool.client.pool import Acted as Acted
+    from pool.client.pool import ActionResult as ActionResult
     from pool.client.pool import Pool as Pool
     from pool.client.results import Result as Result
-    from pool.client.spooling import Fetched as Fetched
+    from pool.client.spooling import FetchResult as FetchResult
     from pool.client.tally import Tally as Tally
     from pool.client.why import Explanation as Explanation
     from pool.errors import PoolError as PoolError
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pool.jobs.events import EventKind as EventKind
     from pool.jobs.events import JobEvent as JobEvent
 
-_HOMES = {
-    "Acted": "pool.client.pool",
+_MODULES = {
+    "ActionResult": "pool.client.pool",
     "ClassAd": "pool.classad",
     "Cluster": "pool.client.handles",
     "Description": "pool.jobs.description",
@@ -53,7 +53,7 @@ _HOMES = {
     "EventKind": "pool.jobs.events",
     "Explanation": "pool.client.why",
     "Expr": "pool.classad",
-    "Fetched": "pool.client.spooling",
+    "FetchResult": "pool.client.spooling",
     "Job": "pool.client.handles",
     "JobEvent": "pool.jobs.events",
     "NoPool": "pool.client.addresses",
@@ -65,7 +65,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Acted",
+    "ActionResult",
     "ClassAd",
     "Cluster",
     "Description",
@@ -73,7 +73,7 @@ __all__ = [
     "EventKind",
     "Explanation",
     "Expr",
-    "Fetched",
+    "FetchResult",
     "Job",
     "JobEvent",
     "NoPool",
@@ -86,11 +86,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -63,14 +63,14 @@ def written(command: str, value: Any) -> str:
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if name in ("arguments", "args") and isinstance(value, (list, tuple)):
-        return _quoted(_word(command, word) for word in value)
+        return _quoted(_as_text(command, word) for word in value)
     if name in ("environment", "env"):
         if isinstance(value, Mapping):
-            return _quoted(f"{_word(command, key)}={_word(command, one)}" for key, one in value.items())
+            return _quoted(f"{_as_text(command, key)}={_as_text(command, one)}" for key, one in value.items())
         if isinstance(value, (list, tuple)):
-            return _quoted(_word(command, word) for word in value)
+            return _quoted(_as_text(command, word) for word in value)
     if name in LISTS and isinstance(value, (list, tuple, set, frozenset)):
-        words = [_word(command, word) for word in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+        words = [_as_text(command, word) for word in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
         for word in words:
             if "," in word:
                 raise PoolError(f"'{word}' in '{command}' has a comma", hint="commas part the names there; rename it")
@@ -121,14 +121,14 @@ def _queue(count: str, items: Any) -> list[str]:
         values = row if isinstance(row, Mapping) else {"item": row}
         if list(values) != names and set(values) != set(names):
             raise PoolError(f"item {number} has {', '.join(values)}, the first {', '.join(names)}")
-        words = [_one_line("items", _word("items", values[name])) for name in names]
+        words = [_one_line("items", _as_text("items", values[name])) for name in names]
         if any(_BETWEEN in word for word in words) or not any(words) or words == [")"]:
             raise PoolError(f"item {number} cannot be a line of a queue statement: {_short(row)}")
         lines.append(_BETWEEN.join(words))
     return [*lines, ")"]
 
 
-def _word(command: str, word: Any) -> str:
+def _as_text(command: str, word: Any) -> str:
     if isinstance(word, os.PathLike):
         return os.fsdecode(word)
     if isinstance(word, (str, int, float)):

@@ -32,7 +32,7 @@ from pool.client.pool import Pool
 from pool.client.results import Result
 from pool.client.sync import LoopThread
 from pool.client.tally import HELD, OVER
-from pool.client.waiting import follow, settled
+from pool.client.waiting import final_results, follow
 from pool.errors import PoolError
 
 T = TypeVar("T")
@@ -130,14 +130,14 @@ class PoolExecutor(Executor):
             self._calls += 1
             number = self._calls
             self._open.add(future)
-            future.add_done_callback(self._done)
+            future.add_done_callback(self._on_done)
             (self._directory / f"{number}.call").write_bytes(packed)
             self._gathered.append((number, future))
             if len(self._gathered) == 1:
                 self._thread.loop.call_soon_threadsafe(self._thread.loop.call_later, GATHER, self._begin)
         return future
 
-    def _done(self, future: Future[Any]) -> None:
+    def _on_done(self, future: Future[Any]) -> None:
         self._open.discard(future)
         if future.cancelled():
             future.set_running_or_notify_cancel()  # `concurrent.futures.wait` hears of it by this alone
@@ -219,9 +219,9 @@ class PoolExecutor(Executor):
             future.add_done_callback(partial(self._given_up, cluster.cluster, proc))
         async for tally, moved in follow(self._pool, [(cluster.cluster,)], list(futures)):
             ended = sorted(job for job in moved if tally.states[job] in (*OVER, HELD))
-            for result in await settled(self._pool, ended, tally) if ended else ():
-                if result.over or result.state == "held":
-                    await self._settle(*futures[result.cluster, result.proc], result)
+            for result in await final_results(self._pool, ended, tally) if ended else ():
+                if result.is_over or result.state == "held":
+                    await self._set_outcome(*futures[result.cluster, result.proc], result)
             if all(future.done() for _, future in futures.values()):
                 return
 
@@ -235,7 +235,7 @@ class PoolExecutor(Executor):
         with contextlib.suppress(PoolError):
             await self._pool.job(cluster, proc).remove("its future was cancelled")
 
-    async def _settle(self, number: int, future: Future[Any], result: Result) -> None:
+    async def _set_outcome(self, number: int, future: Future[Any], result: Result) -> None:
         if future.done():
             return
         with contextlib.suppress(Exception):  # cancelled meanwhile

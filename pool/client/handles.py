@@ -18,8 +18,8 @@ from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.classad import ClassAd
-    from pool.client.pool import Acted, Pool
-    from pool.client.spooling import Fetched
+    from pool.client.pool import ActionResult, Pool
+    from pool.client.spooling import FetchResult
     from pool.jobs.events import JobEvent
 
 class _Chosen(ABC):
@@ -43,35 +43,35 @@ class _Chosen(ABC):
                 except ValueError:
                     continue  # of a kind that only a newer schedd knows
 
-    async def remove(self, reason: str = "", *, force: bool = False, checkpoint: bool = False) -> Acted:
+    async def remove(self, reason: str = "", *, force: bool = False, checkpoint: bool = False) -> ActionResult:
         """Takes the jobs out of the queue; running ones are stopped first, and saved if their checkpoint is kept."""
         return await self.pool.act("remove", ids=self.ids, reason=reason, force=force, checkpoint=checkpoint)
 
-    async def hold(self, reason: str = "") -> Acted:
+    async def hold(self, reason: str = "") -> ActionResult:
         """Keeps the jobs in the queue without running them."""
         return await self.pool.act("hold", ids=self.ids, reason=reason)
 
-    async def release(self, reason: str = "") -> Acted:
+    async def release(self, reason: str = "") -> ActionResult:
         """Lets held jobs run again."""
         return await self.pool.act("release", ids=self.ids, reason=reason)
 
-    async def vacate(self, *, fast: bool = False) -> Acted:
+    async def vacate(self, *, fast: bool = False) -> ActionResult:
         """Takes running jobs off their machines; they go back to the queue."""
         return await self.pool.act("vacate", ids=self.ids, force=fast)
 
-    async def checkpoint(self) -> Acted:
+    async def checkpoint(self) -> ActionResult:
         """Has running jobs saved now; each is on the submit side when this returns."""
         return await self.pool.act("checkpoint", ids=self.ids)
 
-    async def edit(self, **attributes: str) -> Acted:
+    async def edit(self, **attributes: str) -> ActionResult:
         """Changes attributes of the jobs' ads; the values are texts of expressions: `edit(RequestMemory="2048")`."""
         return await self.pool.act("edit", ids=self.ids, attributes=attributes)
 
-    async def fetch(self, into: str | os.PathLike[str] | None = None, *, keep: bool = False) -> Fetched:
+    async def fetch(self, into: str | os.PathLike[str] | None = None, *, keep: bool = False) -> FetchResult:
         """Fetches the outputs of jobs that were submitted from another machine; see `Pool.fetch`."""
         return await self.pool.fetch(self.ids, into, keep=keep)
 
-    async def prio(self, value: int) -> Acted:
+    async def prio(self, value: int) -> ActionResult:
         """Sets the jobs' priority among their owner's own jobs; higher goes first."""
         return await self.pool.act("prio", ids=self.ids, value=value)
 
@@ -87,7 +87,7 @@ class Cluster(_Chosen):
 
     def __init__(self, pool: Pool, cluster: int | str, count: int | None = None) -> None:
         self.pool = pool
-        (self.cluster,) = _whole(cluster)
+        (self.cluster,) = _cluster_number(cluster)
         self.count = count
         self.spooled = False
 
@@ -190,7 +190,7 @@ class Job(_Chosen):
         return found[0]
 
 
-def _whole(cluster: Any) -> tuple[int]:
+def _cluster_number(cluster: Any) -> tuple[int]:
     found = job_id(cluster)
     if len(found) != 1:
         raise PoolError(f"{cluster!r} is one job, not a cluster", hint="pool.job makes a handle on a job")

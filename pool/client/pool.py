@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pool.client.descriptions import What
     from pool.client.handles import Cluster, Job
     from pool.client.results import Result
-    from pool.client.spooling import Fetched
+    from pool.client.spooling import FetchResult
     from pool.client.tally import Tally
     from pool.client.why import Explanation
     from pool.jobs.description import Description
@@ -46,7 +46,7 @@ NAMED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ActionResult:
     """The outcome of an action: how many jobs of which owners it was done to, and which were refused and why."""
 
     done: int
@@ -271,7 +271,7 @@ class Pool:
         *,
         keep: bool = False,
         progress: Callable[[str], None] | None = None,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Fetch the outputs of jobs that were submitted with `spool`: clusters and jobs, as handles or ids.
 
         Each goes where its description says, once all of its job have come. Completed jobs then leave the queue.
@@ -366,9 +366,9 @@ class Pool:
         from pool.jobs.description import bind_cluster
 
         bound = [one and bind_cluster(one, cluster.cluster) for one in deltas] if deltas is not None else None
-        receipt = Receipt.of(cluster.cluster, cluster.count or 0, ad, bound)
+        receipt = Receipt.from_submit(cluster.cluster, cluster.count or 0, ad, bound)
         try:
-            receipt.keep(self.address, os.environ)
+            receipt.save(self.address, os.environ)
         except OSError as error:
             warnings.warn(
                 f"poolnode fetch {cluster.cluster} will need --to DIR: no receipt could be kept: {error}", stacklevel=5
@@ -517,7 +517,7 @@ class Pool:
         checkpoint: bool = False,
         attributes: Mapping[str, str] | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> Acted:
+    ) -> ActionResult:
         """remove, hold, release, vacate, prio or edit, on the jobs chosen, which takes as long as it takes.
 
         Args:
@@ -542,18 +542,18 @@ class Pool:
         if attributes is not None:
             params["edits"] = dict(attributes)
         answer: dict[str, Any] | None = None
-        async with self.streaming("schedd.act_telling", params) as stream:
-            async for told in stream:
-                if isinstance(told, dict):
-                    answer = told
+        async with self.streaming("schedd.act_stream", params) as stream:
+            async for item in stream:
+                if isinstance(item, dict):
+                    answer = item
                 elif progress is not None:
-                    progress(int(told))
+                    progress(int(item))
         if answer is None:
             raise NoPool(f"{self.address} did not say what it did", hint="look before trying again", retry=True)
         done = answer.get("done") or 0
         refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
         owners = tuple(map(str, answer.get("owners") or ()))
-        return Acted(done if isinstance(done, int) else len(done), tuple(refused), owners)
+        return ActionResult(done if isinstance(done, int) else len(done), tuple(refused), owners)
 
     async def summary(self) -> list[dict[str, Any]]:
         """Completed jobs, local and remote processor seconds and leverage by user (EV 2.8)."""
@@ -605,7 +605,7 @@ class Pool:
         params: WireAd = {"id": [cluster, proc], "file": file, "offset": offset, "lines": lines}
         if node:
             params["node"] = node
-        params |= {"follow": follow, "told": True}
+        params |= {"follow": follow, "with_offset": True}
         patience = Patience(self.patience)
         while True:
             try:

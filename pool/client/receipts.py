@@ -56,7 +56,7 @@ class Receipt:
     deltas: Mapping[int, WireAd]
 
     @classmethod
-    def of(cls, cluster: int, count: int, ad: WireAd, deltas: Sequence[WireAd | None] | None) -> Receipt:
+    def from_submit(cls, cluster: int, count: int, ad: WireAd, deltas: Sequence[WireAd | None] | None) -> Receipt:
         """The receipt of a submit."""
         own = {proc: found for proc, delta in enumerate(deltas or ()) if delta and (found := _only_files(delta))}
         return cls(cluster, count, _only_files(ad), own)
@@ -90,11 +90,11 @@ class Receipt:
         ad = self.shared | self.deltas.get(proc, {})
         return [str(ad[name]) for name in KEY_FILES if isinstance(ad.get(name), str) and ad[name]]
 
-    def places(self, proc: int) -> OutputPlaces:
+    def output_places(self, proc: int) -> OutputPlaces:
         """Where a job's outputs belong. Raises PoolError."""
         return OutputPlaces(*self.start(proc))
 
-    def keep(self, address: str, environ: Mapping[str, str]) -> None:
+    def save(self, address: str, environ: Mapping[str, str]) -> None:
         """Remember it. Raises OSError."""
         path = _path(address, self.cluster, environ)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,20 +129,20 @@ def inputs_of(start: Activation) -> list[str]:
         if layout.program(process) is not None:
             paths.append(full_path(start, process.cmd))
     if start.processes:
-        paths += [carried.home for carried in layout.inputs()]
+        paths += [carried.submit_path for carried in layout.inputs()]
     return [path.rstrip("/") or "/" for path in paths]
 
 
 def appended_by(start: Activation) -> list[str]:
     """Files that a job adds to, if they are there."""
-    return [one.home for one in start.layout.streams.values() if one.append] if start.processes else []
+    return [one.submit_path for one in start.layout.streams.values() if one.append] if start.processes else []
 
 
 def directories_of(start: Activation, log: str | None) -> list[str]:
     """The directories in which a job leaves something."""
     written = [full_path(start, path) for path in (start.stdout, start.stderr) if path != NOTHING]
     written += [full_path(start, path) for path in start.remaps.values()]
-    written += [one.home for one in start.layout.streams.values()] if start.processes else []
+    written += [one.submit_path for one in start.layout.streams.values()] if start.processes else []
     above = [os.path.dirname(path) for path in (*written, *([log] if log else []))]
     return [start.iwd, *(process.iwd for process in start.processes), *above]
 

@@ -61,7 +61,7 @@ class Result:
         return self.state == "completed" and self.exit_code == self.success
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state in ("completed", "removed")
 
     def as_json(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pool.errors import PoolError
 from pool.identity import file_tree_seen
 from pool.jobs.output_places import OutputPlaces, full_path
 from pool.jobs.userlog import END
-from pool.shadow.arriving import Arriving
+from pool.shadow.arriving import OutputReceiver
 from pool.shadow.files import FileProblem, FileStatus, LocalFiles, UserFiles
 from pool.shadow.sending import send_tree
 from pool.shadow.spooled import SpooledFiles
@@ -38,7 +38,7 @@ TURN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResult:
     """The outcome of a fetch: jobs, files and bytes; the jobs that failed, with the reason; and the outputs that were
     written under another name, because a file of the user's that the description does not name was there, with the
     names they have now.
@@ -195,7 +195,7 @@ class InputsOnTheWay:
         if status.is_dir:
             await stream.send(["dir", path, status.mode & 0o777])
 
-    def told(self, size: int) -> None:
+    def count_sent(self, size: int) -> None:
         """So many bytes more have gone."""
         before, self.size = self.size, self.size + size
         if self.progress is not None and before >> 20 != self.size >> 20:
@@ -212,7 +212,7 @@ class _Counting:
     async def send(self, item: Any) -> None:
         await self._stream.send(item)
         if isinstance(item, bytes):
-            self._sending.told(len(item))
+            self._sending.count_sent(len(item))
 
 
 class _AroundDirectory(OutputPlaces):
@@ -243,11 +243,11 @@ async def fetch(
     *,
     keep: bool = False,
     progress: Progress | None = None,
-) -> Fetched:
+) -> FetchResult:
     """Fetch the outputs of jobs that were sent to a schedd; see `Pool.fetch`."""
     fetching = _Fetching(pool, progress)
     if into is not None:
-        fetching.put_into(_empty_directory(Path(into)))
+        fetching.redirect_to(_empty_directory(Path(into)))
     await fetching.prepare(ids)
     params = {"ids": [list(one) for one in ids], "keep": keep}
     try:
@@ -273,7 +273,7 @@ class _Fetching:
         self._beside: list[tuple[str, str]] = []
         self._count = self._size = 0
 
-    def put_into(self, directory: str) -> None:
+    def redirect_to(self, directory: str) -> None:
         """Write nothing but below a directory."""
         self._around, self._files = True, SpooledFiles(self._files, directory)
 
@@ -293,9 +293,9 @@ class _Fetching:
                     hint=f"poolnode fetch {cluster} --to DIR writes spooled outputs into a new directory; "
                     "jobs that were not spooled write their outputs where they were submitted",
                 )
-            self._receipts[cluster] = receipt or await self._told_of(cluster)
+            self._receipts[cluster] = receipt or await self._receipt_of(cluster)
 
-    async def _told_of(self, cluster: int) -> Receipt:
+    async def _receipt_of(self, cluster: int) -> Receipt:
         """The schedd's name for a cluster's files, made fit for a directory of their own."""
         from pool.client.receipts import FILE_ATTRIBUTES
 
@@ -310,7 +310,7 @@ class _Fetching:
             if not isinstance(item, list) or not item:
                 raise PoolError("the schedd sent what makes no sense")
             if item[0] == "log" and job is not None:
-                await self._take_log(self._places(job), int(item[1]), stream)
+                await self._receive_log(self._places_of(job), int(item[1]), stream)
                 continue
             if job is not None:
                 await stream.send(["kept", *job])
@@ -318,7 +318,7 @@ class _Fetching:
                 job = None
             if item[0] == "job":
                 job = (int(item[1]), int(item[2]))
-                await self._take(job, stream)
+                await self._receive_job(job, stream)
             elif item[0] == "over":
                 self._refused = [(f"{one[0]}.{one[1]}", str(one[2])) for one in item[1]]
                 await stream.finish()
@@ -328,23 +328,23 @@ class _Fetching:
                 raise PoolError("the schedd sent what makes no sense")
         raise PoolError("the schedd broke off", hint="fetch again: what has not come is still there", retry=True)
 
-    def result(self) -> Fetched:
+    def result(self) -> FetchResult:
         """The outcome."""
-        return Fetched(tuple(self._jobs), self._count, self._size, tuple(self._refused), tuple(self._beside))
+        return FetchResult(tuple(self._jobs), self._count, self._size, tuple(self._refused), tuple(self._beside))
 
-    def _places(self, job: tuple[int, int]) -> OutputPlaces:
+    def _places_of(self, job: tuple[int, int]) -> OutputPlaces:
         if job not in self._asked and job[:1] not in self._asked:
             raise PoolError(f"refused outputs of job {job[0]}.{job[1]}, which were not asked for")
-        places = self._receipts[job[0]].places(job[1])
+        places = self._receipts[job[0]].output_places(job[1])
         return _AroundDirectory(places.start, places.log) if self._around else places
 
-    async def _take(self, job: tuple[int, int], stream: Stream) -> None:
-        places = self._places(job)
-        arriving = Arriving(self._files, places.start, _no_note, os.getpid())
+    async def _receive_job(self, job: tuple[int, int], stream: Stream) -> None:
+        places = self._places_of(job)
+        arriving = OutputReceiver(self._files, places.start, _no_note, os.getpid())
         try:
-            size, announced = await arriving.take(stream, places)
+            size, announced = await arriving.receive(stream, places)
             await arriving.see_on_disk()
-            await arriving.place()
+            await arriving.rename_into_place()
         except BaseException:
             await arriving.abandon()
             raise
@@ -354,7 +354,7 @@ class _Fetching:
         if self._progress is not None:
             self._progress(f"fetching outputs: {self._size >> 20:,} MB")
 
-    async def _take_log(self, places: OutputPlaces, size: int, stream: Stream) -> None:
+    async def _receive_log(self, places: OutputPlaces, size: int, stream: Stream) -> None:
         if places.log is None:
             raise PoolError("refused a log that the job does not have")
         where = places.inside(places.log) if isinstance(places, _AroundDirectory) else places.log

@@ -110,7 +110,7 @@ class _Mirror:
 def _mirrored(source: type[Any]) -> Callable[[type[T]], type[T]]:
     """Give a class the public methods and properties of an asynchronous one."""
 
-    def give(cls: type[T]) -> type[T]:
+    def mirror_members(cls: type[T]) -> type[T]:
         for name in dir(source):
             member = inspect.getattr_static(source, name)
             if name.startswith("_") or name in _LOOPS_OWN or name in vars(cls):
@@ -121,7 +121,7 @@ def _mirrored(source: type[Any]) -> Callable[[type[T]], type[T]]:
                 setattr(cls, name, _calling(name, member))
         return cls
 
-    return give
+    return mirror_members
 
 
 def _reading(name: str) -> Callable[[Any], Any]:

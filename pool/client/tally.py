@@ -71,18 +71,18 @@ class Tally:
         return len(self.states)
 
     @property
-    def over(self) -> int:
+    def ended(self) -> int:
         """How many jobs have left the queue."""
         return self.counts[COMPLETED] + self.counts[REMOVED]
 
     @property
-    def done(self) -> bool:
-        return self.over == len(self.states)
+    def all_ended(self) -> bool:
+        return self.ended == len(self.states)
 
     @property
-    def stuck(self) -> bool:
+    def only_held(self) -> bool:
         """Nothing is left that moves by itself: what is not over is held."""
-        return not self.done and self.over + self.counts[HELD] == len(self.states)
+        return not self.all_ended and self.ended + self.counts[HELD] == len(self.states)
 
     def unfinished(self) -> list[JobId]:
         return [job for job, state in self.states.items() if state not in OVER]

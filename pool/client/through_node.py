@@ -24,7 +24,7 @@ class ThroughNode(Connection):
         self._own = own
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
-        return await self._own.call("node.ask", self._question(method, params), timeout=timeout)
+        return await self._own.call("node.forward", self._question(method, params), timeout=timeout)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Nothing: the own node only asks."""
@@ -32,7 +32,7 @@ class ThroughNode(Connection):
     async def stream(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> Stream:
-        return await self._own.stream("node.ask_stream", self._question(method, params), timeout=timeout)
+        return await self._own.stream("node.forward_stream", self._question(method, params), timeout=timeout)
 
     async def close(self) -> None:
         """Nothing is open but the connection to the own node, which is another's to close."""

@@ -41,8 +41,8 @@ async def wait_for(
     """
 
     def finished(tally: Tally) -> bool:
-        enough = count is not None and tally.over >= count
-        return tally.done or enough or (until_stuck and tally.stuck)
+        enough = count is not None and tally.ended >= count
+        return tally.all_ended or enough or (until_stuck and tally.only_held)
 
     async with asyncio.timeout(timeout):
         moves = follow(pool, ids, known)
@@ -52,9 +52,9 @@ async def wait_for(
                     progress(tally)
                 if moved and finished(tally):
                     chosen = ids if count is None else [job for job, state in tally.states.items() if state in OVER]
-                    results = await settled(pool, chosen, tally)
+                    results = await final_results(pool, chosen, tally)
                     if finished(tally):
-                        return results if count is None else [result for result in results if result.over]
+                        return results if count is None else [result for result in results if result.is_over]
         finally:
             await moves.aclose()
     raise AssertionError("unreachable: the event stream has no end")
@@ -68,19 +68,19 @@ async def as_completed(pool: Pool, ids: Ids, timeout: float | None = None) -> As
         TimeoutError: `timeout` seconds have passed since the first was asked for.
     """
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-    told: set[JobId] = set()
+    reported: set[JobId] = set()
     moves = follow(pool, ids)
     try:
         while True:
             async with asyncio.timeout_at(deadline):
                 tally, moved = await anext(moves)
-                over = [job for job in moved - told if tally.states[job] in OVER]
-                results = await settled(pool, sorted(over), tally) if over else []
+                over = [job for job in moved - reported if tally.states[job] in OVER]
+                results = await final_results(pool, sorted(over), tally) if over else []
             for result in results:
-                if result.over:
-                    told.add((result.cluster, result.proc))
+                if result.is_over:
+                    reported.add((result.cluster, result.proc))
                     yield result
-            if len(told) == tally.total:
+            if len(reported) == tally.total:
                 return
     finally:
         await moves.aclose()
@@ -102,7 +102,7 @@ async def follow(
         async for batch in batches:
             moved: set[JobId] = set()
             if tally is None or not (heard or batch):  # a cluster of which there are no events was forgotten meanwhile
-                tally = await _ask(pool, ids, tally)
+                tally = await _query_jobs(pool, ids, tally)
                 moved = set(tally.states)
             heard = True
             for event in batch:
@@ -114,7 +114,7 @@ async def follow(
                 yield tally, moved
 
 
-async def _ask(pool: Pool, ids: Ids, tally: Tally | None) -> Tally:
+async def _query_jobs(pool: Pool, ids: Ids, tally: Tally | None) -> Tally:
     """The jobs and their states from the schedd."""
     ads = await pool.find(ids, ("ClusterId", "ProcId", "JobStatus"), patient=True)
     found: dict[JobId, int] = {(ad["ClusterId"], ad["ProcId"]): ad["JobStatus"] for ad in ads}
@@ -132,7 +132,7 @@ async def _ask(pool: Pool, ids: Ids, tally: Tally | None) -> Tally:
     return tally
 
 
-async def settled(pool: Pool, ids: Ids, tally: Tally) -> list[Result]:
+async def final_results(pool: Pool, ids: Ids, tally: Tally) -> list[Result]:
     """The results of followed jobs.
 
     An event may be seen before the ad that goes with it. So jobs that the tally counts as over are queried again a few

@@ -52,7 +52,7 @@ class Watch:
         self._error: PoolError | None = None
         self._wake = asyncio.Event()
 
-    def fed(self, number: int, events: list[WireEvent]) -> bool:
+    def add_events(self, number: int, events: list[WireEvent]) -> bool:
         """Take what came; all of this watch up to an event's number has come with it. False: it is too much."""
         if self.paused:
             return True
@@ -114,7 +114,7 @@ class PoolWatches:
         self._last += 1
         watch = Watch(self._last, None if ids is None else [list(one) for one in ids], after)
         self._open[watch.number] = watch
-        self._say(watch.opening())
+        self._queue_message(watch.opening())
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="follow jobs")
         try:
@@ -122,10 +122,10 @@ class PoolWatches:
                 yield await watch.next()
                 if watch.paused and watch.drained:
                     watch.paused = False
-                    self._say(watch.opening())
+                    self._queue_message(watch.opening())
         finally:
             del self._open[watch.number]
-            self._say({"close": watch.number})
+            self._queue_message({"close": watch.number})
             if not self._open:
                 self._stop()
 
@@ -143,7 +143,7 @@ class PoolWatches:
             self._task.cancel()
             self._task = None
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _queue_message(self, message: dict[str, Any]) -> None:
         self._messages.append(message)
         self._to_send.set()
 
@@ -154,7 +154,7 @@ class PoolWatches:
             try:
                 try:
                     async with self._streams.streaming("schedd.follow", {}) as stream:
-                        await self._speak(stream, patience)
+                        await self._exchange(stream, patience)
                     raise PoolError("the schedd ended the stream of events", retry=True)
                 except PoolError as error:
                     await patience.wait(error)
@@ -163,19 +163,19 @@ class PoolWatches:
                     watch.failed(error)
                 return
 
-    async def _speak(self, stream: Stream, patience: Patience) -> None:
+    async def _exchange(self, stream: Stream, patience: Patience) -> None:
         self._messages.clear()
         for watch in self._open.values():
             if not watch.paused:
-                self._say(watch.opening())
+                self._queue_message(watch.opening())
         sending = asyncio.get_running_loop().create_task(self._send(stream), name="send what is watched")
         try:
             async for items in stream:
                 patience.goes_well()
                 for number, upto, events in items:
                     watch_or_none = self._open.get(number)
-                    if watch_or_none is not None and not watch_or_none.fed(upto, events):
-                        self._say({"close": number})
+                    if watch_or_none is not None and not watch_or_none.add_events(upto, events):
+                        self._queue_message({"close": number})
         finally:
             sending.cancel()
             with contextlib.suppress(asyncio.CancelledError, PoolError):

@@ -101,7 +101,8 @@ async def why_machine(pool: Pool, name: str, most: int = MOST) -> list[Explanati
     asked = {"slots": [str(ad.get("Name")) for ad in chosen]}
     address = str(chosen[0].get("StartdAddress", ""))
     owner, negotiator = await asyncio.gather(
-        _ask(pool, "startd.why", asked, _at(address)), _ask(pool, "negotiator.why_machine", asked, pool.negotiator())
+        _query(pool, "startd.why", asked, _same_address(address)),
+        _query(pool, "negotiator.why_machine", asked, pool.negotiator()),
     )
     time = max((float(answer["time"]) for answer in (owner, negotiator) if not isinstance(answer, str)), default=0.0)
     return [_slot(ad, owner, negotiator, time) for ad in chosen]
@@ -145,11 +146,11 @@ async def _slots_of(pool: Pool, name: str) -> list[WireAd]:
     return sorted(ads, key=lambda ad: (len(str(ad.get("Name"))), str(ad.get("Name"))))
 
 
-async def _at(address: str) -> str:
+async def _same_address(address: str) -> str:
     return address
 
 
-async def _ask(pool: Pool, method: str, params: dict[str, Any], at: Awaitable[str]) -> Any:
+async def _query(pool: Pool, method: str, params: dict[str, Any], at: Awaitable[str]) -> Any:
     """The answer, or in words why there is none."""
     try:
         return await pool.call(method, params, at=await at, timeout=PATIENCE)

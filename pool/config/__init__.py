@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE", "Change", "ConfigError", "ConfigWarning", "ExplainedSetting", "SettingKind", "Setting", "Settings"]
 
-_HOMES = {"SettingKind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
+_MODULES = {"SettingKind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +24,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module
 
-    return getattr(import_module(f"pool.config.{_HOMES.get(name, 'settings')}"), name)
+    return getattr(import_module(f"pool.config.{_MODULES.get(name, 'settings')}"), name)

@@ -262,9 +262,9 @@ class Settings:
         known = self.values.get(name)
         if known is None or (not known.text and name in TABLE and TABLE[name].needed):
             return self._default(name, asking)
-        return self._one(name, known, asking)
+        return self._definition_value(name, known, asking)
 
-    def _one(self, name: str, made: SettingDefinition | None, asking: tuple[str, ...]) -> str | None:
+    def _definition_value(self, name: str, made: SettingDefinition | None, asking: tuple[str, ...]) -> str | None:
         """One definition of a name; the one before it, for what names itself."""
         if made is None:
             return self._default(name, asking)
@@ -297,7 +297,7 @@ class Settings:
         def lookup(other: str) -> str | None:
             other = canonical(other)
             if other == name:
-                return self._one(name, before, asking)
+                return self._definition_value(name, before, asking)
             value = self._expanded(other, (*asking, name))
             return value if value is None else _plain(other, value)
 
@@ -307,7 +307,7 @@ class Settings:
         except TooLong:
             raise ConfigError(f"{where}: {name} grows without end when its macros are replaced") from None
         for missing in replacer.missing:
-            self._warn(where, f"{missing} in {name} stands for nothing{_perhaps(missing, self.values)}")
+            self._warn(where, f"{missing} in {name} stands for nothing{_did_you_mean(missing, self.values)}")
         return replaced
 
     # -- checking ----------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class Settings:
         for name, made in self.values.items():
             if name in TABLE or name in used or name in MACROS:
                 continue
-            self._warn(made.where, f"{made.name} is no setting, and nothing uses it{_perhaps(name, TABLE)}")
+            self._warn(made.where, f"{made.name} is no setting, and nothing uses it{_did_you_mean(name, TABLE)}")
 
 
 def _unfit(row: Setting, text: str) -> str:
@@ -407,6 +407,6 @@ def nearest(name: str) -> str:
     return f"is {close[0]} meant? `poolnode config` lists them" if close else "`poolnode config` lists them"
 
 
-def _perhaps(name: str, among: Iterable[str]) -> str:
+def _did_you_mean(name: str, among: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.strip("$()").upper(), list(among), 1, 0.8)
     return f"; is {close[0]} meant?" if close else ""

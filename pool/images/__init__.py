@@ -11,7 +11,7 @@ from pool.images.assembling import Assembly
 from pool.images.drafts import Draft
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
 from pool.images.manifest import ImageFile, Manifest
-from pool.images.pacing import SendingShare
+from pool.images.pacing import BandwidthShare
 from pool.images.store import ImageStore
 from pool.images.transfer import (
     EarlyTransfer,
@@ -35,7 +35,7 @@ __all__ = [
     "Manifest",
     "NoRoom",
     "ImageFile",
-    "SendingShare",
+    "BandwidthShare",
     "ask_chunks",
     "fetch_image",
     "lay_pieces",

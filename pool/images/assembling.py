@@ -54,7 +54,7 @@ class Assembly:
         """The chunks that have not come, in the order of the files."""
         return list(self._places)
 
-    def lay(self, pieces: list[Piece]) -> None:
+    def write_early(self, pieces: list[Piece]) -> None:
         """Write chunks ahead of the manifest; from several threads, if they like.
 
         Raises:
@@ -105,10 +105,10 @@ class Assembly:
         with local.begin(manifest.job) as draft:
             lacks = set(draft.missing(manifest))
             for digest in [digest for digest in self._places if digest not in lacks]:
-                self._put(digest, local.packed(digest))
+                self._write_chunk(digest, local.packed(digest))
         return self.missing
 
-    def put(self, pieces: list[tuple[bytes, bytes]]) -> None:
+    def write_chunks(self, pieces: list[tuple[bytes, bytes]]) -> None:
         """Write chunks, each wherever the image has it; from several threads, if they like.
 
         Raises:
@@ -117,11 +117,11 @@ class Assembly:
         for digest, packed in pieces:
             if digest not in self._places:
                 raise ImageDamaged("a chunk came that was not asked for")
-            self._put(digest, packed)
+            self._write_chunk(digest, packed)
             with self._lock:
                 self.received += len(packed)
 
-    def _put(self, digest: bytes, packed: bytes) -> None:
+    def _write_chunk(self, digest: bytes, packed: bytes) -> None:
         data = expand(digest, packed)
         with self._lock:
             self._write(digest, data)

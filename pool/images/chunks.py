@@ -85,7 +85,7 @@ class Chunks:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._sizes)
 
-    def put(self, digest: bytes, packed: bytes) -> None:
+    def add_chunk(self, digest: bytes, packed: bytes) -> None:
         """Keep a compressed chunk, not yet known to be there for good; several may be put at a time. Raises OSError."""
         if digest in self._sizes:
             return

@@ -75,7 +75,7 @@ class Draft:
             self.pinned.update(digest for digest in found if digest in self._store._chunks)
             return [digest for digest in found if digest not in self._store._chunks]
 
-    def put(self, digest: bytes, packed: bytes) -> None:
+    def add_chunk(self, digest: bytes, packed: bytes) -> None:
         """A chunk as it travels, looked at before it is kept.
 
         Raises:
@@ -83,17 +83,17 @@ class Draft:
             NoRoom, ImageError
         """
         expand(digest, packed)
-        self._store._put(self, digest, packed)
+        self._store._add_chunk(self, digest, packed)
 
-    def put_all(self, pieces: list[tuple[bytes, bytes]]) -> None:
-        """Several of these, at a time where the place is far away and takes them so; as `put`."""
+    def add_chunks(self, pieces: list[tuple[bytes, bytes]]) -> None:
+        """Several of these, at a time where the place is far away and takes them so; as `add_chunk`."""
         at_once = min(self._store.at_once, len(pieces))
         if at_once <= 1:
             for piece in pieces:
-                self.put(*piece)
+                self.add_chunk(*piece)
             return
         helpers = packers(at_once)
-        putting = [helpers.submit(self.put, *piece) for piece in pieces]
+        putting = [helpers.submit(self.add_chunk, *piece) for piece in pieces]
         try:
             for one in putting:
                 one.result()
@@ -101,7 +101,7 @@ class Draft:
             for left in putting:  # one has failed: the others are not begun, or waited for
                 left.cancel() or left.exception()
 
-    def take_in(
+    def add_file(
         self,
         directory: Path,
         *,
@@ -125,7 +125,7 @@ class Draft:
                     continue
                 part = known(path.stat())
                 if part is not None and self.has(part):
-                    parts.append(self._again(replace(part, name=name)))
+                    parts.append(self._report_chunks(replace(part, name=name)))
                 else:
                     with path.open("rb") as handle:
                         parts.append(self.add(name, handle))
@@ -133,7 +133,7 @@ class Draft:
             raise failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
 
-    def _again(self, part: ImageFile) -> ImageFile:
+    def _report_chunks(self, part: ImageFile) -> ImageFile:
         """A file whose chunks were put down before: they are a piece of this checkpoint, too."""
         for index, digest in enumerate(part.chunks):
             if digest != HOLE and self.on_piece is not None:
@@ -154,7 +154,7 @@ class Draft:
             chunks.append(digest)
         return ImageFile(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
 
-    def tell(self, part: ImageFile) -> None:
+    def report_chunks(self, part: ImageFile) -> None:
         """Speak of the chunks of a file that lie here already as of those that are put down."""
         for index, digest in enumerate(part.chunks):
             if digest != HOLE and self.on_piece is not None:
@@ -186,7 +186,7 @@ class Draft:
         if data == _ZEROS[:length]:
             return HOLE
         digest = digest_of(data)
-        self._store._put(self, digest, b"" if digest in self._store._chunks else compress(data))
+        self._store._add_chunk(self, digest, b"" if digest in self._store._chunks else compress(data))
         return digest
 
     def commit(

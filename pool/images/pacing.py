@@ -1,6 +1,6 @@
 """A bound on the share of the network that checkpoints take on their way from one node (C5).
 
-    share = Share(); share.rate = 10e6          await share.take(bytes)      before they are sent
+    share = BandwidthShare(10e6)          await share.wait_for_bytes(size)      before they are sent
 
 A transfer with a deadline is let through as quickly as that needs, whatever the bound: a last checkpoint that is late
 is none.
@@ -14,7 +14,7 @@ import asyncio
 BURST = 0.1
 
 
-class SendingShare:
+class BandwidthShare:
     """The rate that all checkpoints of a node share.
 
     Attributes:
@@ -26,7 +26,7 @@ class SendingShare:
         #: By the loop's time, when all that was let through is sent at the rate.
         self._until = 0.0
 
-    async def take(self, size: int, least: float = 0.0) -> None:
+    async def wait_for_bytes(self, size: int, least: float = 0.0) -> None:
         """Wait until so many bytes may be sent.
 
         Args:

@@ -87,7 +87,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class ChunkLocation:
     """Where one chunk lies."""
 
     pack: Pack
@@ -105,7 +105,7 @@ class Packs(Folder):
         self._packs = directory / _PACKS
         self._packs.mkdir(exist_ok=True, mode=0o700)
         self._one = threading.Lock()
-        self._spots: dict[str, Spot] = {}
+        self._spots: dict[str, ChunkLocation] = {}
         self._current: Pack | None = None
         self._number = 0
         self._able: bool | None = None
@@ -145,7 +145,7 @@ class Packs(Folder):
                 _write_at(pack.files[1], row, pack.rows * _ROW.size)
                 pack.rows += 1
                 pack.live += 1
-                before, self._spots[name] = self._spots.get(name), Spot(pack, begin, len(data))
+                before, self._spots[name] = self._spots.get(name), ChunkLocation(pack, begin, len(data))
             if before is not None:
                 self._let_go(before)
             if self._lasting:
@@ -157,7 +157,7 @@ class Packs(Folder):
         finally:
             with self._one:
                 pack.busy -= 1
-                self._settle(pack)
+                self._close_if_unused(pack)
 
     def sync(self, names: Iterable[str]) -> None:
         files: list[str] = []
@@ -198,13 +198,13 @@ class Packs(Folder):
                 pack.open()
                 self._current = pack
                 if full is not None:
-                    self._settle(full)
+                    self._close_if_unused(full)
             begin = pack.end
             pack.end += -(-size // BLOCK) * BLOCK
             pack.busy += 1
             return pack, begin
 
-    def _settle(self, pack: Pack) -> None:
+    def _close_if_unused(self, pack: Pack) -> None:
         """A pack goes when nothing is in it, and nothing comes."""
         if pack.busy or (pack.live and pack is self._current):
             return
@@ -217,12 +217,12 @@ class Packs(Folder):
             with contextlib.suppress(OSError):  # what cannot be removed now is found at the next opening
                 path.unlink(missing_ok=True)
 
-    def _let_go(self, spot: Spot) -> None:
+    def _let_go(self, spot: ChunkLocation) -> None:
         """Nobody needs what lies there."""
         pack = spot.pack
         with self._one:
             pack.live -= 1
-            self._settle(pack)
+            self._close_if_unused(pack)
             whole = pack.live > 0 or pack.busy > 0
         if whole:
             _make_hole(pack.path, spot.begin, spot.size)
@@ -265,12 +265,12 @@ class Packs(Folder):
             with _opened(pack.path, os.O_RDONLY) as fd:
                 for digest, begin, size in _rows_of(pack):
                     if _holds(fd, begin, size):
-                        self._spots[f"chunks/{digest[:2]}/{digest[2:]}"] = Spot(pack, begin, size)
+                        self._spots[f"chunks/{digest[:2]}/{digest[2:]}"] = ChunkLocation(pack, begin, size)
         for spot in self._spots.values():
             spot.pack.live += 1
         for pack in packs:
             self._number = max(self._number, int(pack.path.name))
-            self._settle(pack)
+            self._close_if_unused(pack)
 
 
 def place_at(text: str) -> BlobStore:

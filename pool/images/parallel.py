@@ -17,7 +17,9 @@ PARTS, ENDS = "parts", "ends"
 Facts = tuple[tuple[str, Any], ...]
 
 
-def together(images: Mapping[int, Manifest], ends: Mapping[int, dict[str, Any]]) -> tuple[tuple[ImageFile, ...], Facts]:
+def merge_images(
+    images: Mapping[int, Manifest], ends: Mapping[int, dict[str, Any]]
+) -> tuple[tuple[ImageFile, ...], Facts]:
     """Files and facts of the whole.
 
     Args:

@@ -29,7 +29,7 @@ _THIS_THREAD, _IDLE = 1, 3 << 13
 _THREADS = 4
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Have the calling thread give way from now on. Does nothing where the system does not know how."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 19)
@@ -40,7 +40,7 @@ def give_way() -> None:
 
 @functools.cache
 def _executor(prompt: bool) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "images", None if prompt else give_way)
+    return ThreadPoolExecutor(_THREADS, "images", None if prompt else lower_priority)
 
 
 _PROMPT: ContextVar[bool] = ContextVar("prompt", default=False)
@@ -70,4 +70,4 @@ def packers(most: int) -> ThreadPoolExecutor:
 
 @functools.cache
 def _packers(most: int, prompt: bool) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(most, "packing", None if prompt else give_way)
+    return ThreadPoolExecutor(most, "packing", None if prompt else lower_priority)

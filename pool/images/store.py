@@ -95,7 +95,7 @@ class ImageStore:
         return self._chunks.used
 
     @property
-    def taken(self) -> int:
+    def quota_used(self) -> int:
         """Bytes of the quota that are used."""
         return self.used + self._beside()
 
@@ -133,7 +133,7 @@ class ImageStore:
         at_once = min(self.at_once, len(digests))
         return list(packers(at_once).map(self.packed, digests) if at_once > 1 else map(self.packed, digests))
 
-    def room(self) -> Path:
+    def new_directory(self) -> Path:
         """A name for a directory beside the store that nobody else has: for an image on its way in or out."""
         with self._lock:
             assert self._incoming is not None  # a store that is not a directory has nobody beside it
@@ -149,7 +149,7 @@ class ImageStore:
             self._drafts.add(draft)
             return draft
 
-    def keep(self, job: str, directory: Path, created: float, **facts: Any) -> Manifest:
+    def store_image(self, job: str, directory: Path, created: float, **facts: Any) -> Manifest:
         """Take in an image that a keeper has written into a directory, as the job's next generation.
 
         Raises:
@@ -157,7 +157,7 @@ class ImageStore:
             ImageError: the directory cannot be read, or the disk fails.
         """
         with self.begin(job) as draft:
-            return draft.commit(draft.take_in(directory), created, facts=tuple(sorted(facts.items())))
+            return draft.commit(draft.add_file(directory), created, facts=tuple(sorted(facts.items())))
 
     def copy(self, job: str, generation: int, to: str, created: float, **facts: Any) -> Manifest:
         """Give a checkpoint, with those that it needs, to another job too; its bytes are there once.
@@ -179,7 +179,7 @@ class ImageStore:
                 draft.commit(one.parts, created, generation=number, needs=one.needs, facts=said)
         return self.manifest(to, generation)
 
-    def _put(self, draft: Draft, digest: bytes, packed: bytes) -> None:
+    def _add_chunk(self, draft: Draft, digest: bytes, packed: bytes) -> None:
         with self._lock:
             draft.pinned.add(digest)
             if digest in self._chunks:
@@ -187,7 +187,7 @@ class ImageStore:
             self._make_room(len(packed) + self._coming)
             self._coming += len(packed)
         try:
-            self._put_or_make_room(digest, packed)
+            self._add_or_make_room(digest, packed)
         except OSError as error:
             raise failed("keep a checkpoint in", self._place.where, error) from error
         finally:
@@ -204,16 +204,16 @@ class ImageStore:
             while self._recent_size > RECENT:
                 self._recent_size -= len(self._recent.pop(next(iter(self._recent))))
 
-    def _put_or_make_room(self, digest: bytes, packed: bytes) -> None:
+    def _add_or_make_room(self, digest: bytes, packed: bytes) -> None:
         try:
-            self._chunks.put(digest, packed)
+            self._chunks.add_chunk(digest, packed)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             with self._lock:
                 for job in list(self._jobs):
                     self._drop_superseded(job, 1)
-            self._chunks.put(digest, packed)
+            self._chunks.add_chunk(digest, packed)
 
     def _commit(self, draft: Draft, manifest: Manifest) -> Manifest:
         missing = [digest for digest in manifest.digests() if digest not in self._chunks]
@@ -301,14 +301,14 @@ class ImageStore:
                 self._forget(job, number)
 
     def _make_room(self, wanted: int) -> None:
-        if self.quota is None or self.taken + wanted <= self.quota:
+        if self.quota is None or self.quota_used + wanted <= self.quota:
             return
         for job in sorted(self._jobs, key=lambda job: min(m.created for m in self._jobs[job].values())):
             self._drop_superseded(job, 1)
-            if self.taken + wanted <= self.quota:
+            if self.quota_used + wanted <= self.quota:
                 return
         raise NoRoom(
-            f"no room for a checkpoint: {self.taken} of {self.quota} bytes are used by the last checkpoints of jobs",
+            f"no room for a checkpoint: the last checkpoints of jobs use {self.quota_used} of {self.quota} bytes",
             hint="raise CHECKPOINT_QUOTA, or let jobs end",
             retry=True,
         )

@@ -50,7 +50,7 @@ class Items(Protocol):
 
     async def send(self, item: Any) -> None: ...
     async def finish(self) -> None: ...
-    def widen(self, size: int, /) -> None: ...
+    def raise_limit(self, size: int, /) -> None: ...
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
 
@@ -74,7 +74,7 @@ async def _send_rest(
     for place in range(0, len(data), PIECE):
         await stream.send(data[place : place + PIECE])
     await stream.send(["manifest"])
-    wanted = await _wanted(answers)
+    wanted = await _read_wanted(answers)
     sent = await _send_pieces(store, wanted, stream, pace)
     await stream.finish()
     async for item in answers:
@@ -92,7 +92,7 @@ async def send_chunks(store: ImageStore, allowed: Container[bytes], stream: Item
     Raises:
         ImageError: one was asked for that may not be, or is gone.
     """
-    wanted = await _wanted(aiter(stream))
+    wanted = await _read_wanted(aiter(stream))
     if any(digest not in allowed for digest in wanted):
         raise ImageError("a chunk was asked for that is not of this checkpoint")
     sent = await _send_pieces(store, wanted, stream, pace)
@@ -127,25 +127,25 @@ async def lay_pieces(stream: Items, assembly: Assembly, came: Callable[[], None]
         ImageDamaged: something else came. ImageError: the disk fails.
     """
     some: list[Piece] = []
-    stream.widen(AHEAD)
-    async with _Laying(assembly.lay) as laying:
+    stream.raise_limit(AHEAD)
+    async with _Laying(assembly.write_early) as laying:
         async for piece in stream:
             if not _is_piece(piece, (str, int, bytes, bytes)):
                 raise ImageDamaged("something else came than a piece of a checkpoint")
             some.append(tuple(piece))
             if len(some) == TOGETHER:
-                await laying.have(some)
+                await laying.add_batch(some)
                 some = []
                 came()
         if some:
-            await laying.have(some)
+            await laying.add_batch(some)
 
 
 def _is_piece(item: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(item, list) and len(item) == len(kinds) and all(map(isinstance, item, kinds))
 
 
-async def _wanted(answers: AsyncIterator[Any]) -> list[bytes]:
+async def _read_wanted(answers: AsyncIterator[Any]) -> list[bytes]:
     wanted: list[bytes] = []
     async for item in answers:
         if item == ["all"]:
@@ -196,25 +196,25 @@ async def receive_image(
         NoRoom: nothing of it stays.
         ImageError: the other side ended in the middle; nothing of it stays.
     """
-    stream.widen(AHEAD)
+    stream.raise_limit(AHEAD)
     items = aiter(stream)
     draft = store.begin(job)
     try:
-        manifest = await _announced(_ahead(items, draft, stream), job)
+        manifest = await _announced(_receive_early(items, draft, stream), job)
         known = manifest.generation in store.generations(job)
         if known and not renumber and store.manifest(job, manifest.generation) == manifest:
             await stream.send(["all"])
-            await _have(stream, manifest)
+            await _confirm(stream, manifest)
             return manifest
-        async with _beside(announced(manifest) if announced is not None else None):
+        async with _background(announced(manifest) if announced is not None else None):
             missing = await run_low_priority(draft.missing, manifest)
-            await _ask(stream, missing)
+            await _request_chunks(stream, missing)
             wanted = set(missing)
-            async with _Laying(functools.partial(_put, draft)) as laying:
+            async with _Laying(functools.partial(_add_chunks, draft)) as laying:
                 async for some in _pieces(items):
                     if any(digest not in wanted for digest, _ in some):
                         raise ImageDamaged("a chunk came that was not asked for")
-                    await laying.have(some)
+                    await laying.add_batch(some)
                     wanted.difference_update(digest for digest, _ in some)
             if wanted:
                 raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
@@ -233,12 +233,12 @@ async def receive_image(
         await asyncio.shield(run_low_priority(draft.close))  # not in the loop: a place may be far away
     if kept is not None:
         await kept(taken)
-    await _have(stream, taken)
+    await _confirm(stream, taken)
     return taken
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Awaitable[None] | None) -> AsyncIterator[None]:
+async def _background(work: Awaitable[None] | None) -> AsyncIterator[None]:
     """Has something done beside what is inside, and done at its end; given up where that fails."""
     task = asyncio.ensure_future(work) if work is not None else None
     try:
@@ -250,12 +250,12 @@ async def _beside(work: Awaitable[None] | None) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> AsyncIterator[Any]:
+async def _receive_early(items: AsyncIterator[Any], draft: Draft, stream: Items) -> AsyncIterator[Any]:
     """Take in what is offered ahead of the manifest; gives the rest."""
     asked: set[bytes] = set()
     some: list[tuple[bytes, bytes]] = []
     rest: list[Any] = []
-    async with _Laying(functools.partial(_put, draft)) as laying:
+    async with _Laying(functools.partial(_add_chunks, draft)) as laying:
         async for item in items:
             piece = _is_piece(item, (bytes, bytes))
             if piece:
@@ -264,7 +264,7 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
                 asked.discard(item[0])
                 some.append((item[0], item[1]))
             if some and (not piece or not asked or len(some) == TOGETHER):
-                await laying.have(some)
+                await laying.add_batch(some)
                 some = []
             if piece:
                 continue
@@ -302,12 +302,12 @@ class _Laying(Generic[T]):
     """
 
     def __init__(self, put: Callable[[list[T]], None]) -> None:
-        self._put = put
+        self._add_chunks = put
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def have(self, some: list[T]) -> None:
+    async def add_batch(self, some: list[T]) -> None:
         """Raises what an earlier batch came to."""
-        self._under_way.add(asyncio.create_task(run_low_priority(self._put, some)))
+        self._under_way.add(asyncio.create_task(run_low_priority(self._add_chunks, some)))
         await self._wait(AT_ONCE - 1)
 
     async def _wait(self, most: int) -> None:
@@ -345,7 +345,7 @@ class EarlyTransfer:
         self._sent = 0
         self._task = self._loop.create_task(self._send())
 
-    def have(self, digest: bytes) -> None:
+    def add_chunk(self, digest: bytes) -> None:
         """There is one more chunk; from any thread."""
         self._loop.call_soon_threadsafe(self._made.put_nowait, digest)
 
@@ -355,7 +355,7 @@ class EarlyTransfer:
         await self._task
         return self._sent + await _send_rest(self._store, manifest, self._stream, self._answers, self._pace)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It will not be whole, or goes another way."""
         self._task.cancel()
         self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -397,17 +397,17 @@ async def fetch_image(
     Raises:
         ImageDamaged, NoRoom, ImageError: it cannot be had.
     """
-    stream.widen(AHEAD)
+    stream.raise_limit(AHEAD)
     items = aiter(stream)
     manifest = await _announced(items, job)
     if await run_low_priority(assembly.begin, manifest, local) and nearer is not None:
         await nearer(assembly)
-    await _ask(stream, assembly.missing)
+    await _request_chunks(stream, assembly.missing)
     if assembly.missing:
         await _fill(items, assembly)
     if assembly.missing:
         raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
-    await _have(stream, manifest)
+    await _confirm(stream, manifest)
     return manifest
 
 
@@ -424,19 +424,19 @@ async def ask_chunks(stream: Items, assembly: Assembly, patience: float) -> None
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(patience) as timeout:
-        stream.widen(AHEAD)
-        await _ask(stream, assembly.missing)
+        stream.raise_limit(AHEAD)
+        await _request_chunks(stream, assembly.missing)
         await stream.finish()
-        async with _Laying(assembly.put) as laying:
+        async with _Laying(assembly.write_chunks) as laying:
             async for some in _pieces(aiter(stream)):
-                await laying.have(some)
+                await laying.add_batch(some)
                 timeout.reschedule(loop.time() + patience)
 
 
 async def _fill(items: AsyncIterator[Any], assembly: Assembly) -> None:
-    async with _Laying(assembly.put) as laying:
+    async with _Laying(assembly.write_chunks) as laying:
         async for some in _pieces(items):
-            await laying.have(some)
+            await laying.add_batch(some)
 
 
 async def _announced(items: AsyncIterator[Any], job: str) -> Manifest:
@@ -453,13 +453,13 @@ async def _announced(items: AsyncIterator[Any], job: str) -> Manifest:
     return manifest
 
 
-async def _ask(stream: Items, missing: list[bytes]) -> None:
+async def _request_chunks(stream: Items, missing: list[bytes]) -> None:
     for place in range(0, len(missing), BATCH):
         await stream.send(["want", missing[place : place + BATCH]])
     await stream.send(["all"])
 
 
-async def _have(stream: Items, manifest: Manifest) -> None:
+async def _confirm(stream: Items, manifest: Manifest) -> None:
     await stream.send(["kept", manifest.generation])
     await stream.finish()
 
@@ -477,5 +477,5 @@ async def _pieces(items: AsyncIterator[Any]) -> AsyncIterator[list[tuple[bytes, 
         yield some
 
 
-def _put(draft: Draft, pieces: list[tuple[bytes, bytes]]) -> None:
-    draft.put_all(pieces)
+def _add_chunks(draft: Draft, pieces: list[tuple[bytes, bytes]]) -> None:
+    draft.add_chunks(pieces)

@@ -29,7 +29,7 @@ from pool.jobs.network import JOB_NETWORK
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
-from pool.jobs.urls import is_fetched, path_at_home
+from pool.jobs.urls import is_fetched, submit_path
 
 NOTHING = "/dev/null"
 #: Names in a scratch directory that are the starter's own and never go to the submit side.
@@ -56,7 +56,7 @@ class FileMode(StrEnum):
     TRANSFER = "transfer"
 
     @property
-    def at_home(self) -> bool:
+    def in_place(self) -> bool:
         """Whether the job works on its owner's files where they are."""
         return self is not FileMode.TRANSFER
 
@@ -232,7 +232,7 @@ class Activation:
         return start
 
     def may_bring(self, name: str) -> bool:
-        """Whether an execute machine may put something home under this name (relative, `..` excluded already).
+        """Whether an execute machine may send an output under this name (relative, `..` excluded already).
 
         The outputs that were requested, under their names on the submit side. Where none were, the files at the scratch
         directory's top that are not hidden: another user's machine must not leave a `.profile` in the owner's
@@ -241,7 +241,7 @@ class Activation:
         first = name.partition("/")[0]
         if self.manifest and first == self.manifest:
             return True
-        if self.processes and self.layout.home_of(name) is not None:
+        if self.processes and self.layout.submit_path_of(name) is not None:
             return self.outputs is None or os.path.basename(name) in self.outputs
         if self.is_node and self.is_core(name):
             return True
@@ -252,8 +252,8 @@ class Activation:
                 if not hidden(first):
                     return True
                 continue
-            at_home = asked if asked in self.remaps or self.keeps_paths else os.path.basename(asked)
-            if name == at_home or name.startswith(f"{at_home}/"):
+            submit_name = asked if asked in self.remaps or self.keeps_paths else os.path.basename(asked)
+            if name == submit_name or name.startswith(f"{submit_name}/"):
                 return True
         return False
 
@@ -406,7 +406,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
         stack_limit=_positive(job, "StackSize"),
         nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
-        append_output=mode.at_home and type(code) is int and _number(job, "NumCkpts", 0) > 0,
+        append_output=mode.in_place and type(code) is int and _number(job, "NumCkpts", 0) > 0,
         checkpoint_code=code if type(code) is int else None,
         checkpoint_signal=signal_number(job.value("CheckpointSig")) if job.get("CheckpointSig") is not None else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
@@ -467,7 +467,7 @@ def _manifest(job: ClassAd) -> str:
 def _inputs(job: ClassAd) -> tuple[str, ...]:
     """All that is to be in the job's directory: files on the submit side, and URLs that are fetched where it runs."""
     names = (name for attribute in _INPUTS for name in _list(_text(job, attribute)))
-    return tuple(dict.fromkeys(path_at_home(name) for name in names))
+    return tuple(dict.fromkeys(submit_path(name) for name in names))
 
 
 def _java_arguments(job: ClassAd, *, transfer: bool) -> list[str]:

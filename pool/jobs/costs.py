@@ -39,7 +39,7 @@ _ATTRIBUTES = (
 MOST = 1e15
 
 
-def told(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str, Any]:
+def cost_changes(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str, Any]:
     """Changes of a job's ad that follow from the costs of its present run.
 
     Args:
@@ -100,7 +100,7 @@ def _held(note: Any) -> list[tuple[int, float]]:
     return [(int(number), _number(work)) for number, work in note] if isinstance(note, (list, tuple)) else []
 
 
-def ran(get: Get, wall: float, suspended: float, at_home: float | None) -> dict[str, Any]:
+def ran(get: Get, wall: float, suspended: float, committed: float | None) -> dict[str, Any]:
     """Changes of a job's ad that follow from the end of a run.
 
     Args:
@@ -109,7 +109,7 @@ def ran(get: Get, wall: float, suspended: float, at_home: float | None) -> dict[
     """
     suspended = min(max(suspended, 0.0), wall)
     work = wall - suspended
-    kept = work if at_home is None else min(max(at_home, 0.0), work)
+    kept = work if committed is None else min(max(committed, 0.0), work)
     more = {"CommittedTime": kept, "WorkLost": work - kept, "CumulativeSuspensionTime": suspended}
     return {name: round(_number(get(name)) + amount, 3) for name, amount in more.items() if amount > 0}
 

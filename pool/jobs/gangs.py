@@ -76,7 +76,7 @@ class GangPart:
     count: int = 1
 
 
-class Parts(Sequence[GangPart]):
+class GangParts(Sequence[GangPart]):
     """The parts of a job by number; alike ones are one `Part`.
 
     Args:
@@ -130,18 +130,18 @@ def attributes_of(parts: Sequence[GangPart], *, apart: bool) -> dict[str, Any]:
     return {**ClassAd({PARTS: records}).to_wire(), APART: apart}
 
 
-def parts_of(ad: ClassAd) -> Parts:
+def parts_of(ad: ClassAd) -> GangParts:
     """The parts of a job's ad; none for a job that runs on one machine.
 
     Raises:
         PoolError: the attribute is not what `attributes_of` makes.
     """
     if ad.get(PARTS) is None:
-        return Parts(())
+        return GangParts(())
     value = ad.value(PARTS, None)
     if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, ClassAd) for one in value):
         raise PoolError(f"the job's attribute {PARTS} is not a list of ads", hint="submit it from a description file")
-    parts = Parts([_part(one) for one in value])
+    parts = GangParts([_part(one) for one in value])
     if not all(1 <= part.count <= MOST_PARTS for part in parts.kinds) or len(parts) > MOST_PARTS:
         raise PoolError(
             f"the job's attribute {PARTS} has no number of parts from 1 to {MOST_PARTS}",
@@ -163,7 +163,7 @@ def may_be_own(name: str) -> bool:
     return name.lower() in OWN or name.lower().startswith("request")
 
 
-def holders_of(parts: Parts, name: str) -> list[int]:
+def holders_of(parts: GangParts, name: str) -> list[int]:
     """The numbers of the parts that have an attribute in place of the job's."""
     kinds = [number for number, kind in enumerate(parts.kinds) if name.lower() in {one.lower() for one in kind.own}]
     return [number for kind in kinds for number in parts.numbers_of(kind)]
@@ -254,13 +254,13 @@ def node_of(start: Activation, parts: int, number: int, gang: str, hosts: str) -
         gang: the secret that the nodes of this start know each other by.
         hosts: the addresses of all nodes by number, with blanks between them.
     """
-    told = {NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
+    variables = {NUMBER: str(number), NUMBERS: str(parts), HOSTS: hosts}
     changes = {name: value for name in _NUMBERED if (value := _numbered(was := getattr(start, name), number)) != was}
-    env = {**_numbered(start.env, number), **told}
+    env = {**_numbered(start.env, number), **variables}
     return replace(start, **changes, env=env, gang=gang, part=number, parts=parts)
 
 
-def with_ranks(start: Activation, parts: Parts, job: Mapping[str, Any]) -> Activation:
+def with_ranks(start: Activation, parts: GangParts, job: Mapping[str, Any]) -> Activation:
     """The start of a node of an MPI job: it has the ranks of all nodes, and its ranker's pipes.
 
     Args:

@@ -55,7 +55,7 @@ class OutputPlaces:
             raise PoolError(f"refused to write outside the job's directory: {name!r}")
         if not start.may_bring(name):
             raise PoolError(f"refused an output that the job was not asked for: {name!r}")
-        if start.processes and (place := start.layout.home_of(name)) is not None:
+        if start.processes and (place := start.layout.submit_path_of(name)) is not None:
             return place
         rest = ""
         above = name
@@ -92,5 +92,5 @@ class OutputPlaces:
     def _stream(self, name: str) -> str:
         for one in self.start.layout.streams.values():
             if one.name == name:
-                return one.home
+                return one.submit_path
         raise PoolError(f"refused an output that no process of the job has: {name!r}")

@@ -144,7 +144,7 @@ def _rows() -> dict[tuple[JobStatus, Happening], JobTransition]:
 TABLE = _rows()
 
 
-def move(state: JobStatus, happening: Happening) -> JobTransition:
+def transition(state: JobStatus, happening: Happening) -> JobTransition:
     """The next state and the action.
 
     Raises:

@@ -14,7 +14,7 @@ _IN_QUERY = re.compile(
     r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;,\s\"']*", re.IGNORECASE
 )
 #: The scheme of files on the submit machine, which are sent as any other.
-AT_HOME = "file"
+LOCAL_SCHEME = "file"
 
 
 def scheme_of(name: str) -> str:
@@ -25,12 +25,12 @@ def scheme_of(name: str) -> str:
 
 def is_fetched(name: str) -> bool:
     """Whether an input is fetched on the execute machine instead of being sent from the submit side."""
-    return scheme_of(name) not in ("", AT_HOME)
+    return scheme_of(name) not in ("", LOCAL_SCHEME)
 
 
-def path_at_home(name: str) -> str:
+def submit_path(name: str) -> str:
     """The file on the submit machine that an input names: itself, or that of a `file:` URL."""
-    return urllib.parse.unquote(urllib.parse.urlsplit(name).path) if scheme_of(name) == AT_HOME else name
+    return urllib.parse.unquote(urllib.parse.urlsplit(name).path) if scheme_of(name) == LOCAL_SCHEME else name
 
 
 def name_of(url: str) -> str:

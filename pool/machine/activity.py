@@ -34,7 +34,7 @@ _KEYS = ("i8042", "keyboard", "mouse", "touchpad", "hid")
 AGAIN = 12
 
 
-class Touches:
+class LastChanges:
     """When something last changed, by monotonic time. Pure: what is seen and both clocks are handed in."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Touches:
         self._youngest: float | None = None
         self._looked = 0.0
 
-    def look(self, stamps: Mapping[str, float], wall: float, now: float) -> None:
+    def read_stamps(self, stamps: Mapping[str, float], wall: float, now: float) -> None:
         """Take in the time stamps (wall, seconds) of all that can be touched."""
         for name, stamp in stamps.items():
             known = self._seen.get(name)
@@ -70,14 +70,14 @@ class Terminals:
 
     def __init__(self, devices: Path = Path("/dev")) -> None:
         self._devices = devices
-        self._console, self._all = Touches(), Touches()
+        self._console, self._all = LastChanges(), LastChanges()
 
-    def look(self, wall: float, now: float) -> None:
+    def last_input(self, wall: float, now: float) -> None:
         """Stat each terminal once."""
         console = dict(self._stamps(self._devices, _TERMINAL))
         lines = dict(self._stamps(self._devices / "pts", re.compile(r"[0-9]+")))
-        self._console.look(console, wall, now)
-        self._all.look(console | lines, wall, now)
+        self._console.read_stamps(console, wall, now)
+        self._all.read_stamps(console | lines, wall, now)
 
     def idle(self, now: float) -> tuple[float, float]:
         """Seconds since anybody typed anywhere, and at the machine itself."""
@@ -99,7 +99,7 @@ class KeyInterrupts:
         self._counters = [line / "per_cpu_count" for line in _listed(kernel) if _is_keys(line / "actions")]
         self._last: list[str] | None = None
 
-    def moved(self) -> bool:
+    def has_input(self) -> bool:
         """Whether there was an interrupt since the last time this was asked; at the first time there may have been."""
         if not self._counters:
             return False
@@ -118,7 +118,7 @@ class InputEvents:
         self._open: dict[str, int] = {}
         self._until_again = 0
 
-    def moved(self) -> bool:
+    def has_input(self) -> bool:
         """Whether events waited; they are gone then. Never waits itself. Of a new device some may be gone already."""
         known = set(self._open)
         if self._until_again <= 0:
@@ -172,18 +172,18 @@ class UserActivity:
         self._terminals = Terminals(root / "dev")
         self._interrupts = KeyInterrupts(root / "sys/kernel/irq")
         self._events = InputEvents(root / "dev/input", root / "sys/class/input")
-        self._hands = Touches()
+        self._hands = LastChanges()
 
-    def look(self, wall: float, now: float, session_idle: float | None = None) -> tuple[float, float]:
+    def idle_times(self, wall: float, now: float, session_idle: float | None = None) -> tuple[float, float]:
         """KeyboardIdle and ConsoleIdle, seconds: any terminal or the machine itself; the machine itself only.
 
         Args:
             wall, now: wall and monotonic time.
             session_idle: seconds for which the desktop session says it was not used; None where it does not say.
         """
-        self._terminals.look(wall, now)
+        self._terminals.last_input(wall, now)
         # Both are asked every time: each remembers what it saw.
-        if self._interrupts.moved() | self._events.moved():
+        if self._interrupts.has_input() | self._events.has_input():
             self._hands.touched(now)
         everywhere, console = self._terminals.idle(now)
         console = min(console, self._hands.idle(now), FOREVER if session_idle is None else session_idle)
@@ -195,8 +195,8 @@ class UserActivity:
 
 
 def _is_keys(actions: Path) -> bool:
-    told = _read(actions).lower()
-    return any(name in told for name in _KEYS)
+    reported = _read(actions).lower()
+    return any(name in reported for name in _KEYS)
 
 
 def _read(path: Path) -> str:

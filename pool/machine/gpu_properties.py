@@ -39,12 +39,12 @@ def ask_nvidia(environ: Mapping[str, str]) -> list[Device]:
     if program is None:
         return []
     for fields in (_FIELDS, _FIELDS[:-1]):  # an old one refuses to say the last
-        said = _asked([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], environ)
+        said = _run_tool([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], environ)
         if said:
             break
     else:
         return []
-    version = _CUDA.search(_asked([program], environ) or "")
+    version = _CUDA.search(_run_tool([program], environ) or "")
     common = {}
     if version is not None:
         major, minor = int(version[1]), int(version[2])
@@ -53,7 +53,7 @@ def ask_nvidia(environ: Mapping[str, str]) -> list[Device]:
     return [_device(dict(zip(fields, row, strict=True)), common) for row in rows if len(row) == len(fields)]
 
 
-def _asked(command: list[str], environ: Mapping[str, str]) -> str:
+def _run_tool(command: list[str], environ: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=MOMENT, check=True

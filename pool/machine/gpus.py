@@ -41,22 +41,22 @@ class Gpu:
 
 def find_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[Gpu]:
     """The devices that this process may use."""
-    told = ask_nvidia(environ)
-    nvidia = _nvidia(root) or [Gpu("NVIDIA", "") for _ in told]
+    reported = ask_nvidia(environ)
+    nvidia = _nvidia(root) or [Gpu("NVIDIA", "") for _ in reported]
     return [
-        *(_described(gpu, told) for gpu in _visible(nvidia, environ.get("CUDA_VISIBLE_DEVICES"))),
+        *(_described(gpu, reported) for gpu in _visible(nvidia, environ.get("CUDA_VISIBLE_DEVICES"))),
         *_visible(_amd(root), environ.get("ROCR_VISIBLE_DEVICES")),
     ]
 
 
-def _described(gpu: Gpu, told: list[Device]) -> Gpu:
+def _described(gpu: Gpu, reported: list[Device]) -> Gpu:
     """With what NVIDIA's tool says of it, and the short form of its identifier, which CUDA takes for a number."""
     by_name = len(gpu.id) > len("GPU-")
-    device = next((one for one in told if gpu.id == one.index or (by_name and one.uuid.startswith(gpu.id))), None)
+    device = next((one for one in reported if gpu.id == one.index or (by_name and one.uuid.startswith(gpu.id))), None)
     if device is None:
         return gpu
     short = device.uuid[:SHORT]
-    alone = device.uuid.startswith("GPU-") and [one.uuid[:SHORT] for one in told].count(short) == 1
+    alone = device.uuid.startswith("GPU-") and [one.uuid[:SHORT] for one in reported].count(short) == 1
     name = device.properties.get("DeviceName", gpu.model)
     return replace(gpu, model=name, id=short if alone else gpu.id, properties=device.properties)
 

@@ -36,7 +36,7 @@ _ACCESS = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 MOST_LINES = 100_000
 
 
-async def look_at(keeper: int, seconds: float) -> tuple[InspectedPart, bool]:
+async def inspect_keeper(keeper: int, seconds: float) -> tuple[InspectedPart, bool]:
     """The processes below a keeper, with their rates over so many seconds, and whether anything moved meanwhile.
 
     Args:
@@ -47,7 +47,7 @@ async def look_at(keeper: int, seconds: float) -> tuple[InspectedPart, bool]:
     before = await asyncio.to_thread(read_part, keeper)
     await asyncio.sleep(seconds)
     after = await asyncio.to_thread(read_part, keeper)
-    return with_rates(before, after, loop.time() - began), moved(before, after)
+    return with_rates(before, after, loop.time() - began), has_progress(before, after)
 
 
 def read_part(keeper: int) -> InspectedPart:
@@ -76,7 +76,7 @@ def with_rates(before: InspectedPart, after: InspectedPart, seconds: float) -> I
     return replace(after, processes=processes, looked=round(seconds, 3))
 
 
-def moved(before: InspectedPart, after: InspectedPart) -> bool:
+def has_progress(before: InspectedPart, after: InspectedPart) -> bool:
     """Whether anything of the job has gone on between two looks: it computed, read, wrote, began or ended."""
     return _marks(before) != _marks(after)
 

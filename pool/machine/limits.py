@@ -33,16 +33,16 @@ def _v2(root: Path, read: Callable[[Path], float | None]) -> Iterator[float]:
     mount = root / "sys/fs/cgroup"
     if not (mount / "cgroup.controllers").exists():
         mount = mount / "unified"
-    yield from _up(mount, _own_group(root, ""), read)
+    yield from _limits_upwards(mount, _own_group(root, ""), read)
 
 
 def _v1(root: Path, controller: str, read: Callable[[Path], float | None]) -> Iterator[float]:
     mount = root / "sys/fs/cgroup" / controller
     if mount.exists():
-        yield from _up(mount, _own_group(root, controller), read)
+        yield from _limits_upwards(mount, _own_group(root, controller), read)
 
 
-def _up(mount: Path, group: str, read: Callable[[Path], float | None]) -> Iterator[float]:
+def _limits_upwards(mount: Path, group: str, read: Callable[[Path], float | None]) -> Iterator[float]:
     """The limits of each group from the own one up to the mount."""
     path = Path(os.path.normpath(f"{mount}/{group}"))
     if not path.is_dir() or not path.is_relative_to(mount):

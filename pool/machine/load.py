@@ -39,7 +39,7 @@ class Count:
     waiting: float = 0.0
 
     @property
-    def both(self) -> float:
+    def total(self) -> float:
         return self.running + self.waiting
 
 
@@ -53,7 +53,7 @@ class Damped:
     def __init__(self, value: float = 0.0) -> None:
         self.value = value
 
-    def take(self, sample: float, seconds: float) -> float:
+    def add_sample(self, sample: float, seconds: float) -> float:
         """Take in a sample that stood for so long; returns the average."""
         keep = math.exp(-max(0.0, seconds) / MINUTE)
         self.value = self.value * keep + sample * (1.0 - keep)
@@ -85,15 +85,15 @@ class OwnerLoad:
         """
         if self._before is None:
             # The time before is not known: the pool's present part counts as its part then.
-            self._pool = Damped(min(own.both, whole))
-            self._direct = Damped(max(0.0, whole - own.both))
+            self._pool = Damped(min(own.total, whole))
+            self._direct = Damped(max(0.0, whole - own.total))
         else:
             then, before = self._before
             seconds = now - then
-            self._direct.take(running - own.running, seconds)
-            self._pool.take(own.both, seconds)
+            self._direct.add_sample(running - own.running, seconds)
+            self._pool.add_sample(own.total, seconds)
             self._error *= math.exp(-max(0.0, seconds) / MINUTE)
-            self._error += abs(own.both - before.both) * _WEIGHT_OF_TICK
+            self._error += abs(own.total - before.total) * _WEIGHT_OF_TICK
         self._before = (now, own)
         direct = max(0.0, self._direct.value)
         beyond = whole - self._pool.value - direct - self._error
@@ -112,10 +112,10 @@ class Loads:
         seconds = TICK if self._before is None else now - self._before
         self._before = now
         self._loads = {root: self._loads.get(root) or Damped() for root in counts}
-        return {root: self._loads[root].take(count.both, seconds) for root, count in counts.items()}
+        return {root: self._loads[root].add_sample(count.total, seconds) for root, count in counts.items()}
 
 
-class Trees:
+class ProcessTrees:
     """Counts the tasks in process trees, within a bounded number of reads."""
 
     def __init__(self, proc: str = "/proc", reads: int = READS) -> None:

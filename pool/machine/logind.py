@@ -67,7 +67,7 @@ class SessionIdle:
         self._task: asyncio.Task[None] | None = None
         self._since: float | None = None
         #: Set whenever an answer has come in or the bus was lost.
-        self.told = asyncio.Event()
+        self.reported = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to ask; returns at once."""
@@ -97,22 +97,22 @@ class SessionIdle:
                 pass
             finally:
                 await link.close()
-                self._know(None)
+                self._set_since(None)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LATER)
 
     async def _follow(self, link: _BusLink) -> None:
         for rule in _RULES:
-            await link.ask(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "AddMatch", "s", rule)
+            await link.call_method(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "AddMatch", "s", rule)
         while True:
             link.changed.clear()
-            self._know(idle_since(await _sessions(link)))
+            self._set_since(idle_since(await _sessions(link)))
             await link.wait_for_change()
             await asyncio.sleep(ROUND)
 
-    def _know(self, since: float | None) -> None:
+    def _set_since(self, since: float | None) -> None:
         self._since = since
-        self.told.set()
+        self.reported.set()
 
 
 class BusError(Exception):
@@ -120,12 +120,12 @@ class BusError(Exception):
 
 
 async def _sessions(link: _BusLink) -> list[dict[str, Any]]:
-    listed = await link.ask(_LOGIND, "/org/freedesktop/login1", f"{_LOGIND}.Manager", "ListSessions")
+    listed = await link.call_method(_LOGIND, "/org/freedesktop/login1", f"{_LOGIND}.Manager", "ListSessions")
     found: list[dict[str, Any]] = []
     for entry in listed[0] if listed else ():
         # One that has ended meanwhile answers with an error.
         with contextlib.suppress(BusError):
-            answer = await link.ask(
+            answer = await link.call_method(
                 _LOGIND, str(entry[-1]), "org.freedesktop.DBus.Properties", "GetAll", "s", _SESSION
             )
             if answer and isinstance(answer[0], dict):
@@ -153,9 +153,9 @@ class _BusLink:
                 raise BusError("the bus does not let us in")
             self._writer.write(b"BEGIN\r\n")
         self._listener = asyncio.get_running_loop().create_task(self._listen(reader), name="system bus")
-        await self.ask(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "Hello")
+        await self.call_method(_BUS_NAME, "/org/freedesktop/DBus", _BUS_NAME, "Hello")
 
-    async def ask(
+    async def call_method(
         self, who: str, path: str, interface: str, member: str, signature: str = "", *body: Any
     ) -> tuple[Any, ...]:
         """One question; the values of the answer.

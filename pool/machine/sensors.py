@@ -21,7 +21,7 @@ import psutil
 from pool.machine.activity import UserActivity
 from pool.machine.gpus import facts_of, find_gpus
 from pool.machine.limits import usable_cpus, usable_memory
-from pool.machine.load import Count, Loads, OwnerLoad, Trees, running_tasks
+from pool.machine.load import Count, Loads, OwnerLoad, ProcessTrees, running_tasks
 from pool.machine.logind import SessionIdle
 from pool.machine.system import subnet, this_system
 
@@ -48,7 +48,7 @@ class Sensors(Protocol):
         """Say how to find the process numbers of the pool's own jobs' keepers."""
         ...
 
-    def tell(self, changed: Callable[[], None]) -> bool:
+    def subscribe(self, changed: Callable[[], None]) -> bool:
         """Report each change that time alone does not bring; False where only reading shows changes."""
         ...
 
@@ -67,7 +67,7 @@ class LinuxSensors:
         self._activity = UserActivity()
         self._session = SessionIdle()
         self._owner = OwnerLoad()
-        self._trees = Trees()
+        self._trees = ProcessTrees()
         self._jobs = Loads()
         self._loads: dict[int, float] = {}
         self._roots: Callable[[], Iterable[int]] = tuple
@@ -83,7 +83,7 @@ class LinuxSensors:
         """Descendants of this process are the pool's own in any case; these are beside that."""
         self._roots = roots
 
-    def tell(self, changed: Callable[[], None]) -> bool:
+    def subscribe(self, changed: Callable[[], None]) -> bool:
         return False
 
     def loads(self) -> Mapping[int, float]:
@@ -92,7 +92,7 @@ class LinuxSensors:
     def read(self, wall: float) -> Facts:
         """One reading: about a millisecond."""
         now = asyncio.get_running_loop().time()
-        keyboard, console = self._activity.look(wall, now, self._session.idle(now))
+        keyboard, console = self._activity.idle_times(wall, now, self._session.idle(now))
         return {
             **self._still,
             **self._load(now),

@@ -81,9 +81,9 @@ class SwitchingSender:
     def __aiter__(self) -> Stream:
         return self._stream
 
-    def widen(self, size: int) -> None:
+    def raise_limit(self, size: int) -> None:
         """Let the reader's side send so many more reports ahead."""
-        self._stream.widen(size)
+        self._stream.raise_limit(size)
 
     async def finish(self) -> None:
         """Send no more."""
@@ -139,9 +139,9 @@ class SwitchingReceiver:
         """Report to the writer's side."""
         await self._stream.send(item)
 
-    def widen(self, size: int) -> None:
+    def raise_limit(self, size: int) -> None:
         """Let the writer's side send so many bytes more ahead."""
-        self._stream.widen(size)
+        self._stream.raise_limit(size)
 
     async def finish(self) -> None:
         """End the reports."""
@@ -164,33 +164,33 @@ class LentConnections:
     def __init__(self) -> None:
         self._streams: dict[str, asyncio.Future[BulkReceiver]] = {}
 
-    async def lend(self, ticket: str, key: bytes, connection: Connection) -> None:
+    async def open_bulk(self, ticket: str, key: bytes, connection: Connection) -> None:
         """Make a bulk stream of a connection. Raises CallRefused if that is not possible."""
         if not isinstance(connection, WireConnection) or len(key) != KEY:
             raise CallRefused("this connection cannot carry bytes of a job")
         bulk = BulkReceiver(await connection.detach(), key)
-        waiting = self._of(ticket)
+        waiting = self._stream_of(ticket)
         if waiting.done():
             bulk.close()
             raise CallRefused("there is a connection with this ticket")
         waiting.set_result(bulk)
 
-    async def lent(self, ticket: str) -> None:
-        """Wait until `lend` is done. Raises CallRefused after `PATIENCE` seconds."""
+    async def wait_bulk(self, ticket: str) -> None:
+        """Wait until `open_bulk` is done. Raises CallRefused after `PATIENCE` seconds."""
         try:
             async with asyncio.timeout(PATIENCE):
-                await asyncio.shield(self._of(ticket))
+                await asyncio.shield(self._stream_of(ticket))
         except TimeoutError:
             raise CallRefused("no connection with this ticket has come") from None
 
-    def take(self, ticket: str) -> BulkReceiver:
+    def take_stream(self, ticket: str) -> BulkReceiver:
         """Return the bulk stream with this ticket, once. Raises CallRefused if there is none."""
         waiting = self._streams.pop(ticket, None)
         if waiting is None or not waiting.done():
             raise CallRefused("there is no connection with this ticket")
         return waiting.result()
 
-    def _of(self, ticket: str) -> asyncio.Future[BulkReceiver]:
+    def _stream_of(self, ticket: str) -> asyncio.Future[BulkReceiver]:
         waiting = self._streams.get(ticket)
         if waiting is None:
             loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ class Receiver:
 
     Args:
         fd: the writing end of the pipe, non-blocking; closed when all bytes were written, or by `close`.
-        before: its position in the checkpoint; if given, nothing is written before `go`.
+        before: its position in the checkpoint; if given, nothing is written before `resume`.
     """
 
     def __init__(self, fd: int, before: ReceiverPosition | None = None) -> None:
@@ -48,7 +48,7 @@ class Receiver:
         if self._stream is not None:
             self._stream.abort()
         self._stream = stream
-        stream.widen(WINDOW)
+        stream.raise_limit(WINDOW)
         reporting = asyncio.ensure_future(self._report(stream))
         try:
             await stream.send(self._came)
@@ -87,7 +87,7 @@ class Receiver:
         try:
             while True:
                 while self._waiting:
-                    await self._put(self._waiting.popleft())
+                    await self._write_all(self._waiting.popleft())
                 await self._going.wait()
                 if self._waiting:
                     continue  # it arrived while the pipe was frozen
@@ -100,7 +100,7 @@ class Receiver:
         finally:
             os.close(self._fd)
 
-    async def _put(self, data: bytes) -> None:
+    async def _write_all(self, data: bytes) -> None:
         self._rest = memoryview(data)
         while self._rest:
             await self._going.wait()
@@ -115,7 +115,7 @@ class Receiver:
                 self._news.set()
 
     def freeze(self) -> None:
-        """Write nothing more to the pipe, until `go`."""
+        """Write nothing more to the pipe, until `resume`."""
         self._going.clear()
 
     def frozen(self) -> ReceiverPosition:
@@ -124,7 +124,7 @@ class Receiver:
             return ReceiverPosition(self._used)
         return ReceiverPosition(self._used, True, [piece for piece in (bytes(self._rest), *self._waiting) if piece])
 
-    def go(self) -> None:
+    def resume(self) -> None:
         """Write again after `freeze`, or after the job's restart."""
         self._going.set()
 

@@ -8,7 +8,7 @@ A sender keeps the bytes that the other side has not used yet, at most `WINDOW`.
 one after the last byte that arrived, and a delay between the machines does not limit the rate. If a stream cannot be
 restored, the part must be stopped, because bytes may be missing.
 
-A checkpoint covers all parts (VS 5.3). First every sender stops reading its pipe (`hold`); then each part is frozen
+A checkpoint covers all parts (VS 5.3). First every sender stops reading its pipe (`pause`); then each part is frozen
 with its receivers (`freeze`, `frozen`); then all go on. So no reader has more bytes than its writer's sender had read,
 and the sender has the bytes between the two positions (`pool.pipes.positions`).
 """
@@ -42,7 +42,7 @@ class OtherParts(Protocol):
     def patience(self) -> float:
         """Seconds for which another part may be out of reach."""
 
-    async def meet(self, activation: Activation) -> Cards:
+    async def wait_for_parts(self, activation: Activation) -> Cards:
         """Wait until every part can start; return the card of each."""
 
     async def join(self, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
@@ -91,7 +91,7 @@ class RemotePipes:
         #: By pipe index: the end for the job's process, until the job has it.
         self.ends: dict[int, int] = {}
 
-    async def meet(self, owner: tuple[int, int] | None = None, image: Path | None = None) -> Cards:
+    async def exchange_cards(self, owner: tuple[int, int] | None = None, image: Path | None = None) -> Cards:
         """Create the pipes, wait until all parts have theirs, and return the card of each part.
 
         Args:
@@ -101,7 +101,7 @@ class RemotePipes:
         Raises:
             ImageDamaged: the checkpoint makes no sense.
             WireError: the other parts do not come.
-            asyncio.CancelledError: also after `give_up`.
+            asyncio.CancelledError: also after `cancel_meeting`.
         """
         start, names = self._activation, self._activation.ends_here
         self._restores = image is not None
@@ -122,7 +122,7 @@ class RemotePipes:
                 self.ends[pipe] = reading
                 receiver = self._inlets[stream] = Receiver(writing, self._before.into.get(stream))
                 self._elsewhere.expect(start, stream, receiver)
-        self._meeting = _task(self._elsewhere.meet(start))
+        self._meeting = _task(self._elsewhere.wait_for_parts(start))
         try:
             cards = self._cards = await self._meeting
             self.hosts = tuple(str((card or {}).get("node", "")) for card in cards)
@@ -152,7 +152,7 @@ class RemotePipes:
         except (OSError, ValueError, TimeoutError):
             return None
 
-    def give_up(self) -> None:
+    def cancel_meeting(self) -> None:
         """Stop waiting for the other parts."""
         if self._meeting is not None:
             self._meeting.cancel()
@@ -173,19 +173,19 @@ class RemotePipes:
 
             sender = Sender(fd, join, elsewhere.patience, before)
             self._outlets[stream] = pipe, sender
-            self._carrying.append(_task(self._carry(sender)))
+            self._carrying.append(_task(self._forward(sender)))
         self._leaving.clear()
         self._before = PipePositions()
         for receiver in self._inlets.values():
-            receiver.go()
+            receiver.resume()
 
-    async def hold(self) -> None:
-        """Stop reading the pipes of the job's writers, until `go`."""
-        await asyncio.gather(*(sender.hold() for _, sender in self._outlets.values()))
+    async def pause(self) -> None:
+        """Stop reading the pipes of the job's writers, until `resume`."""
+        await asyncio.gather(*(sender.pause() for _, sender in self._outlets.values()))
         room = self._room
         if room is not None:
             try:
-                await room.hold(self._activation.part)
+                await room.pause(self._activation.part)
             except (OSError, ValueError, TimeoutError) as error:
                 raise StreamLost("the job's network cannot be held for its checkpoint: its relay is silent") from error
 
@@ -206,28 +206,28 @@ class RemotePipes:
     def thaw(self) -> None:
         """Write to the pipes of the job's readers again: the job runs."""
         for receiver in self._inlets.values():
-            receiver.go()
+            receiver.resume()
 
     def save(self, directory: Path) -> None:
         """Write the positions from `frozen` beside the image. Blocks on the disk."""
         self._flows.save(directory)
         self._flows = PipePositions()
 
-    def go(self) -> None:
-        """Read the pipes again after `hold`."""
+    def resume(self) -> None:
+        """Read the pipes again after `pause`."""
         for _, sender in self._outlets.values():
-            sender.go()
+            sender.resume()
         if (room := self._room) is not None:
             room.release(self._activation.part)
 
-    async def _carry(self, sender: Sender) -> None:
+    async def _forward(self, sender: Sender) -> None:
         try:
             await sender.run()
         except StreamLost as error:
             self._broke(error.message)
             raise
 
-    async def over(self) -> None:
+    async def finish(self) -> None:
         """Wait until the other parts have all bytes; the part's processes have ended.
 
         Raises:
@@ -236,7 +236,7 @@ class RemotePipes:
         for receiver in self._inlets.values():
             await receiver.close()
         self._elsewhere.forget(self._activation)
-        self.go()
+        self.resume()
         for carrying in self._carrying:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(carrying)
@@ -245,7 +245,7 @@ class RemotePipes:
 
     async def abandon(self) -> None:
         """Drop all streams and pipes of this start."""
-        self.give_up()
+        self.cancel_meeting()
         self._close_ends()
         for fd, *_ in self._leaving:
             os.close(fd)

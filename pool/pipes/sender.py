@@ -40,7 +40,7 @@ class Sender:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._read = self._used = before.read - sum(map(len, before.kept))
         for data in before.kept:
-            self._keep(data)
+            self._store_unsent(data)
         self._at_end = False
         self._room = asyncio.Event()
         self._over = before.over
@@ -84,7 +84,7 @@ class Sender:
                 return True
             came = int(first)
             self._go_on_from(came)
-            hearing = asyncio.ensure_future(self._hear(stream))
+            hearing = asyncio.ensure_future(self._read_reports(stream))
             sending = asyncio.ensure_future(self._send(stream, came))
             try:
                 await asyncio.wait([hearing, sending], return_when=asyncio.FIRST_COMPLETED)
@@ -102,11 +102,11 @@ class Sender:
         if not self._read - sum(len(data) for _, data in self._kept) <= came <= self._read:
             raise StreamLost(f"a stream to another part of the job was lost: it has {came} bytes of {self._read}")
 
-    def _keep(self, data: bytes) -> None:
+    def _store_unsent(self, data: bytes) -> None:
         self._read += len(data)
         self._kept.append((self._read, data))
 
-    def _take_back(self, used: int) -> None:
+    def _drop_received(self, used: int) -> None:
         while self._kept and self._kept[0][0] <= used:
             self._kept.popleft()
 
@@ -134,17 +134,17 @@ class Sender:
             if self._going.is_set():
                 data = os.read(self._fd, ROOM)
                 if data:
-                    self._keep(data)
+                    self._store_unsent(data)
                 return data
         return self._late.popleft()
 
-    async def hold(self) -> None:
-        """Stop reading the pipe, until `go`."""
+    async def pause(self) -> None:
+        """Stop reading the pipe, until `resume`."""
         self._going.clear()
         self._held = SenderPosition(self._read, [data for _, data in self._kept], self._over)
 
     def frozen(self, held: bool) -> SenderPosition:
-        """Where it is in a checkpoint of the job, which stands still or did since `hold`.
+        """Where it is in a checkpoint of the job, which stands still or did since `pause`.
 
         Args:
             held: a process in the image can write to the pipe, so the image has the bytes in it.
@@ -153,22 +153,22 @@ class Sender:
         if not held and self._fd >= 0:
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(self._fd, ROOM):
-                    self._keep(data)
+                    self._store_unsent(data)
                     self._late.append(data)
                     self._held.kept.append(data)
             self._held.read = self._read
         return self._held
 
-    def go(self) -> None:
-        """Read the pipe again after `hold`."""
+    def resume(self) -> None:
+        """Read the pipe again after `pause`."""
         self._going.set()
         self._held = SenderPosition()
 
-    async def _hear(self, stream: PipeStream) -> bool:
+    async def _read_reports(self, stream: PipeStream) -> bool:
         async for item in stream:
             if item in (ALL, GONE):
                 return True
             self._used = max(self._used, int(item))
-            self._take_back(self._used)
+            self._drop_received(self._used)
             self._room.set()
         return False

@@ -33,7 +33,7 @@ class FairBandwidth:
         """How many requests wait."""
         return len(self._waiting)
 
-    def ask(self, who: Hashable, size: int, now: float) -> int:
+    def request(self, who: Hashable, size: int, now: float) -> int:
         """Somebody wants to send so many bytes; the request's number. `now` is monotonic, in seconds."""
         if not self._waiting and self.rate > 0 and now > self._free_at:  # all was idle: what was before does not count
             self._present = max(self._clocks.values(), default=self._present)
@@ -45,11 +45,11 @@ class FairBandwidth:
         heapq.heappush(self._waiting, (start, self._number, who, size))
         return self._number
 
-    def give(self, now: float) -> tuple[list[int], float | None]:
+    def grant(self, now: float) -> tuple[list[int], float | None]:
         """The requests that may go now, in order, and when to ask again (None: nobody waits).
 
         Args:
-            now: as for `ask`.
+            now: as for `request`.
         """
         given: list[int] = []
         while self._waiting:

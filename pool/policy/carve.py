@@ -104,15 +104,15 @@ def carve(
         if amount > free.get(name, 0):
             return CarveRefusal(name, amount, free.get(name, 0))
     given = {name: amount for name, amount in wanted.items() if amount or name in free}
-    return given, take_away(free, given)
+    return given, subtract(free, given)
 
 
-def take_away(free: Mapping[str, int | float], given: Mapping[str, int | float]) -> Resources:
+def subtract(free: Mapping[str, int | float], given: Mapping[str, int | float]) -> Resources:
     """The rest of `free`."""
     return {name: amount - given.get(name, 0) for name, amount in free.items()}
 
 
-def give_back(free: Mapping[str, int | float], given: Mapping[str, int | float]) -> Resources:
+def add(free: Mapping[str, int | float], given: Mapping[str, int | float]) -> Resources:
     """`free` with a dynamic slot's resources again."""
     return {name: amount + given.get(name, 0) for name, amount in free.items()}
 
@@ -127,7 +127,7 @@ def fits(slot: ClassAd, wanted: Mapping[str, int | float]) -> bool:
     return True
 
 
-def lessen(slot: ClassAd, wanted: Mapping[str, int | float]) -> ClassAd:
+def reduce_slot(slot: ClassAd, wanted: Mapping[str, int | float]) -> ClassAd:
     """The slot's ad with less free: a small ad over the old one."""
     changed: dict[str, object] = {}
     for name, amount in wanted.items():

@@ -38,7 +38,7 @@ class CheckpointWish(StrEnum):
     REQUIRED = "required"  # a job that cannot be saved is held instead of run
 
 
-class Saves(StrEnum):
+class SaveWish(StrEnum):
     """Whether whoever stops a job cares for a last checkpoint."""
 
     NEVER = "never"  # it is removed
@@ -55,7 +55,7 @@ class CheckpointCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class CheckpointInterval:
     """When periodic checkpoints come.
 
     Attributes:
@@ -100,15 +100,15 @@ def wish_of(job: ClassAd) -> CheckpointWish:
     return CheckpointWish.SELF if job.value("SuccessCheckpointExitCode", None) is not None else CheckpointWish.AUTO
 
 
-def rhythm_of(job: ClassAd, pool: Rhythm) -> Rhythm:
+def rhythm_of(job: ClassAd, pool: CheckpointInterval) -> CheckpointInterval:
     """The rhythm of a job: the pool's, or the job's own `checkpoint_interval`, at which it then stays."""
     own = job.value("CheckpointInterval", None)
     if isinstance(own, bool) or not isinstance(own, (int, float)):
         return pool
     if own <= 0:
-        return Rhythm(first=0.0)
+        return CheckpointInterval(first=0.0)
     seconds = min(max(float(own), SHORTEST), LONGEST)
-    return Rhythm(seconds, seconds, 1.0)
+    return CheckpointInterval(seconds, seconds, 1.0)
 
 
 def before_leaving(wish: CheckpointWish, allowed: bool, resumable: bool, ran: float, worth: float) -> bool:
@@ -131,23 +131,23 @@ class Attempt:
     generation: int
 
 
-def go_on_from(generations: Iterable[int], failed: Iterable[Attempt], home: str = "") -> int | None:
+def go_on_from(generations: Iterable[int], failed: Iterable[Attempt], own_machine: str = "") -> int | None:
     """The checkpoint a job's next start goes on from: the newest that has not failed; None for its beginning.
 
     A checkpoint is given up when it has failed on two machines, or on one more often than it may: then no other machine
-    took the job while it was kept away from that one. One failure alone does not cost the job its work. On `home`, the
-    submit machine, which may be the only one there is, the job is not kept away; failing there as often as it may
-    counts for two.
+    took the job while it was kept away from that one. One failure alone does not cost the job its work. The job is not
+    kept away from `own_machine`, the submit machine, which may be the only one there is; failing there as often as it
+    may counts for two.
     """
     tries = list(failed)
     for generation in sorted(generations, reverse=True):
         machines = [attempt.machine for attempt in tries if attempt.generation == generation]
-        if len(set(machines)) < 2 and machines.count(home) < MOST_FAILURES and len(machines) <= MOST_FAILURES:
+        if len(set(machines)) < 2 and machines.count(own_machine) < MOST_FAILURES and len(machines) <= MOST_FAILURES:
             return generation
     return None
 
 
-def shunned(failed: Iterable[Attempt], home: str = "") -> tuple[str, ...]:
-    """The machines a job is kept away from: those where going on failed thrice, but for `home`."""
-    machines = [attempt.machine for attempt in failed if attempt.machine != home]
+def avoided_machines(failed: Iterable[Attempt], own_machine: str = "") -> tuple[str, ...]:
+    """The machines a job is kept away from: those where going on failed three times, but for `own_machine`."""
+    machines = [attempt.machine for attempt in failed if attempt.machine != own_machine]
     return tuple(sorted({machine for machine in machines if machines.count(machine) >= MOST_FAILURES}))

@@ -122,7 +122,7 @@ def run_ends_at(ad: ClassAd, now: float) -> float | None:
     return min(ends, default=None)
 
 
-def stays(ad: ClassAd, now: float) -> bool:
+def stays_in_queue(ad: ClassAd, now: float) -> bool:
     """Whether a completed job is still to be seen in the queue (`leave_in_queue`); undefined and error are no."""
     return truth(ad, "LeaveJobInQueue", now, False)
 

@@ -52,7 +52,7 @@ class Gathering:
     not_before: float = 0.0
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every part has a claim."""
         return len(self.held) + len(self.over) == len(self.kinds)
 
@@ -66,7 +66,7 @@ class Gathering:
         """Where parts have a claim or are offered a slot."""
         return {*self.held.values(), *map(machine_of, self.offered.values())}
 
-    def wanted(self, now: float) -> list[list[int]]:
+    def wanted_parts(self, now: float) -> list[list[int]]:
         """The parts to ask for now, those together that ask for the same; where they must be apart, one alone: where
         the next may be depends on where that is."""
         if now < self.not_before or (self.apart and self.coming):
@@ -77,7 +77,7 @@ class Gathering:
         groups = list(alike.values())
         return [groups[0][:1]] if self.apart and groups else groups
 
-    def take(self, parts: Sequence[int], machine: str, now: float) -> int | None:
+    def assign_part(self, parts: Sequence[int], machine: str, now: float) -> int | None:
         """A slot was claimed for one of these parts: which has it; None when it is of no use."""
         if self.apart and machine in self.held.values():
             return None
@@ -101,7 +101,7 @@ class Gathering:
         taken = self.held.keys() | self.coming | self.offered.keys() | self.over
         return [part for part in parts if part not in taken]
 
-    def lose(self, part: int) -> None:
+    def remove_part(self, part: int) -> None:
         """A claim is gone before the gang was whole."""
         self.held.pop(part, None)
         if not self.held:
@@ -111,7 +111,7 @@ class Gathering:
         """When its claims are given back if it is not whole by then; None while it has none."""
         return None if self.since is None else self.since + patience
 
-    def give_up(self, now: float, chance: float) -> None:
+    def release_all(self, now: float, chance: float) -> None:
         """Give all claims back and pause.
 
         Args:
@@ -130,7 +130,7 @@ def machine_of(slot: str) -> str:
     return slot.rpartition("@")[2]
 
 
-def breaks(report: Mapping[str, Any], on_failure: str) -> bool:
+def ends_gang(report: Mapping[str, Any], on_failure: str) -> bool:
     """Whether the end of a part ends the gang: not by itself, or of a process that failed where that ends the job."""
     if report.get("cause") not in BY_ITSELF or report.get("output_error") or report.get("cause") == "misuse":
         return True
@@ -183,10 +183,10 @@ def costs_of(parts: Iterable[Mapping[str, Any]]) -> Report:
     """The costs of the checkpoints of a run (`pool.jobs.costs`), from each part's own report: they are made at the same
     time, and each travels by itself.
     """
-    told = [one for one in parts if one]
+    costs_of_parts = [one for one in parts if one]
     largest = ("checkpoints", "seconds", "standstill", "committed")
-    costs: Report = {name: max(float(one.get(name) or 0) for one in told) for name in largest}
-    return costs | {"bytes": sum(int(one.get("bytes") or 0) for one in told)}
+    costs: Report = {name: max(float(one.get(name) or 0) for one in costs_of_parts) for name in largest}
+    return costs | {"bytes": sum(int(one.get("bytes") or 0) for one in costs_of_parts)}
 
 
 def _last(reports: Sequence[Report], end: Mapping[str, Any] | None) -> Report:

@@ -112,7 +112,7 @@ def managed(texts: Mapping[str, str], schedulers: Sequence[str]) -> dict[str, st
     return made
 
 
-def said(schedulers: Sequence[str]) -> dict[str, Any]:
+def manager_attributes(schedulers: Sequence[str]) -> dict[str, Any]:
     """The manager of a machine by its ad, in wire form."""
     if not schedulers:
         return {}
@@ -171,7 +171,7 @@ def marked(ad: Mapping[str, Any], submitter: str, *, dedicated: bool = True) -> 
     return rest
 
 
-def says(ad: Mapping[str, Any], submitter: str) -> bool:
+def claims_to_be(ad: Mapping[str, Any], submitter: str) -> bool:
     """Whether an ad claims to be of this dedicated scheduler."""
     return is_dedicated(submitter) and ad.get(SCHEDULER) == submitter
 

@@ -29,7 +29,7 @@ class MaterializationLimits:
     delay: float = 0.0
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> MaterializationLimits | None:
+    def from_ad(cls, value: Mapping[str, Any]) -> MaterializationLimits | None:
         """Those that values of NAMES say; None for a cluster without any."""
         idle, whole, delay = (_number(value.get(name)) for name in NAMES)
         bounds = cls(
@@ -58,11 +58,11 @@ class Materialization:
         # Of a cluster whose starts are spaced one job is asked for at a time.
         self._most_idle = 1 if bounds.delay else bounds.idle
 
-    def keeps_back(self, proc: int) -> bool:
+    def is_out_of_turn(self, proc: int) -> bool:
         """Whether it is not the turn of an idle job."""
         return proc not in self._admitted
 
-    def moved(self, proc: int, before: JobStatus | None, after: JobStatus | None, *, begun: bool = False) -> bool:
+    def job_changed(self, proc: int, before: JobStatus | None, after: JobStatus | None, *, begun: bool = False) -> bool:
         """Take in that a job has come (`before` None), moved or left (`after` None); whether a start was made.
 
         Args:

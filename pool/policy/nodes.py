@@ -30,7 +30,7 @@ _KEPT = (
 )
 
 
-def kept(report: Mapping[str, Any], slot: str, at: float) -> Report:
+def stored_report(report: Mapping[str, Any], slot: str, at: float) -> Report:
     """A node's report as it is kept with the job: where it ran, and when its end came (wall seconds)."""
     found = {name: report[name] for name in _KEPT if report.get(name) not in (None, 0, 0.0, False, "")}
     if report.get("code") == 0:
@@ -107,7 +107,7 @@ def rows(reports: Sequence[tuple[int, Report]], failed: int | None, root: int | 
     kept_apart = MOST_PROCESSES - len(alone)
     while len(together) > kept_apart:  # hundreds of exit codes: the rarest are one row
         together = sorted([together[0] + together[1], *together[2:]], key=len)
-    found = alone + [_together(group) for group in together]
+    found = alone + [_merge_rows(group) for group in together]
     return sorted(found, key=lambda row: int(row["node"]))
 
 
@@ -130,7 +130,7 @@ def _row(node: int, report: Mapping[str, Any], failed: bool, root: int | None) -
     }
 
 
-def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merge_rows(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(group) == 1:
         return group[0]
     numbers = [row["node"] for row in group]

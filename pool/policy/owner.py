@@ -179,7 +179,7 @@ class OwnerPolicy:
     expressions: Mapping[str, Expr] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
+    def from_shipped(
         cls,
         name: str,
         overrides: Mapping[str, str],
@@ -204,7 +204,7 @@ class OwnerPolicy:
         """The value of one expression."""
         return evaluate(self.expressions[name], slot, job, now)
 
-    def ask(self, name: str, slot: ClassAd, job: ClassAd | None, now: float) -> bool:
+    def evaluate_condition(self, name: str, slot: ClassAd, job: ClassAd | None, now: float) -> bool:
         """One expression as a condition; what it counts as where it is a fault."""
         value = self.value(name, slot, job, now)
         return bool(value) if is_condition(value) else SAFE[name]
@@ -272,10 +272,10 @@ def judge(
         job: the ad of the job in it; None where there is none.
         now: wall time, seconds.
     """
-    return _Judge(policy, slot, job, now).on(condition)
+    return _Judge(policy, slot, job, now).decide(condition)
 
 
-def settled(policy: OwnerPolicy, condition: SlotCondition) -> bool:
+def is_decided(policy: OwnerPolicy, condition: SlotCondition) -> bool:
     """Whether plain constants decide that nothing is asked of a slot in this condition: whatever ads and clock say.
 
     Such a slot need not be looked at again before its condition or the policy changes.
@@ -301,19 +301,19 @@ def judge_replaced(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float)
 def wants_checkpoint(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> tuple[bool, OwnerVerdict]:
     """Whether a job that has to leave may have a last checkpoint (WANT_CHECKPOINT); the verdict has faults only."""
     judged = _Judge(policy, slot, job, now)
-    return judged.condition("WANT_CHECKPOINT"), judged.noted()
+    return judged.condition("WANT_CHECKPOINT"), judged.no_event()
 
 
 def preference(policy: OwnerPolicy, slot: ClassAd, job: ClassAd, now: float) -> tuple[float, OwnerVerdict]:
     """How much the machine likes a job (RANK); the verdict has its faults only."""
     judged = _Judge(policy, slot, job, now)
-    return judged.amount("RANK") or 0.0, judged.noted()
+    return judged.amount("RANK") or 0.0, judged.no_event()
 
 
 def weight(policy: OwnerPolicy, slot: ClassAd, now: float) -> tuple[float | None, OwnerVerdict]:
     """The weight of the slot (SLOT_WEIGHT), None where that is no amount; the verdict has its faults only."""
     judged = _Judge(policy, slot, None, now)
-    return judged.weight(), judged.noted()
+    return judged.weight(), judged.no_event()
 
 
 class _Judge:
@@ -327,40 +327,40 @@ class _Judge:
         self._faults: list[Fault] = []
         self._names: list[str] = []
 
-    def on(self, condition: SlotCondition) -> OwnerVerdict:
+    def decide(self, condition: SlotCondition) -> OwnerVerdict:
         match condition:
             case (SlotState.OWNER, _):
-                return self._so(SlotEvent.OWNER_LEAVES, "START") if self._offered() else self._so(None)
+                return self._verdict(SlotEvent.OWNER_LEAVES, "START") if self._offered() else self._verdict(None)
             case (SlotState.UNCLAIMED | SlotState.MATCHED, _) | (SlotState.CLAIMED, Activity.IDLE):
-                return self._so(None) if self._offered() else self._so(SlotEvent.OWNER_RETURNS, "START")
+                return self._verdict(None) if self._offered() else self._verdict(SlotEvent.OWNER_RETURNS, "START")
             case (SlotState.PREEMPTING, Activity.VACATING):
                 kill = self._true("KILL", self._since("MAX_VACATE"))
-                return self._so(SlotEvent.KILL, "KILL") if kill else self._so(None)
+                return self._verdict(SlotEvent.KILL, "KILL") if kill else self._verdict(None)
             case (SlotState.CLAIMED, Activity.SUSPENDED):
                 if self._true("PREEMPT", self._since("MAX_SUSPEND")):
-                    return self._leave("PREEMPT")
-                return self._so(SlotEvent.CONTINUE, "CONTINUE") if self._true("CONTINUE") else self._so(None)
+                    return self._vacate_or_kill("PREEMPT")
+                return self._verdict(SlotEvent.CONTINUE, "CONTINUE") if self._true("CONTINUE") else self._verdict(None)
             case (SlotState.CLAIMED, Activity.BUSY):
                 if self._true("PREEMPT"):
                     return self.replaced("PREEMPT")
                 if not self._true("SUSPEND"):
-                    return self._so(None)
+                    return self._verdict(None)
                 if self._true("WANT_SUSPEND"):
-                    return self._so(SlotEvent.SUSPEND, "SUSPEND")
-                return self._leave("SUSPEND")
+                    return self._verdict(SlotEvent.SUSPEND, "SUSPEND")
+                return self._vacate_or_kill("SUSPEND")
             case (SlotState.CLAIMED, Activity.YIELDING):
-                return self._leave("PREEMPT") if self._true("PREEMPT") else self._so(None)
+                return self._vacate_or_kill("PREEMPT") if self._true("PREEMPT") else self._verdict(None)
             case (SlotState.CLAIMED, Activity.RETIRING):
                 if self._retirement_left() <= 0:
-                    return self._leave("MAX_JOB_RETIREMENT")
-                return self._leave("SUSPEND") if self._true("SUSPEND") else self._so(None)
-        return self._so(None)
+                    return self._vacate_or_kill("MAX_JOB_RETIREMENT")
+                return self._vacate_or_kill("SUSPEND") if self._true("SUSPEND") else self._verdict(None)
+        return self._verdict(None)
 
     def replaced(self, because: str) -> OwnerVerdict:
         """A running job has to make room, in its retirement if it has any left."""
         if self._retirement_left() > 0:
-            return self._so(SlotEvent.RETIRE, because)
-        return self._leave(because)
+            return self._verdict(SlotEvent.RETIRE, because)
+        return self._vacate_or_kill(because)
 
     def condition(self, name: str) -> bool:
         """An expression that is to be true or false; what it counts as where it is a fault."""
@@ -368,7 +368,7 @@ class _Judge:
 
     def amount(self, name: str) -> float | None:
         """An expression that is to be a number; None where it is a fault."""
-        value = self._asked(name)
+        value = self._value(name)
         if is_condition(value):
             return float(value)
         self._fault(name, value)
@@ -382,9 +382,9 @@ class _Judge:
             return None
         return value
 
-    def noted(self) -> OwnerVerdict:
+    def no_event(self) -> OwnerVerdict:
         """Nothing to be done, with the faults of what was asked."""
-        return self._so(None)
+        return self._verdict(None)
 
     def _retirement_left(self) -> float:
         """Seconds that the job may run on for in any case."""
@@ -407,7 +407,7 @@ class _Judge:
 
     def _offered(self) -> bool:
         """START without a job: true, or dependent on the job."""
-        value = self._asked("START")
+        value = self._value("START")
         if value is UNDEFINED:
             missing = [name for name in self._missing("START") if name.lower() not in EVERY_JOB_HAS]
             if missing:
@@ -422,12 +422,12 @@ class _Judge:
         rest = flatten(self._policy.expressions[name], self._slot)
         return bool(external(rest, self._slot))
 
-    def _asked(self, name: str) -> Any:
+    def _value(self, name: str) -> Any:
         self._names.append(name)
         return self._policy.value(name, self._slot, self._job, self._now)
 
     def _true(self, name: str, otherwise: bool | None = None) -> bool:
-        return self._usable(name, self._asked(name), SAFE[name] if otherwise is None else otherwise)
+        return self._usable(name, self._value(name), SAFE[name] if otherwise is None else otherwise)
 
     def _usable(self, name: str, value: object, otherwise: bool) -> bool:
         if is_condition(value):
@@ -455,8 +455,8 @@ class _Judge:
         entered = self._number("EnteredCurrentActivity")
         return entered is not None and self._now - entered > self._policy.times[limit]
 
-    def _leave(self, because: str) -> OwnerVerdict:
-        return self._so(SlotEvent.VACATE if self._true("WANT_VACATE") else SlotEvent.KILL, because)
+    def _vacate_or_kill(self, because: str) -> OwnerVerdict:
+        return self._verdict(SlotEvent.VACATE if self._true("WANT_VACATE") else SlotEvent.KILL, because)
 
-    def _so(self, event: SlotEvent | None, because: str = "") -> OwnerVerdict:
+    def _verdict(self, event: SlotEvent | None, because: str = "") -> OwnerVerdict:
         return OwnerVerdict(event, because, tuple(self._faults), tuple(self._names))

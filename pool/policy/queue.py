@@ -30,7 +30,7 @@ REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
 ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 
 #: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
-AT_HOME = frozenset({7, 12})
+LOCAL_UNIVERSES = frozenset({7, 12})
 
 #: Attributes with which a job asks for the dedicated scheduler, and the universes of parallel jobs.
 DEDICATED, PARALLEL = frozenset({"WantDedicated", "WantParallelScheduling"}), frozenset({8, 11})
@@ -46,7 +46,7 @@ class QueuedCluster:
     """The part that the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
-        *("_parts", "at_home", "coming", "cost", "cron", "dedicated", "deferred", "group"),
+        *("_parts", "is_local", "coming", "cost", "cron", "dedicated", "deferred", "group"),
         *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
     )
 
@@ -55,7 +55,7 @@ class QueuedCluster:
         self.owner = owner
         self._parts = parted(wire)
         #: Its jobs run beside the schedd, and no machine is asked for them.
-        self.at_home = wire.get("JobUniverse") in AT_HOME
+        self.is_local = wire.get("JobUniverse") in LOCAL_UNIVERSES
         #: Its jobs may have a moment before which they do not start; `cron`: again and again.
         self.deferred = "DeferralTime" in wire
         #: Its jobs may be the dedicated scheduler's.
@@ -65,7 +65,9 @@ class QueuedCluster:
         self.turns: Materialization | None = None
         if any(name in wire for name in materialization.NAMES):
             ad = self.ad
-            bounds = materialization.MaterializationLimits.of({name: ad.value(name) for name in materialization.NAMES})
+            bounds = materialization.MaterializationLimits.from_ad(
+                {name: ad.value(name) for name in materialization.NAMES}
+            )
             self.turns = Materialization(bounds) if bounds is not None else None
         #: Processor seconds that its submit took for each job.
         self.cost = 0.0
@@ -120,35 +122,35 @@ class QueuedJob:
     def id(self) -> JobId:
         return (self.cluster.id, self.proc)
 
-    def own(self) -> Wire:
+    def own_wire(self) -> Wire:
         """The wire form of what this job adds to its cluster's ad."""
-        return self._over({})
+        return self._wire_over({})
 
     def ad(self) -> ClassAd:
         """The whole job ad, made anew: the caller may add to it."""
-        return ClassAd.from_wire(self.own(), parent=self.cluster.ad)
+        return ClassAd.from_wire(self.own_wire(), parent=self.cluster.ad)
 
     def wire(self) -> Wire:
         """The whole job ad in wire form."""
-        return self._over(self.cluster.wire)
+        return self._wire_over(self.cluster.wire)
 
-    def _over(self, below: Wire) -> Wire:
+    def _wire_over(self, below: Wire) -> Wire:
         wire = {**below, **self.delta} if self.delta else below.copy()
         if self.state:
             wire |= self.state
         wire["ClusterId"], wire["ProcId"], wire["JobStatus"] = self.cluster.id, self.proc, self.status.value
         return wire
 
-    def kept(self) -> bytes:
+    def packed_changes(self) -> bytes:
         """The changes since its submit, packed; `QueuedJob` takes them unpacked."""
         if self.notes:
             return pack({**(self.state or {}), **self.notes})
         return pack(self.state) if self.state else b""
 
-    def told(self) -> Wire:
+    def negotiation_answer(self) -> Wire:
         """The negotiation's answer about an idle job, by HTCondor's names; shown, and never matched by."""
         turns = self.cluster.turns
-        if turns is not None and self.status == IDLE and turns.keeps_back(self.proc):
+        if turns is not None and self.status == IDLE and turns.is_out_of_turn(self.proc):
             return {"WaitsForTurn": True}
         rejected = self.group.rejected if self.group is not None else None
         if rejected is None:
@@ -163,7 +165,7 @@ class QueuedJob:
             return self.delta[name]
         return self.cluster.wire.get(name, default)
 
-    def note(self, name: str, default: Any = None) -> Any:
+    def stored_note(self, name: str, default: Any = None) -> Any:
         """One of the schedd's own notes."""
         return self.notes.get(name, default) if self.notes else default
 
@@ -199,12 +201,12 @@ class JobGroup:
         self.prios: dict[float, int] = {}
         self.rejected: tuple[str, float] | None = None
 
-    def comes(self, prio: float) -> None:
+    def job_added(self, prio: float) -> None:
         """An idle job has come."""
         self.idle += 1
         self.prios[prio] = self.prios.get(prio, 0) + 1
 
-    def leaves(self, prio: float) -> None:
+    def job_removed(self, prio: float) -> None:
         """An idle job has left."""
         self.idle -= 1
         left = self.prios.get(prio, 0) - 1
@@ -239,7 +241,7 @@ class JobQueue:
 
     Args:
         prio: the PRIO control expression, evaluated against each job's ad.
-        machine_references: names that machines' expressions refer to in a job's ad; see `learn`.
+        machine_references: names that machines' expressions refer to in a job's ad; see `add_references`.
         keeps_back: which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
         pauses: called where a job of a cluster has started that wants a pause before the next one starts.
         gave_turns: called where the turn of other jobs of a cluster has come by a change of one.
@@ -301,22 +303,24 @@ class JobQueue:
         job.cluster.jobs[job.proc] = job
         counts = self.counts.setdefault(job.cluster.owner, {})
         counts[job.status] = counts.get(job.status, 0) + 1
-        self._moved(job, None, job.status)
+        self._pass_turns(job, None, job.status)
         if job.status == IDLE and job.group is None:
             self._enqueue(job)
 
-    def _moved(self, job: QueuedJob, before: JobStatus | None, after: JobStatus | None) -> None:
+    def _pass_turns(self, job: QueuedJob, before: JobStatus | None, after: JobStatus | None) -> None:
         """Give the turns of a cluster on, where not all of its jobs are asked for at once."""
         turns = job.cluster.turns
         if turns is None:
             return
-        started = turns.moved(job.proc, before, after, begun=after is not None and bool(job.get("NumJobStarts", 0)))
+        started = turns.job_changed(
+            job.proc, before, after, begun=after is not None and bool(job.get("NumJobStarts", 0))
+        )
         if started and turns.paused:
             self.pause(job.cluster)
             self._pauses(job.cluster)
-        self._give_turns(job.cluster)
+        self._admit_next(job.cluster)
 
-    def _give_turns(self, cluster: QueuedCluster) -> None:
+    def _admit_next(self, cluster: QueuedCluster) -> None:
         """Let those jobs of a cluster be asked for whose turn it is."""
         if cluster.turns is not None and (procs := cluster.turns.admit()):
             for proc in procs:
@@ -336,7 +340,7 @@ class JobQueue:
         """The pause between two starts of a cluster is over."""
         if cluster.turns is not None:
             cluster.turns.paused = False
-            self._give_turns(cluster)
+            self._admit_next(cluster)
 
     def set_status(self, job: QueuedJob, status: JobStatus) -> None:
         """Move a job to another status; it enters or leaves the idle order with it."""
@@ -348,10 +352,10 @@ class JobQueue:
         before, was_idle = job.status, job.status == IDLE
         job.status = status
         if was_idle and job.group is not None:
-            job.group.leaves(job.prio)
+            job.group.job_removed(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
-        self._moved(job, before, status)
+        self._pass_turns(job, before, status)
         if status == IDLE and job.group is None:
             self._enqueue(job)
 
@@ -360,11 +364,11 @@ class JobQueue:
         counts = self.counts[job.cluster.owner]
         counts[job.status] -= 1
         if job.group is not None:
-            job.group.leaves(job.prio)
+            job.group.job_removed(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
         del job.cluster.jobs[job.proc]
-        self._moved(job, job.status, None)
+        self._pass_turns(job, job.status, None)
         if not any(counts.values()):
             del self.counts[job.cluster.owner]
         if not job.cluster.jobs and not job.cluster.coming:
@@ -380,12 +384,12 @@ class JobQueue:
     def edited(self, job: QueuedJob) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""
         if job.status == IDLE and job.group is not None:
-            job.group.leaves(job.prio)
+            job.group.job_removed(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
             self._enqueue(job)
 
-    def learn(self, references: frozenset[str]) -> bool:
+    def add_references(self, references: frozenset[str]) -> bool:
         """Take in which job attributes machines refer to; True when `regroup` has work to do."""
         if references <= self._autoclusters.references:
             return False
@@ -428,10 +432,10 @@ class JobQueue:
         if job.status == IDLE and job.group is None:
             self._enqueue(job)
 
-    def keep_back(self) -> None:
+    def withdraw_withheld(self) -> None:
         """Some jobs may have come to be kept back: those give up their places."""
         for job in list(self.jobs()):
-            if job.status == IDLE and job.group is not None and self.is_kept_back(job):
+            if job.status == IDLE and job.group is not None and self.is_withheld(job):
                 self.edited(job)
 
     def let_go(self) -> None:
@@ -473,7 +477,7 @@ class JobQueue:
             heapq.heappop(heap)
         return None
 
-    def is_kept_back(self, job: QueuedJob) -> bool:
+    def is_withheld(self, job: QueuedJob) -> bool:
         """Whether an idle job is neither asked for nor started now."""
         return self.is_out_of_turn(job) or self.keeps_back(job)
 
@@ -481,10 +485,10 @@ class JobQueue:
     def is_out_of_turn(job: QueuedJob) -> bool:
         """Whether other jobs of its cluster come first (max_idle, max_materialize)."""
         turns = job.cluster.turns
-        return turns is not None and turns.keeps_back(job.proc)
+        return turns is not None and turns.is_out_of_turn(job.proc)
 
     def _enqueue(self, job: QueuedJob) -> None:
-        if self.is_kept_back(job):
+        if self.is_withheld(job):
             return
         cluster = job.cluster
         if cluster.grouped != self._grouping:
@@ -503,7 +507,7 @@ class JobQueue:
             if plain:
                 cluster.group, cluster.prio = group, job.prio
         job.group = group
-        group.comes(job.prio)
+        group.job_added(job.prio)
         heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
 
     @staticmethod

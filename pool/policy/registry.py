@@ -160,9 +160,9 @@ class Registry:
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Wire, tuple[str, ...]]:
     """The difference to send so that `old` becomes `new`: changed or new attributes, and the names that went."""
-    changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
+    changed = {name: value for name, value in new.items() if name not in old or not _is_same(old[name], value)}
     return changed, tuple(name for name in old if name not in new)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other

@@ -174,19 +174,19 @@ _KEEP = StartAction.KEEP, None
 _Answer = tuple[StartAction, StartState | None]
 
 
-def _to(state: StartState, action: StartAction) -> _Answer:
+def _go_to(state: StartState, action: StartAction) -> _Answer:
     return action, state
 
 
 _LEARN: _Answer = (StartAction.LEARN, None)
-_EXIT = _to(_S.PROC_EXIT, _A.EXAMINE)
-_EXIT_QUIT = _to(_S.PROC_EXIT_QUIT, _A.EXAMINE)
-_QUIT = _to(_S.PROC_EXIT_QUIT, _A.NOTHING)
-_ASK = _to(_S.TERMINATE, _A.ASK)
-_KILL = _to(_S.KILLED, _A.KILL)
-_LAST = _to(_S.UPDATE_QUIT, _A.DUMP_LAST)
-_EARLY = _to(_S.LEAVE_EARLY, _A.NOTHING)
-_LEAVE_ONLY = _to(_S.SEND_CKPT, _A.NOTHING)
+_EXIT = _go_to(_S.PROC_EXIT, _A.EXAMINE)
+_EXIT_QUIT = _go_to(_S.PROC_EXIT_QUIT, _A.EXAMINE)
+_QUIT = _go_to(_S.PROC_EXIT_QUIT, _A.NOTHING)
+_ASK = _go_to(_S.TERMINATE, _A.ASK)
+_KILL = _go_to(_S.KILLED, _A.KILL)
+_LAST = _go_to(_S.UPDATE_QUIT, _A.DUMP_LAST)
+_EARLY = _go_to(_S.LEAVE_EARLY, _A.NOTHING)
+_LEAVE_ONLY = _go_to(_S.SEND_CKPT, _A.NOTHING)
 
 #: Each state's answers, in the order of ASYNCHRONOUS.
 _ANSWERS: dict[StartState, tuple[_Answer, ...]] = {
@@ -216,29 +216,29 @@ _ANSWERS: dict[StartState, tuple[_Answer, ...]] = {
     _S.SUPERVISE: (
         *(_NO, _NO, _EXIT),
         *(_KILL, _ASK, _LAST),
-        *(_to(_S.SUSPENDED, _A.STOP), _NO),
-        *(_to(_S.UPDATE, _A.DUMP), _to(_S.UPDATE, _A.DUMP), _LEARN),
+        *(_go_to(_S.SUSPENDED, _A.STOP), _NO),
+        *(_go_to(_S.UPDATE, _A.DUMP), _go_to(_S.UPDATE, _A.DUMP), _LEARN),
     ),
     _S.SUSPENDED: (
         *(_NO, _NO, _EXIT),
         *(_KILL, _ASK, _LAST),
-        *(_NO, _to(_S.SUPERVISE, _A.RESUME)),
-        *(_to(_S.UPDATE_SUSPENDED, _A.DUMP), (_A.SUPERVISE, None), _LEARN),
+        *(_NO, _go_to(_S.SUPERVISE, _A.RESUME)),
+        *(_go_to(_S.UPDATE_SUSPENDED, _A.DUMP), (_A.SUPERVISE, None), _LEARN),
     ),
     _S.UPDATE: (
-        *(_to(_S.SUPERVISE, _A.SUPERVISE), _to(_S.SUPERVISE, _A.SUPERVISE), _EXIT),
+        *(_go_to(_S.SUPERVISE, _A.SUPERVISE), _go_to(_S.SUPERVISE, _A.SUPERVISE), _EXIT),
         *(_KILL, _ASK, _KEEP),
-        *(_to(_S.UPDATE_SUSPENDED, _A.STOP), _NO),
+        *(_go_to(_S.UPDATE_SUSPENDED, _A.STOP), _NO),
         *(_NO, _NO, _LEARN),
     ),
     _S.UPDATE_SUSPENDED: (
-        *(_to(_S.SUSPENDED, _A.SUPERVISE), _to(_S.SUSPENDED, _A.SUPERVISE), _EXIT),
+        *(_go_to(_S.SUSPENDED, _A.SUPERVISE), _go_to(_S.SUSPENDED, _A.SUPERVISE), _EXIT),
         *(_KILL, _ASK, _KEEP),
-        *(_NO, _to(_S.UPDATE, _A.RESUME)),
+        *(_NO, _go_to(_S.UPDATE, _A.RESUME)),
         *(_NO, _NO, _LEARN),
     ),
     _S.UPDATE_QUIT: (
-        *(_to(_S.SEND_CKPT, _A.CARRY), _ASK, _KEEP),
+        *(_go_to(_S.SEND_CKPT, _A.CARRY), _ASK, _KEEP),
         *((_A.KILL, None), _NO, _NO),
         *(_NO, _NO),
         *(_NO, (_A.KILL, None), _LEARN),
@@ -305,27 +305,27 @@ class Machine:
         self.state = StartState.START
         self.kept: set[Event] = set()
 
-    def happen(self, event: Event) -> list[StartAction]:
+    def handle_event(self, event: Event) -> list[StartAction]:
         """Take an event in: what is to be done about it, and about what was kept and can be answered now.
 
         Raises:
             StarterStateError: a synchronous event that the state does not come to.
         """
-        actions = self._take(event)
+        actions = self._apply_event(event)
         while (due := self._due()) is not None:
             self.kept.discard(due)
-            actions += self._take(due)
+            actions += self._apply_event(due)
         return actions
 
-    def _take(self, event: Event) -> list[StartAction]:
+    def _apply_event(self, event: Event) -> list[StartAction]:
         after, action = step(self.state, event)
         self.state = after
         if action is StartAction.KEEP:
-            self._keep(event)
+            self._postpone(event)
             return []
         return [] if action is StartAction.NOTHING else [action]
 
-    def _keep(self, event: Event) -> None:
+    def _postpone(self, event: Event) -> None:
         if event is Event.CONTINUE:
             self.kept.discard(Event.SUSPEND)
         else:

@@ -78,14 +78,14 @@ class Transform:
                 return ad
         changed = _ChangingAd(ad)
         for one in self.statements:
-            self._do(one, changed, now)
+            self._apply_step(one, changed, now)
         return changed.wire
 
-    def _do(self, one: Statement, ad: _ChangingAd, now: float) -> None:
+    def _apply_step(self, one: Statement, ad: _ChangingAd, now: float) -> None:
         if one.verb in _PATTERNED:
             for name, other in self._chosen(one, ad):
                 if one.verb != "DELETE":
-                    ad.put(other, ad.wire[name])
+                    ad.set_value(other, ad.wire[name])
                 if one.verb != "COPY" and name.lower() != other.lower():
                     del ad.wire[name]
         elif one.verb != "DEFAULT" or ad.spelled(one.name) is None:
@@ -99,7 +99,7 @@ class Transform:
                     f"cannot queue: the transform {self.name} gives {one.name} no expression: {text[:200]}",
                     hint="a transform of this schedd's administrator",
                 ) from error
-            ad.put(one.name, value)
+            ad.set_value(one.name, value)
 
     def _chosen(self, one: Statement, ad: _ChangingAd) -> list[tuple[str, str]]:
         """The attributes a statement is about, as they are spelled, each with its other name."""
@@ -130,7 +130,7 @@ class _ChangingAd:
         folded = name.lower()
         return next((one for one in self.wire if one.lower() == folded), None)
 
-    def put(self, name: str, value: Any) -> None:
+    def set_value(self, name: str, value: Any) -> None:
         self.wire[self.spelled(name) or canonical(name)] = value
 
     def text(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A number for each file that jobs of this home change, the next one after each change of its content.
+"""A number for each file that jobs of this file server change, the next one after each change of its content.
 
 Times tell too little: a file system's clock ticks every few milliseconds, and a counter under a lock is written more
 often.
@@ -19,7 +19,7 @@ APART = 1 << 32
 
 
 class Changes:
-    """The changes of all jobs of one home."""
+    """The changes of all jobs of one file server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Changes:
     def number(self, identity: Identity) -> int:
         return self._numbers.get(identity, 0)
 
-    def note(self, identity: Identity) -> None:
+    def mark_changed(self, identity: Identity) -> None:
         """A file's content has changed; called when it has, so that who sees the number sees the content."""
         with self._lock:
             self._numbers[identity] = self._numbers.get(identity, self._first) + 1

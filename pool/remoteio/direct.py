@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pool.remoteio.path_lookup import PROBE, Places
-from pool.remoteio.trees import below
+from pool.remoteio.trees import is_below
 
 _PROBE = PROBE.decode()
 #: File systems of one machine's own, which no other can have mounted.
@@ -94,12 +94,12 @@ def candidates(probe: dict[str, Any], mounts: Iterable[Mount]) -> Iterator[Direc
         for suffix in suffixes:
             here = mount.point
             home = directory[: len(directory) - len(suffix)].rstrip("/") if suffix else directory
-            if below(home, tree) and (here, home) not in seen:
+            if is_below(home, tree) and (here, home) not in seen:
                 seen.add((here, home))
                 yield Direct(here, home)
 
 
-def lay(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]]:
+def place_probes(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]]:
     """Lay a probe on each file system that a job names files on, where its owner may; this is the submit side's part.
 
     Args:
@@ -110,16 +110,16 @@ def lay(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]
     found: dict[str, dict[str, Any]] = {}
     for number, path in enumerate(dict.fromkeys(named)):
         directory = path if os.path.isdir(path) else posixpath.dirname(path)
-        if not places.within(os.fsencode(directory)):
+        if not places.contains(os.fsencode(directory)):
             continue
-        point = next((point for point in points if below(directory, point)), "/")
-        roots = [tree.path for tree in places.trees if below(directory, tree.path)]
+        point = next((point for point in points if is_below(directory, point)), "/")
+        roots = [tree.path for tree in places.trees if is_below(directory, tree.path)]
         tree = max([point, *roots], key=len)
         name = f"{_PROBE}{nonce[:12]}.{number}"
         if tree in found:
             continue
         try:
-            with places.at(os.fsencode(f"{directory}/{name}"), write=True) as place:
+            with places.open_parent(os.fsencode(f"{directory}/{name}"), write=True) as place:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 with open(os.open(place.name, flags, 0o600, dir_fd=place.directory), "w") as file:
                     file.write(nonce)
@@ -129,7 +129,7 @@ def lay(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]
     return list(found.values())
 
 
-def take_away(probes: Iterable[dict[str, Any]]) -> None:
+def remove_probes(probes: Iterable[dict[str, Any]]) -> None:
     """Remove probes again."""
     for probe in probes:
         try:
@@ -148,7 +148,7 @@ def find(probes: Iterable[dict[str, Any]], uid: int, gid: int) -> list[Direct]:
         mounts = mounts_of(handle.read())
     found: list[Direct] = []
 
-    def look() -> None:
+    def find_probes() -> None:
         for probe in probes:
             if "/" in str(probe["name"]) or not str(probe["name"]).startswith(_PROBE):
                 continue
@@ -157,7 +157,7 @@ def find(probes: Iterable[dict[str, Any]], uid: int, gid: int) -> list[Direct]:
                     found.append(candidate)
                     break
 
-    _as_user(uid, gid, look)
+    _as_user(uid, gid, find_probes)
     return found
 
 

@@ -35,7 +35,7 @@ FULL, SCARCE = b"full", 64 * 1024
 #: SQLite's name for the file by which users of a database in WAL mode share memory.
 SHARED_MEMORY = b"-shm"
 #: Files whose written bytes could not be kept; this is reported with them.
-TOLD = 20
+MOST_REPORTED = 20
 #: Listings that are kept to be gone on with.
 LISTINGS = 64
 
@@ -72,7 +72,7 @@ class FileOperations:
     ) -> None:
         self.places = places
         self._not_kept = not_kept
-        self._told_of: set[bytes] = set()
+        self._reported: set[bytes] = set()
         self._changes = changes or Changes()
         self._most = most
         self.journal: ChangeJournal | None = None
@@ -99,18 +99,18 @@ class FileOperations:
     # -- looking -----------------------------------------------------------------------------------------
 
     def stat(self, unique: int, path: bytes) -> tuple[Any, ...]:
-        self._look(path)
-        with self.places.at(path) as place:
+        self._rearm_lease(path)
+        with self.places.open_parent(path) as place:
             return (self._attr(_stat(place)),)
 
     def readlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
-        with self.places.at(path) as place:
+        with self.places.open_parent(path) as place:
             return (os.readlink(place.name, dir_fd=place.directory),)
 
     def list(self, unique: int, path: bytes, cookie: int) -> tuple[Any, ...]:
         if not cookie:
-            self._look(path)
-        with self.places.at(path) as place:
+            self._rearm_lease(path)
+        with self.places.open_parent(path) as place:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(place.name, flags, dir_fd=place.directory)
         try:
@@ -140,7 +140,7 @@ class FileOperations:
             return (self._cookie, found)
 
     def statfs(self, unique: int, path: bytes) -> tuple[Any, ...]:
-        with self.places.at(path) as place:
+        with self.places.open_parent(path) as place:
             fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
         try:
             found = os.statvfs(fd)
@@ -149,7 +149,7 @@ class FileOperations:
         return (found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree, found.f_frsize, 255)
 
     def access(self, unique: int, path: bytes, mask: int) -> tuple[Any, ...]:
-        with self.places.at(path) as place:
+        with self.places.open_parent(path) as place:
             if place.readonly and mask & os.W_OK:
                 raise _problem(errno.EROFS)
             # AT_SYMLINK_NOFOLLOW: it is a link's own rights that are asked for; effective and real ids are the same.
@@ -164,7 +164,7 @@ class FileOperations:
         if self.leases is None:
             raise _problem(errno.EOPNOTSUPP)
         if not path:
-            self.leases.give_back(number)
+            self.leases.release(number)
         elif not self.leases.grant(number, path):
             raise _problem(errno.ENOLCK)
         return ()
@@ -176,7 +176,7 @@ class FileOperations:
             raise _problem(errno.EBADF)
         if len(self.files) >= self._most:
             raise _problem(errno.EMFILE)
-        self._look(path)
+        self._rearm_lease(path)
         wish = flags & os.O_ACCMODE
         writes = wish != os.O_RDONLY
         fd = self._opened(unique, path, wish, mode, flags)
@@ -185,7 +185,7 @@ class FileOperations:
             if not modes.S_ISREG(status.st_mode):
                 raise _problem(errno.EISDIR if modes.S_ISDIR(status.st_mode) else errno.EACCES)
             if flags & os.O_TRUNC and writes and status.st_size:
-                self._kept().contents.before_truncate(fd, 0)
+                self._required_journal().contents.before_truncate(fd, 0)
                 os.ftruncate(fd, 0)
                 status = self._changed(fd)
             data = b""
@@ -195,7 +195,7 @@ class FileOperations:
                 self._refuse_shared_memory(path, fd, (status.st_dev, status.st_ino))
             if writes and not want and _is_full(fd):
                 data = FULL
-            self._keep(handle, fd, status, writes)
+            self._store_open(handle, fd, status, writes)
         except BaseException:
             os.close(fd)
             raise
@@ -207,7 +207,7 @@ class FileOperations:
         """
         if self.is_open(identity) or not self.locks.is_database_in_use(fd):
             return
-        self._tell_of(
+        self._report_lost(
             path,
             f"it could not open {os.fsdecode(path)}, which another job or program uses: a database of SQLite in WAL"
             " mode is for one machine at a time over remote files; have it use another journal"
@@ -217,13 +217,13 @@ class FileOperations:
 
     def _opened(self, unique: int, path: bytes, wish: int, mode: int, flags: int) -> int:
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with self.places.at(path) as place:
+        with self.places.open_parent(path) as place:
             if place.readonly and (wish != os.O_RDONLY or flags & os.O_TRUNC):
                 raise _problem(errno.EROFS)
             if not flags & os.O_CREAT:
                 return _existing(place, plain)
 
-            def make() -> int:
+            def create() -> int:
                 return os.open(place.name, plain | os.O_CREAT | os.O_EXCL, mode & 0o7777, dir_fd=place.directory)
 
             while True:
@@ -235,7 +235,7 @@ class FileOperations:
                 try:
                     if place.readonly:
                         raise _problem(errno.EROFS)
-                    return self._kept().names.create(unique, path, make)
+                    return self._required_journal().names.create(unique, path, create)
                 except FileExistsError:
                     if flags & os.O_EXCL:
                         raise
@@ -248,16 +248,16 @@ class FileOperations:
             return (self._attr(os.fstat(known.fd)),)
         wish = flags & os.O_ACCMODE
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        where = self._kept().aside.find((dev, ino)) if unlinked else path
+        where = self._required_journal().aside.find((dev, ino)) if unlinked else path
         if where is None:
             raise _problem(errno.ESTALE)
-        with self.places.at(where, own=bool(unlinked), write=wish != os.O_RDONLY) as place:
+        with self.places.open_parent(where, own=bool(unlinked), write=wish != os.O_RDONLY) as place:
             fd = _existing(place, plain)
         try:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) != (dev, ino):
                 raise _problem(errno.ESTALE)
-            self._keep(handle, fd, status, wish != os.O_RDONLY)
+            self._store_open(handle, fd, status, wish != os.O_RDONLY)
         except BaseException:
             os.close(fd)
             raise
@@ -282,25 +282,25 @@ class FileOperations:
             return self._write(unique, file, offset, data)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-                self._tell(file, error)
+                self._report_lost_write(file, error)
             raise
 
-    def _tell(self, file: Open, error: OSError) -> None:
+    def _report_lost_write(self, file: Open, error: OSError) -> None:
         path = os.readlink(kernel.path_of(file.fd))
         why = os.strerror(error.errno or errno.EIO).lower()
-        self._tell_of(path, f"what it wrote to {os.fsdecode(path)} could not be kept: {why}")
+        self._report_lost(path, f"what it wrote to {os.fsdecode(path)} could not be kept: {why}")
 
-    def _tell_of(self, path: bytes, why: str) -> None:
-        if path not in self._told_of and len(self._told_of) < TOLD:
-            self._told_of.add(path)
+    def _report_lost(self, path: bytes, why: str) -> None:
+        if path not in self._reported and len(self._reported) < MOST_REPORTED:
+            self._reported.add(path)
             self._not_kept(why)
 
     def _write(self, unique: int, file: Open, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         if offset == APPEND:
-            if not self._kept().contents.appending(unique, file.fd, data):
-                _all(lambda rest: os.pwritev(file.fd, [rest], 0, os.RWF_APPEND), data)
+            if not self._required_journal().contents.appending(unique, file.fd, data):
+                _write_all(lambda rest: os.pwritev(file.fd, [rest], 0, os.RWF_APPEND), data)
         else:
-            self._kept().contents.before_write(file.fd, offset, len(data))
+            self._required_journal().contents.before_write(file.fd, offset, len(data))
             written = 0
 
             def at_its_place(rest: memoryview) -> int:
@@ -309,11 +309,11 @@ class FileOperations:
                 written += count
                 return count
 
-            _all(at_its_place, data)
+            _write_all(at_its_place, data)
         return (len(data), self._attr(self._changed(file.fd)))
 
     def sync(self, unique: int, handle: int, datasync: int) -> tuple[Any, ...]:
-        self._kept().sync()  # or a power cut could leave what is changed without what undoes it
+        self._required_journal().sync()  # or a power cut could leave what is changed without what undoes it
         (os.fdatasync if datasync else os.fsync)(self._file(handle).fd)
         return ()
 
@@ -329,15 +329,15 @@ class FileOperations:
     def truncate(self, unique: int, path: bytes, handle: int, size: int) -> tuple[Any, ...]:
         if handle:
             file = self._file(handle)
-            self._kept().contents.before_truncate(file.fd, size)
+            self._required_journal().contents.before_truncate(file.fd, size)
             os.ftruncate(file.fd, size)
             return (self._attr(self._changed(file.fd)),)
-        with self.places.at(path, write=True) as place:
+        with self.places.open_parent(path, write=True) as place:
             fd = _existing(place, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not modes.S_ISREG(os.fstat(fd).st_mode):
                 raise _problem(errno.EINVAL)
-            self._kept().contents.before_truncate(fd, size)
+            self._required_journal().contents.before_truncate(fd, size)
             os.ftruncate(fd, size)
             return (self._attr(self._changed(fd)),)
         finally:
@@ -348,9 +348,9 @@ class FileOperations:
         if mode & ~(kernel.KEEP_SIZE | kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
             raise _problem(errno.EOPNOTSUPP)
         if mode & (kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
-            self._kept().contents.before_write(file.fd, offset, length)
+            self._required_journal().contents.before_write(file.fd, offset, length)
         else:  # it only grows
-            self._kept().contents.before_truncate(file.fd, os.fstat(file.fd).st_size)
+            self._required_journal().contents.before_truncate(file.fd, os.fstat(file.fd).st_size)
         kernel.fallocate(file.fd, mode, offset, length)
         return (self._attr(self._changed(file.fd)),)
 
@@ -359,47 +359,47 @@ class FileOperations:
     ) -> tuple[Any, ...]:
         """With a lock that was taken comes what the file is by then; with one that was only looked for, who has it."""
         file = self._file(handle)
-        found = self.locks.take(file.fd, start, length, kind, wait)
+        found = self.locks.set_lock(file.fd, start, length, kind, wait)
         return found if found is not None else (self._attr(os.fstat(file.fd)),)
 
     # -- names -------------------------------------------------------------------------------------------
 
     def mkdir(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().names.make(
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().names.create_special(
                 "d", unique, path, place, lambda: os.mkdir(place.name, mode & 0o7777, dir_fd=place.directory)
             )
             return (self._attr(_stat(place)),)
 
     def mknod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
-        """A named pipe or socket: what goes through it stays on the job's machine, home has the name."""
+        """A named pipe or socket: its bytes stay on the job's machine, the submit side has the name."""
         if modes.S_IFMT(mode) not in (modes.S_IFIFO, modes.S_IFSOCK):
             raise _problem(errno.EPERM)
-        with self.places.at(path, write=True) as place:
-            self._kept().names.make(
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().names.create_special(
                 "n", unique, path, place, lambda: os.mknod(place.name, mode, dir_fd=place.directory)
             )
             return (self._attr(_stat(place)),)
 
     def rmdir(self, unique: int, path: bytes) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().names.rmdir(unique, path, place)
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().names.rmdir(unique, path, place)
         return ()
 
     def unlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().names.unlink(unique, path, place)
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().names.unlink(unique, path, place)
         return ()
 
     def rename(self, unique: int, old: bytes, new: bytes, flags: int) -> tuple[Any, ...]:
         if flags & ~(kernel.NOREPLACE | kernel.EXCHANGE):
             raise _problem(errno.EINVAL)
-        with self.places.at(old, write=True) as at_old, self.places.at(new, write=True) as at_new:
-            self._kept().names.rename(unique, old, at_old, new, at_new, flags)
+        with self.places.open_parent(old, write=True) as at_old, self.places.open_parent(new, write=True) as at_new:
+            self._required_journal().names.rename(unique, old, at_old, new, at_new, flags)
         return ()
 
     def link(self, unique: int, old: bytes, new: bytes) -> tuple[Any, ...]:
-        with self.places.at(old) as at_old, self.places.at(new, write=True) as at_new:
+        with self.places.open_parent(old) as at_old, self.places.open_parent(new, write=True) as at_new:
 
             def act() -> None:
                 os.link(
@@ -410,35 +410,37 @@ class FileOperations:
                     follow_symlinks=False,
                 )
 
-            self._kept().names.make("k", unique, new, at_new, act)
+            self._required_journal().names.create_special("k", unique, new, at_new, act)
             return (self._attr(_stat(at_new)),)
 
     def symlink(self, unique: int, target: bytes, path: bytes) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            names = self._kept().names
-            names.make("y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory))
+        with self.places.open_parent(path, write=True) as place:
+            names = self._required_journal().names
+            names.create_special(
+                "y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory)
+            )
             return (self._attr(_stat(place)),)
 
     # -- rights and times --------------------------------------------------------------------------------
 
     def chmod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place, PathDescriptor(place) as fd:
+        with self.places.open_parent(path, write=True) as place, PathDescriptor(place) as fd:
             if modes.S_ISLNK(os.fstat(fd).st_mode):
                 raise _problem(errno.EOPNOTSUPP)
-            self._kept().settings.before("p", path, place)
+            self._required_journal().settings.before("p", path, place)
             os.chmod(kernel.path_of(fd), mode & 0o7777)  # by its name it would follow what has become a link
             return (self._attr(os.fstat(fd)),)
 
     def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().settings.before("o", path, place)
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().settings.before("o", path, place)
             ids = (-1 if one == 0xFFFFFFFF else one for one in (uid, gid))
             os.chown(place.name, *ids, dir_fd=place.directory, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
     def utimes(self, unique: int, path: bytes, accessed: int, modified: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().settings.before("t", path, place)
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().settings.before("t", path, place)
             kernel.utimensat(place.directory, place.name, accessed, modified)
             return (self._attr(_stat(place)),)
 
@@ -446,44 +448,44 @@ class FileOperations:
 
     def xattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
         """A value; the names that are a user's own, each with a zero behind it, where there is no name."""
-        with self.places.at(path) as place:
+        with self.places.open_parent(path) as place:
             if name:
                 return (os.getxattr(beneath(place), _users(name), follow_symlinks=False),)
             names = [os.fsencode(one) for one in os.listxattr(beneath(place), follow_symlinks=False)]
             return (b"".join(one + b"\0" for one in names if one.startswith(USERS)),)
 
     def setxattr(self, unique: int, path: bytes, name: bytes, value: bytes, flags: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().settings.before_attribute(path, place, _users(name))
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().settings.before_attribute(path, place, _users(name))
             os.setxattr(beneath(place), name, value, flags, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
     def removexattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            self._kept().settings.before_attribute(path, place, _users(name))
+        with self.places.open_parent(path, write=True) as place:
+            self._required_journal().settings.before_attribute(path, place, _users(name))
             os.removexattr(beneath(place), name, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
     # -- small things ------------------------------------------------------------------------------------
 
-    def _look(self, path: bytes) -> None:
+    def _rearm_lease(self, path: bytes) -> None:
         if self.leases is not None:
-            self.leases.asked(path)
+            self.leases.rearm(path)
 
     def _changed(self, fd: int) -> os.stat_result:
         """The content of a file has been changed: what it is now."""
         status = os.fstat(fd)
-        self._changes.note((status.st_dev, status.st_ino))
+        self._changes.mark_changed((status.st_dev, status.st_ino))
         return status
 
-    def _kept(self) -> ChangeJournal:
+    def _required_journal(self) -> ChangeJournal:
         assert self.journal is not None
         return self.journal
 
     def _attr(self, status: os.stat_result) -> Attr:
         """The attributes of a file; names that are only kept for undoing do not count."""
         identity = (status.st_dev, status.st_ino)
-        hidden = self._kept().aside.links(identity)
+        hidden = self._required_journal().aside.links(identity)
         found = attr(status)._replace(changes=self._changes.number(identity))
         return found._replace(nlink=found.nlink - hidden) if hidden else found
 
@@ -493,7 +495,7 @@ class FileOperations:
             raise _problem(errno.EBADF)
         return file
 
-    def _keep(self, handle: int, fd: int, status: os.stat_result, writes: bool) -> None:
+    def _store_open(self, handle: int, fd: int, status: os.stat_result, writes: bool) -> None:
         with self._lock:
             before = self.files.pop(handle, None)
             self.files[handle] = Open(fd, (status.st_dev, status.st_ino), writes)
@@ -554,7 +556,7 @@ def _stat(place: NameInDirectory) -> os.stat_result:
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
 
 
-def _all(write: Callable[[memoryview], int], data: bytes | memoryview) -> None:
+def _write_all(write: Callable[[memoryview], int], data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[write(view) :]

@@ -1,4 +1,4 @@
-"""The home of one user's jobs: a process that became the user, and answers their jobs' file systems (B5, EV 2.2).
+"""The file server of one user's jobs: a process that became the user, and answers the jobs' requests (B5, EV 2.2).
 
     python -m pool.remoteio.file_server UID GID GROUP...        with a SOCK_SEQPACKET socket on descriptor 3
 
@@ -73,7 +73,7 @@ class ServedJob:
         self.run = int(message["run"])
         self._tell = tell
         top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
-        trees = granted(trees_of(str(message["allowed"])), top, _wishes(message))
+        trees = granted(trees_of(str(message["allowed"])), top, _granted_trees(message))
         self._incarnation = incarnation
         self._flushes = flushes
         self._directory = journal
@@ -91,7 +91,7 @@ class ServedJob:
         )
         self.journal.write_ahead()
         self.session = RemoteSession(self.work, self._hello)
-        self.work.leases = FileLeases(watches, self.work.places, self.session.tell)
+        self.work.leases = FileLeases(watches, self.work.places, self.session.send_notice)
 
     def _not_kept(self, why: str) -> None:
         self._tell({"event": "not kept", "job": self.name, "why": why})
@@ -132,7 +132,7 @@ class ServedJob:
             "trees": [[tree.path, tree.readonly] for tree in self.work.places.trees],
             "uid": os.getuid(),
             "gid": os.getgid(),
-            "home": _home_of(os.getuid()),
+            "home": _home_directory(os.getuid()),
             "why": self.journal.why,
         }
 
@@ -155,7 +155,7 @@ class UserFileServer:
             started = int(handle.read().rpartition(b")")[2].split()[19])
         self._incarnation = started << 22 | os.getpid()
 
-    def take(self, message: dict[str, Any], fds: list[int]) -> None:
+    def handle_message(self, message: dict[str, Any], fds: list[int]) -> None:
         """Do what a message asks for, in a thread of its own: undoing may take long."""
         lock = self._busy.setdefault(str(message["job"]), threading.Lock())
         threading.Thread(target=self._answer, args=(message, fds, lock), daemon=True).start()
@@ -175,7 +175,7 @@ class UserFileServer:
                 for fd in fds:
                     os.close(fd)
         job = self._jobs.get(str(message["job"]))
-        answer["cpu"] = seconds_of(threading.get_native_id()) + (job.session.times.since_told() if job else 0.0)
+        answer["cpu"] = seconds_of(threading.get_native_id()) + (job.session.times.since_report() if job else 0.0)
         self._send(answer)
 
     def _do_open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -196,11 +196,11 @@ class UserFileServer:
                 raise
             self._jobs[name] = job
         job.session.connect(socket.socket(fileno=fds.pop()))
-        probes = direct.lay(job.work.places, _named(message), message["nonce"]) if message["nonce"] else []
+        probes = direct.place_probes(job.work.places, _named(message), message["nonce"]) if message["nonce"] else []
         return {**job.facts(), "problems": problems, "probes": probes}
 
     def _do_probed(self, message: dict[str, Any], fds: list[int]) -> None:
-        direct.take_away(message["probes"])
+        direct.remove_probes(message["probes"])
 
     def _do_commit(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         job = self._jobs.get(str(message["job"]))
@@ -226,7 +226,7 @@ class UserFileServer:
         job = self._jobs.get(str(message["job"]))
         if job is None:
             return {"missing": True}
-        job.journal.settle(int(message["mark"]))
+        job.journal.keep_changes(int(message["mark"]))
         return {}
 
     def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _named(message: dict[str, Any]) -> list[str]:
     return [*message["writes"], *message["reads"]]
 
 
-def _wishes(message: dict[str, Any]) -> list[Tree]:
+def _granted_trees(message: dict[str, Any]) -> list[Tree]:
     """The trees that the job asks for, or else the directories of what it names: never the whole machine."""
     if message["trees"] is not None:
         return list(wishes_of(str(message["trees"])))
@@ -274,7 +274,7 @@ def _closed(name: str, directory: int) -> Iterator[ChangeJournal]:
         places.close()
 
 
-def _home_of(uid: int) -> str:
+def _home_directory(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_dir
     except KeyError:
@@ -307,7 +307,7 @@ def main() -> None:
             return
         if not data:
             return
-        home.take(json.loads(data), fds)
+        home.handle_message(json.loads(data), fds)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class MalformedFrame(ValueError):
     """Bytes that are no frame of this version."""
 
 
-def said_of_versions(other: object) -> str:
+def version_mismatch(other: object) -> str:
     """Why a side that speaks another version is refused."""
     return f"it speaks version {other!r:.20} of remote files, and this side version {VERSION}"
 
@@ -235,11 +235,11 @@ def notice(items: Sequence[tuple[int, bytes]]) -> bytes:
 def fields(shape: str, values: Sequence[Any]) -> bytes:
     """Values as the body of this shape."""
     out: list[bytes] = []
-    _put(shape, values, out)
+    _append_values(shape, values, out)
     return b"".join(out)
 
 
-def _put(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
+def _append_values(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
     at = place = 0
     while at < len(shape):
         kind, value = shape[at], values[place]
@@ -256,7 +256,7 @@ def _put(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
                     out += (_U32.pack(len(name)), name, _ATTR.pack(*attr))
             else:
                 for item in value:
-                    _put(shape[at + 1 : end], item, out)
+                    _append_values(shape[at + 1 : end], item, out)
             at = end
         elif kind == "f":
             out.append(bytes(value))
@@ -275,7 +275,7 @@ def values_of(shape: str, body: bytes) -> list[Any]:
     found: list[Any] = []
     try:
         runs = _runs(shape)
-        end = _take(shape, body, 0, found) if runs is None else _take_runs(runs, body, found)
+        end = _read_values(shape, body, 0, found) if runs is None else _read_runs(runs, body, found)
     except (struct.error, IndexError) as error:
         raise MalformedFrame("a body that is cut off") from error
     if end != len(body):
@@ -296,7 +296,7 @@ def _runs(shape: str) -> tuple[struct.Struct | None, ...] | None:
     return tuple(found[:-1])
 
 
-def _take_runs(runs: tuple[struct.Struct | None, ...], body: bytes, found: list[Any]) -> int:
+def _read_runs(runs: tuple[struct.Struct | None, ...], body: bytes, found: list[Any]) -> int:
     at = 0
     for run in runs:
         if run is not None:
@@ -311,7 +311,7 @@ def _take_runs(runs: tuple[struct.Struct | None, ...], body: bytes, found: list[
     return at
 
 
-def _take(shape: str, body: bytes, at: int, found: list[Any]) -> int:
+def _read_values(shape: str, body: bytes, at: int, found: list[Any]) -> int:
     place = 0
     while place < len(shape):
         kind = shape[place]
@@ -332,7 +332,7 @@ def _take(shape: str, body: bytes, at: int, found: list[Any]) -> int:
             items: list[list[Any]] = []
             for _ in range(count):
                 item: list[Any] = []
-                at = _take(shape[place + 1 : last], body, at, item)
+                at = _read_values(shape[place + 1 : last], body, at, item)
                 items.append(item)
             found.append(items)
             place = last

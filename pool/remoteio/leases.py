@@ -42,19 +42,19 @@ _EVENT = struct.Struct("<iIII")
 #: Bytes of events that are read at a time.
 _ROOM = 64 * 1024
 #: Names of a directory that are reported and not asked for again; at more its lease ends.
-_TOLD = 4096
+_MOST_REPORTED = 4096
 #: The most names that one message reports.
 _ITEMS = 256
 
 
 class _Lease:
-    __slots__ = ("holder", "names", "number", "path", "told", "ways")
+    __slots__ = ("holder", "names", "number", "path", "reported", "ways")
 
     def __init__(self, holder: FileLeases, number: int, path: bytes) -> None:
         self.holder = holder
         self.number = number
         self.path = path
-        self.told: set[bytes] = set()
+        self.reported: set[bytes] = set()
         #: The watches from the tree to the directory itself, and the names that lead from each to the next.
         self.ways: list[int] = []
         self.names: list[bytes] = []
@@ -92,7 +92,7 @@ class DirectoryWatches:
         with self._lock:
             try:
                 self._begin()
-                with contextlib.closing(places.way(lease.path)) as way:
+                with contextlib.closing(places.walk_to(lease.path)) as way:
                     for name, directory in way:
                         self._step(lease, name, directory)
                 self._watched[lease.ways[-1]].own.add(lease)
@@ -110,7 +110,7 @@ class DirectoryWatches:
     def close(self) -> None:
         """All of them are over."""
         with self._lock:
-            self.over(self._all())
+            self.end_all(self._all_leases())
             if self._events >= 0:
                 os.close(self._stop)  # the thread closes the rest
                 self._events = -1
@@ -163,7 +163,7 @@ class DirectoryWatches:
 
     # -- what the kernel tells ---------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def read_events(self) -> None:
         """Take in the kernel's reports until now."""
         with self._lock:
             if self._events >= 0:
@@ -171,7 +171,7 @@ class DirectoryWatches:
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):  # another thread was quicker
-            self._take(os.read(self._events, _ROOM))
+            self._handle_events(os.read(self._events, _ROOM))
 
     def _listen(self, events: int, mounts: int, ended: int) -> None:
         waits = select.poll()
@@ -184,13 +184,13 @@ class DirectoryWatches:
                 if ended in ready:
                     break
                 if mounts in ready:  # something may hide what a way led to
-                    self.over(self._all())
+                    self.end_all(self._all_leases())
                 if events in ready and self._events >= 0:
                     self._read()
         for fd in (events, mounts, ended):
             os.close(fd)
 
-    def _take(self, data: bytes) -> None:
+    def _handle_events(self, data: bytes) -> None:
         at = 0
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)
@@ -198,27 +198,27 @@ class DirectoryWatches:
             name = data[at : at + size].rstrip(b"\0")
             at += size
             if mask & _OVERFLOW:
-                self.over(self._all())
+                self.end_all(self._all_leases())
                 continue
             watch = self._watched.get(number)
             if watch is None or name.startswith(UNDO):
                 continue
             if not name:
                 gone = mask & (_ATTRIB | _DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED)
-                self.over([*watch.own, *(one for each in watch.below.values() for one in each)] if gone else ())
+                self.end_all([*watch.own, *(one for each in watch.below.values() for one in each)] if gone else ())
                 continue
             for lease in list(watch.own):
                 lease.holder.changed(lease, name)
             if mask & _WAY:
-                self.over(list(watch.below.get(name, ())))
+                self.end_all(list(watch.below.get(name, ())))
 
-    def over(self, leases: Iterable[_Lease]) -> None:
+    def end_all(self, leases: Iterable[_Lease]) -> None:
         """They are over, and their holders are notified; under the lock."""
         for lease in leases:
             self._forget(lease)
-            lease.holder.over(lease)
+            lease.holder.end_lease(lease)
 
-    def _all(self) -> set[_Lease]:
+    def _all_leases(self) -> set[_Lease]:
         return {one for watch in self._watched.values() for one in watch.own}
 
 
@@ -246,7 +246,7 @@ class FileLeases:
         self._drop([before] if before is not None else [])
         if not self._telling:
             self._telling = True
-            threading.Thread(target=self._tell, daemon=True).start()
+            threading.Thread(target=self._send_notices, daemon=True).start()
         lease = _Lease(self, number, path)
         self._numbers[number] = self._paths[path] = lease
         if self._watches.grant(lease, self._places) and not self._closed:
@@ -254,7 +254,7 @@ class FileLeases:
         self._drop([lease])
         return False
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """The job's side needs one no more."""
         lease = self._numbers.get(number)
         self._drop([lease] if lease is not None else [])
@@ -269,37 +269,37 @@ class FileLeases:
         self.end()
         self._there.set()
 
-    def tell_now(self) -> None:
+    def send_now(self) -> None:
         """Say what has changed until now, before an answer by which the job learns that another one has gone on."""
         if self._numbers:
-            self._watches.look()
+            self._watches.read_events()
         self._send_news()
 
-    def asked(self, path: bytes) -> None:
+    def rearm(self, path: bytes) -> None:
         """The file at a path is about to be read: changes from now on are reported again."""
         above, _, name = path.rpartition(b"/")
         lease = self._paths.get(above)
         if lease is not None:
-            lease.told.discard(name)
+            lease.reported.discard(name)
         lease = self._paths.get(path)
         if lease is not None:
-            lease.told.clear()
+            lease.reported.clear()
 
     # -- called by the watches, which hold their lock ----------------------------------------------------
 
     def changed(self, lease: _Lease, name: bytes) -> None:
         """Something about a name has changed."""
-        if name in lease.told:
+        if name in lease.reported:
             return
-        lease.told.add(name)
+        lease.reported.add(name)
         self._news.append((lease.number, name))
         self._there.set()
-        if len(lease.told) > _TOLD:
-            self._watches.over([lease])
+        if len(lease.reported) > _MOST_REPORTED:
+            self._watches.end_all([lease])
 
-    def over(self, lease: _Lease) -> None:
+    def end_lease(self, lease: _Lease) -> None:
         """A lease is over."""
-        self._away(lease)
+        self._drop_lease(lease)
         self._news.append((lease.number, b""))
         self._there.set()
 
@@ -308,14 +308,14 @@ class FileLeases:
     def _drop(self, leases: list[_Lease]) -> None:
         self._watches.end(leases)
         for lease in leases:
-            self._away(lease)
+            self._drop_lease(lease)
 
-    def _away(self, lease: _Lease) -> None:
+    def _drop_lease(self, lease: _Lease) -> None:
         self._numbers.pop(lease.number, None)
         if self._paths.get(lease.path) is lease:
             self._paths.pop(lease.path, None)
 
-    def _tell(self) -> None:
+    def _send_notices(self) -> None:
         while not self._closed:
             self._there.wait()
             self._there.clear()

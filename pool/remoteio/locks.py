@@ -1,7 +1,7 @@
 """Locks on the submit side's files for a job: open-file-description locks, so that jobs and programs of the submit side
 exclude each other.
 
-A lock that has to be waited for blocks no thread. `take` raises `Waits`, and the caller tries again when `wake` was
+A lock that has to be waited for blocks no thread. `set_lock` raises `Waits`, and the caller tries again when `wake` was
 called, or a while later: a program on the submit side does not say when it releases a lock.
 """
 
@@ -38,10 +38,10 @@ class Locks:
     def is_database_in_use(self, fd: int) -> bool:
         """Whether anybody else uses the database whose file for shared memory this is."""
         start, length = _DATABASE
-        found = self.take(fd, start, length, _KINDS.index(fcntl.F_WRLCK), TEST)
+        found = self.set_lock(fd, start, length, _KINDS.index(fcntl.F_WRLCK), TEST)
         return found is not None and found[0] != 0
 
-    def take(self, fd: int, start: int, length: int, kind: int, how: int) -> tuple[int, int, int, int] | None:
+    def set_lock(self, fd: int, start: int, length: int, kind: int, how: int) -> tuple[int, int, int, int] | None:
         """Take, change or let go of a lock.
 
         Args:

@@ -106,11 +106,11 @@ class Places:
         while self._open:
             os.close(self._open.pop()[1])
 
-    def within(self, path: bytes) -> bool:
+    def contains(self, path: bytes) -> bool:
         """Whether a path lies in a tree at all."""
         return any(path == tree or path.startswith(tree + b"/") for tree, _, _ in self._open)
 
-    def at(self, path: bytes, *, write: bool = False, own: bool = False) -> _At:
+    def open_parent(self, path: bytes, *, write: bool = False, own: bool = False) -> _At:
         """The directory that holds a path, open, and the name in it: for `with`.
 
         Args:
@@ -127,7 +127,7 @@ class Places:
             raise _problem(errno.ENAMETOOLONG)
         if not own and name.startswith(UNDO):
             raise _problem(errno.ENOENT)
-        found = self._shown(path, own) if path in self._tops else self._above(above, own)
+        found = self._shown(path, own) if path in self._tops else self._tree_of(above, own)
         if path in self._hidden:
             raise _problem(errno.EACCES)
         root, inner, readonly = found
@@ -145,13 +145,13 @@ class Places:
             raise
         return _At(NameInDirectory(directory, name, readonly))
 
-    def way(self, path: bytes) -> Generator[tuple[bytes, int], None, None]:
+    def walk_to(self, path: bytes) -> Generator[tuple[bytes, int], None, None]:
         """Every directory from a tree to this one, each with its name in the one before, and open until the next.
 
         Raises:
             OSError: it is not shown, or whatever the owner would meet.
         """
-        root, inner, _ = self._above(path, False)
+        root, inner, _ = self._tree_of(path, False)
         directory = os.dup(root)
         try:
             yield b"", directory
@@ -163,7 +163,7 @@ class Places:
         finally:
             os.close(directory)
 
-    def _above(self, above: bytes, own: bool) -> tuple[int, bytes, bool]:
+    def _tree_of(self, above: bytes, own: bool) -> tuple[int, bytes, bool]:
         """Which tree a directory lies in: (its descriptor, path in it, read-only). Kept for the next time."""
         known = self._known.get((above, own))
         if known is None:

@@ -23,11 +23,11 @@ class RelayStream(Protocol):
 
     async def send(self, item: Any, /) -> None: ...
     async def finish(self) -> None: ...
-    def widen(self, size: int, /) -> None: ...
+    def raise_limit(self, size: int, /) -> None: ...
     def __aiter__(self) -> Any: ...
 
 
-async def carry(stream: RelayStream, end: socket.socket, gate: Gate | None = None) -> None:
+async def forward(stream: RelayStream, end: socket.socket, gate: Gate | None = None) -> None:
     """Carry both ways until either side ends; closes the socket.
 
     Args:
@@ -38,15 +38,15 @@ async def carry(stream: RelayStream, end: socket.socket, gate: Gate | None = Non
         WireError, OSError: how it ended, where it broke.
     """
     loop = asyncio.get_running_loop()
-    stream.widen(WINDOW)
+    stream.raise_limit(WINDOW)
 
-    async def outward() -> None:
+    async def send_all() -> None:
         while data := await loop.sock_recv(end, CHUNK):
             if gate is not None:
                 await gate(len(data))
             await stream.send(data)
 
-    async def inward() -> None:
+    async def receive_all() -> None:
         async for item in stream:
             if not isinstance(item, bytes):
                 continue
@@ -54,7 +54,7 @@ async def carry(stream: RelayStream, end: socket.socket, gate: Gate | None = Non
                 await gate(len(item))
             await loop.sock_sendall(end, item)
 
-    tasks = [loop.create_task(counted(outward())), loop.create_task(counted(inward()))]
+    tasks = [loop.create_task(counted(send_all())), loop.create_task(counted(receive_all()))]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -1,6 +1,6 @@
-"""The node's end of the homes: starting one as its user, asking it, ending it when idle.
+"""The node's end of the file servers: starting one as its user, asking it, ending it when idle.
 
-When a home dies, what was asked of it fails with `retry`, and its jobs' connections end; who comes again finds another.
+When a file server dies, its requests fail with `retry` and its jobs' connections end; a later request finds another.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from pool import metering
 from pool.errors import PoolError
 from pool.identity import start_as
 
-#: Seconds without a job after which a home is ended.
+#: Seconds without a job after which a file server is ended.
 IDLE = 60.0
 LONGEST = 256 * 1024
 #: Whom a user's file server becomes: uid, gid, groups. Raises PoolError where this node cannot serve that user.
 IdentityOf = Callable[[str], tuple[int, int, list[int]]]
 
 
-class HomeLost(PoolError):
-    """A home ended while it was being asked."""
+class FileServerLost(PoolError):
+    """A file server ended before it answered."""
 
 
-class Homes:
-    """The homes of one schedd, one for each user whose jobs need it.
+class FileServers:
+    """The file servers of one schedd, one for each user whose jobs need it.
 
     Args:
-        told: called with the messages that a file server sends unasked.
+        on_event: called with the messages that a file server sends unasked.
     """
 
     def __init__(
-        self, identity_of: IdentityOf, *, idle: float = IDLE, told: Callable[[dict[str, Any]], None] | None = None
+        self, identity_of: IdentityOf, *, idle: float = IDLE, on_event: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
         self._identity_of = identity_of
-        self._told = told or (lambda event: None)
+        self._on_event = on_event or (lambda event: None)
         self._idle = idle
-        self._homes: dict[str, _Home] = {}
+        self._servers: dict[str, _FileServer] = {}
 
-    async def ask(self, owner: str, do: str, fds: Iterable[int] = (), **fields: Any) -> dict[str, Any]:
+    async def request(self, owner: str, do: str, fds: Iterable[int] = (), **fields: Any) -> dict[str, Any]:
         """Ask a user's file server; see `pool.remoteio.file_server`.
 
         Raises:
             HomeLost: it died meanwhile.
             PoolError: it cannot be started, or fails.
         """
-        home = self._homes.get(owner)
-        if home is None or home.ended:
-            home = self._homes[owner] = _Home(owner, self._identity_of(owner), self._idle, self._told)
-        answer = await home.ask({"do": do, **fields}, tuple(fds))
+        server = self._servers.get(owner)
+        if server is None or server.ended:
+            server = self._servers[owner] = _FileServer(owner, self._identity_of(owner), self._idle, self._on_event)
+        answer = await server.request({"do": do, **fields}, tuple(fds))
         metering.add(float(answer.pop("cpu", 0.0)))
         if "error" in answer:
             raise PoolError(f"the file server of {owner} failed: {answer['error']}")
@@ -66,17 +66,17 @@ class Homes:
 
     def pid(self, owner: str) -> int | None:
         """The process that is a user's file server."""
-        home = self._homes.get(owner)
-        return home.pid if home is not None and not home.ended else None
+        server = self._servers.get(owner)
+        return server.pid if server is not None and not server.ended else None
 
     async def close(self) -> None:
         """End all of them."""
-        homes, self._homes = list(self._homes.values()), {}
-        for home in homes:
-            await home.close()
+        servers, self._servers = list(self._servers.values()), {}
+        for server in servers:
+            await server.close()
 
 
-class _Home:
+class _FileServer:
     """One process and the socket to it."""
 
     def __init__(
@@ -84,10 +84,10 @@ class _Home:
         owner: str,
         identity: tuple[int, int, list[int]],
         idle: float,
-        told: Callable[[dict[str, Any]], None],
+        on_event: Callable[[dict[str, Any]], None],
     ) -> None:
         self._owner = owner
-        self._told = told
+        self._on_event = on_event
         self._idle = idle
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -110,7 +110,7 @@ class _Home:
         self._loop.add_reader(self._ours.fileno(), self._readable)
         self._loop.add_reader(self._pidfd, self._exited)
 
-    async def ask(self, message: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
+    async def request(self, message: dict[str, Any], fds: tuple[int, ...]) -> dict[str, Any]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -158,14 +158,14 @@ class _Home:
                 return
             message = json.loads(data)
             if "event" in message:
-                self._told(message)
+                self._on_event(message)
                 continue
             answer = self._waiting.get(message.get("id", 0))
             if answer is not None and not answer.done():
                 answer.set_result(message)
 
-    def _lost(self) -> HomeLost:
-        return HomeLost(f"the file server of {self._owner} ended unexpectedly", retry=True)
+    def _lost(self) -> FileServerLost:
+        return FileServerLost(f"the file server of {self._owner} ended unexpectedly", retry=True)
 
     def _hang_up(self) -> None:
         if self.ended:

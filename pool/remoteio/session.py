@@ -138,9 +138,9 @@ class RemoteSession:
         with self._idle:
             self._idle.wait_for(lambda: not self._working)
 
-    def tell(self, frame: bytes) -> None:
+    def send_notice(self, frame: bytes) -> None:
         """Say something unasked, if there is anybody."""
-        self._say((frame,))
+        self._send((frame,))
 
     # -- taking requests ---------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class RemoteSession:
         connection = reading.intake.connection
         try:
             while (found := reading.intake.request()) is not None:
-                if not self._take(reading, *found):
+                if not self._dispatch(reading, *found):
                     return
         except (MalformedFrame, ValueError, OSError):
             pass
@@ -163,27 +163,27 @@ class RemoteSession:
         _shut(connection)
         connection.close()
 
-    def _take(self, reading: _Reading, op: Op | int, unique: int, values: list[Any]) -> bool:
+    def _dispatch(self, reading: _Reading, op: Op | int, unique: int, values: list[Any]) -> bool:
         """Do a request or leave it to others; false when another thread reads meanwhile."""
         if not isinstance(op, Op):  # of a newer job's side, which does without
-            self._say((frames.refusal(op, unique, errno.ENOSYS),))
+            self._send((frames.refusal(op, unique, errno.ENOSYS),))
             return True
         if op is Op.HELLO and values[0] != frames.VERSION:
-            self._say((frames.refusal(op, unique, errno.EPROTONOSUPPORT),), reading.intake.connection)
-            raise MalformedFrame(frames.said_of_versions(values[0]))
+            self._send((frames.refusal(op, unique, errno.EPROTONOSUPPORT),), reading.intake.connection)
+            raise MalformedFrame(frames.version_mismatch(values[0]))
         if op is Op.HELLO:
             reading.intake.greeted = True
-            self._say((frames.answer(op, unique, *self._hello()),), reading.intake.connection)
+            self._send((frames.answer(op, unique, *self._hello()),), reading.intake.connection)
             return True
         if not reading.intake.greeted:
             raise MalformedFrame("no HELLO")
         if op is Op.LEASE:  # at once: what is asked behind it relies on it
-            done = self._done(_Request(op, unique, values))
+            done = self._perform(_Request(op, unique, values))
             assert done is not None
-            self._say(done, reading.intake.connection)
+            self._send(done, reading.intake.connection)
             return True
         if op in (Op.COMMIT, Op.ROLLBACK):  # these are the schedd's to say
-            self._say((frames.refusal(op, unique, errno.EPERM),))
+            self._send((frames.refusal(op, unique, errno.EPERM),))
             return True
         place = _BY_HANDLE.get(op)
         request = _Request(op, unique, values, values[place] if place is not None else 0)
@@ -201,14 +201,14 @@ class RemoteSession:
                     else:
                         self._start(request)
         if known is not None:
-            self._say((known,))
+            self._send((known,))
             return True
         if op is Op.LOCK and values[2] == 0 and not values[3] & TEST:
             self._give_up_waiting(request)
         if not here:
             return True
         doing = reading.watch.begin()
-        self._finished(request, self._done(request))
+        self._finished(request, self._perform(request))
         return reading.watch.end(doing)
 
     def _enter(self, request: _Request) -> bool:
@@ -257,14 +257,14 @@ class RemoteSession:
                 if self._closed:
                     continue
                 self._working += 1
-            self._finished(request, self._done(request))
+            self._finished(request, self._perform(request))
             with self._lock:
                 if self._behind:
                     self._behind -= 1
                 else:
                     self._free += 1
 
-    def _done(self, request: _Request) -> Answer | None:
+    def _perform(self, request: _Request) -> Answer | None:
         """The answer; None where it has to be waited for."""
         op, unique = request.op, request.unique
         try:
@@ -300,8 +300,8 @@ class RemoteSession:
             self._idle.notify_all()
         if done is not None:
             if request.op in _MEETS and self._work.leases is not None:
-                self._work.leases.tell_now()
-            self._say(done)
+                self._work.leases.send_now()
+            self._send(done)
 
     def _remember(self, request: _Request, done: bytes | memoryview) -> None:
         self._answers[request.unique] = bytes(done) if len(done) < 1024 else _without_data(request.op, bytes(done))
@@ -376,11 +376,11 @@ class RemoteSession:
             for one in given_up:
                 self._running.discard(one.unique)
         for one in given_up:
-            self._say((frames.refusal(one.op, one.unique, errno.EINTR),))
+            self._send((frames.refusal(one.op, one.unique, errno.EINTR),))
 
     # -- answering ---------------------------------------------------------------------------------------
 
-    def _say(self, parts: Answer, connection: socket.socket | None = None) -> None:
+    def _send(self, parts: Answer, connection: socket.socket | None = None) -> None:
         """Send an answer, if there is anybody; it is asked for again when there is not."""
         to = connection if connection is not None else self._connection
         if to is None:

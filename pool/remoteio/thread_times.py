@@ -14,7 +14,7 @@ class ThreadTimes:
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self._ended = 0.0
-        self._told = 0.0
+        self._reported = 0.0
 
     def start(self, target: Callable[..., None], *args: Any) -> None:
         """Start a thread whose time counts."""
@@ -31,11 +31,11 @@ class ThreadTimes:
                 self._running.discard(thread)
                 self._ended += seconds_of(thread)
 
-    def since_told(self) -> float:
+    def since_report(self) -> float:
         """Seconds that all of them used since this was asked last."""
         with self._lock:
             used = self._ended + sum(map(seconds_of, self._running))
-            fresh, self._told = used - self._told, used
+            fresh, self._reported = used - self._reported, used
         return max(0.0, fresh)
 
 

@@ -98,17 +98,21 @@ def granted(allowed: Iterable[Tree], top: Iterable[str], wished: Iterable[Tree])
                 for name in top
                 if name not in LOCAL and name not in PARTLY and not name.startswith(".")
             ]
-        elif _is_homes(wish.path):
+        elif _holds_homes(wish.path):
             wishes.append(wish)
     paths = {wish.path for wish in wishes}
-    paths |= {tree.path for tree in allowed if any(below(tree.path, path) for path in paths)}
+    paths |= {tree.path for tree in allowed if any(is_below(tree.path, path) for path in paths)}
     found: list[Tree] = []
     for path in sorted(paths):  # a directory comes before those in it
-        bound = max((tree for tree in allowed if below(path, tree.path)), key=lambda tree: len(tree.path), default=None)
+        bound = max(
+            (tree for tree in allowed if is_below(path, tree.path)), key=lambda tree: len(tree.path), default=None
+        )
         if bound is None:
             continue
-        readonly = bound.readonly or all(wish.readonly for wish in wishes if below(path, wish.path))
-        around = max((tree for tree in found if below(path, tree.path)), key=lambda tree: len(tree.path), default=None)
+        readonly = bound.readonly or all(wish.readonly for wish in wishes if is_below(path, wish.path))
+        around = max(
+            (tree for tree in found if is_below(path, tree.path)), key=lambda tree: len(tree.path), default=None
+        )
         if around is None or around.readonly != readonly:
             found.append(Tree(path, readonly))
     return tuple(found)
@@ -118,18 +122,18 @@ def outermost(trees: Iterable[Tree]) -> tuple[Tree, ...]:
     """Those that lie in no other, read-only where all that lies in them is: what the job's machine mounts."""
     trees = tuple(trees)
     return tuple(
-        Tree(tree.path, all(one.readonly for one in trees if below(one.path, tree.path)))
+        Tree(tree.path, all(one.readonly for one in trees if is_below(one.path, tree.path)))
         for tree in trees
-        if not any(tree.path != other.path and below(tree.path, other.path) for other in trees)
+        if not any(tree.path != other.path and is_below(tree.path, other.path) for other in trees)
     )
 
 
-def _is_homes(path: str) -> bool:
+def _holds_homes(path: str) -> bool:
     """Whether a job finds the submit side's directory under this name, not that of the machine it runs on."""
     first, *inner = path.split("/")[1:]
-    return first not in LOCAL and (first not in PARTLY or bool(inner)) and not below(path, "/var/tmp")
+    return first not in LOCAL and (first not in PARTLY or bool(inner)) and not is_below(path, "/var/tmp")
 
 
-def below(path: str, directory: str) -> bool:
+def is_below(path: str, directory: str) -> bool:
     """Whether a path is a directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

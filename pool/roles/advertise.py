@@ -103,9 +103,9 @@ class Advertiser:
         while True:
             try:
                 if link is None or self._attending is None or self._attending.done():
-                    link = await self.links.to(self.collector)
+                    link = await self.links.connect(self.collector)
                     self._start_over()
-                    self._attending = asyncio.create_task(self._attend(link))
+                    self._attending = asyncio.create_task(self._hold_session(link))
                 await self._send(link)
                 retry = FIRST_RETRY
             except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError) as error:
@@ -123,13 +123,13 @@ class Advertiser:
                 self.refresh()
                 self._dirty.update(dict.fromkeys(self._ads))
 
-    async def farewell(self) -> None:
+    async def withdraw_all(self) -> None:
         """Withdraw everything, as far as the collector can be reached now."""
         self._gone.update(dict.fromkeys(self._ads))
         self._ads.clear()
         self._dirty.clear()
         try:
-            link = await self.links.to(self.collector)
+            link = await self.links.connect(self.collector)
             await self._send(link, timeout=1.0)
         except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError):
             return
@@ -140,10 +140,10 @@ class Advertiser:
             ad.sent = None
         self._dirty = dict.fromkeys(self._ads)
 
-    async def _attend(self, link: Any) -> None:
+    async def _hold_session(self, link: Any) -> None:
         """Lasts as long as this collector does: a restarted one must get everything again."""
         try:
-            async with await link.stream("collector.attend", {"instance": self.instance}) as stream:
+            async with await link.stream("collector.session", {"instance": self.instance}) as stream:
                 async for _ in stream:
                     pass
         except (ConnectionLost, DeadlineExceeded, RemoteError, OSError):
@@ -185,7 +185,7 @@ class Advertiser:
                 if ad is not None:
                     ad.sent = None
                     self._dirty[(kind, name)] = None
-            self._tell_refusals(answer.get("refused", ()))
+            self._report_refusals(answer.get("refused", ()))
         self._wake.clear()
 
     def _update(self, key: Key, ad: _AdvertisedAd) -> Wire:
@@ -201,7 +201,7 @@ class Advertiser:
         ad.sent, ad.sent_private = ad.now, ad.private
         return update
 
-    def _tell_refusals(self, refused: list[list[str]]) -> None:
+    def _report_refusals(self, refused: list[list[str]]) -> None:
         for kind, name, why in refused:
             if self._refused.get((kind, name)) != why:
                 self._refused[(kind, name)] = why

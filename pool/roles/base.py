@@ -154,7 +154,7 @@ class Role(Service):
         """Take in settings that were read again; running jobs are not touched."""
         self.settings = settings
 
-    def put_out(self, nodes: set[str]) -> None:
+    def exclude(self, nodes: set[str]) -> None:
         """Nodes that do not belong to the pool any more: forget their reports."""
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]:

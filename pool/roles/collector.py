@@ -45,7 +45,7 @@ class _Watcher:
         self.changes: dict[tuple[str, str], RegisteredAd | None] = {}
         self.wake = asyncio.Event()
 
-    def tell(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
+    def notify(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
         if key[0] not in self.kinds and "Any" not in self.kinds:
             return
         if self._wanted is not None:
@@ -182,10 +182,10 @@ class Collector(Role):
             if entry is None:
                 resend.append([kind, name])
                 continue
-            self._tell((kind, name), entry)
+            self._notify_watchers((kind, name), entry)
         for kind, name in params.get("gone") or ():
             if self._registry.invalidate(kind, name, holder):
-                self._tell((kind, name), None)
+                self._notify_watchers((kind, name), None)
         return {"resend": resend, "refused": refused}
 
     @streaming(
@@ -202,7 +202,7 @@ class Collector(Role):
         batch: list[dict[str, Any]] = []
         async with self.given.turns.work(call.identity.name, "list ads") as turn:
             for entry in list(self._registry.of_kind(kind)):
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                 if constraint is not None:
                     value = evaluate(constraint, ClassAd.from_wire(entry.ad), None, now)
@@ -214,7 +214,7 @@ class Collector(Role):
                     if not left:
                         break
                 if len(batch) >= BATCH:
-                    await turn.aside(stream.send(batch))
+                    await turn.wait_outside(stream.send(batch))
                     batch = []
         if batch:
             await stream.send(batch)
@@ -234,7 +234,7 @@ class Collector(Role):
             wanted = functools.partial(_is_managed, scheduler)
         watcher = _Watcher(frozenset(params.get("types") or ["Any"]), private, wanted)
         for entry in self._registry.entries.values():
-            watcher.tell(entry.key, entry)
+            watcher.notify(entry.key, entry)
         self._watchers.add(watcher)
         watcher.wake.set()
         try:
@@ -254,7 +254,7 @@ class Collector(Role):
             self._watchers.discard(watcher)
 
     @streaming(Right.ADVERTISE, takes={"instance": str | None})
-    async def attend(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def session(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A stream without items that lasts as long as this collector knows the ads of its caller: {instance?}
 
         Where it ends and does not come back soon its node is gone, and its ads with it.
@@ -274,15 +274,15 @@ class Collector(Role):
             return
         for key in self._registry.forget(holder):
             self.log.info("an ad went with its node", extra={"ad": f"{key[0]} {key[1]}"})
-            self._tell(key, None)
+            self._notify_watchers(key, None)
 
-    def put_out(self, nodes: set[str]) -> None:
+    def exclude(self, nodes: set[str]) -> None:
         for key in self._registry.drop_of(nodes):
-            self._tell(key, None)
+            self._notify_watchers(key, None)
 
-    def _tell(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
+    def _notify_watchers(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
         for watcher in list(self._watchers):
-            watcher.tell(key, entry)
+            watcher.notify(key, entry)
 
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
@@ -292,4 +292,4 @@ class Collector(Role):
             await asyncio.sleep(pause)
             for key in self._registry.expire(loop.time()):
                 self.log.info("an ad expired", extra={"ad": f"{key[0]} {key[1]}"})
-                self._tell(key, None)
+                self._notify_watchers(key, None)

@@ -55,7 +55,7 @@ class WorkTurn:
         self.spent = 0.0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether others are to have their turn now; asked before each thing that is done."""
         self._count += 1
         return self._loop.time() - self._since > SLICE or self._count > MANY
@@ -65,7 +65,7 @@ class WorkTurn:
         self.end()
         await self.begin()
 
-    async def aside(self, waiting: Awaitable[T]) -> T:
+    async def wait_outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something, with the turn given up meanwhile."""
         self.end()
         found = await waiting
@@ -74,7 +74,7 @@ class WorkTurn:
 
     async def begin(self) -> None:
         """Wait for a slice."""
-        await self._turns.take(self)
+        await self._turns.acquire(self)
         self._since, self._count = self._loop.time(), 0
         self._used = self._turns.ticks()
 
@@ -82,7 +82,7 @@ class WorkTurn:
         """Give the slice up."""
         if self._turns.holder is self:
             self.spent += self._loop.time() - self._since
-            self._turns.give(self._turns.ticks() - self._used)
+            self._turns.release(self._turns.ticks() - self._used)
 
 
 class WorkTurns:
@@ -136,17 +136,17 @@ class WorkTurns:
         turn = WorkTurn(self, who, what)
         await turn.begin()
         while line:
-            if turn.over:
-                self.give()  # without a rest: the time was that of all that the loop did meanwhile
+            if turn.is_over:
+                self.release()  # without a rest: the time was that of all that the loop did meanwhile
                 await turn.begin()
             granted = line.popleft()
             if not granted.done():
                 granted.set_result(None)
                 await asyncio.sleep(0)  # the task works now
         del self._moments[who]
-        self.give()
+        self.release()
 
-    async def take(self, turn: WorkTurn) -> None:
+    async def acquire(self, turn: WorkTurn) -> None:
         """Wait until it is this one's turn."""
         if self.holder is None and not self._resting:
             self.holder = turn
@@ -157,10 +157,10 @@ class WorkTurns:
             await granted
         except asyncio.CancelledError:
             if self.holder is turn:
-                self.give()
+                self.release()
             raise
 
-    def give(self, took: float = 0.0) -> None:
+    def release(self, took: float = 0.0) -> None:
         """The slice is over; the next begins after the loop has looked around.
 
         A thing may have taken much longer than a slice (a dear expression): then the loop is left to others for longer.
@@ -207,7 +207,7 @@ async def run_in_slices(
                 except StopIteration as end:
                     found: T = end.value
                     return found
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                     if turn.spent > longest:
                         raise PoolError(
@@ -230,5 +230,5 @@ async def in_slices(turn: WorkTurn, steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
-        if turn.over:
+        if turn.is_over:
             await turn.pause()

@@ -62,7 +62,7 @@ class Links:
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._services: dict[str, ServiceConnection] = {}
 
-    def own(self, addresses: frozenset[str]) -> None:
+    def set_own(self, addresses: frozenset[str]) -> None:
         """Say which addresses are this node's own."""
         self._own = addresses
 
@@ -70,7 +70,7 @@ class Links:
         """Whether this is the address of this node itself."""
         return address.partition(SERVICE)[0] in self._own
 
-    async def to(self, address: str) -> Connection:
+    async def connect(self, address: str) -> Connection:
         """A connection to the node at `address`, which may end with `#` and the name of a service there.
 
         Raises:
@@ -98,8 +98,8 @@ class Links:
             opening.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(opening)
 
-    async def apart(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
-        """A connection of the caller's own, who closes it. For the raised see `to`.
+    async def connect_apart(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
+        """A connection of the caller's own, who closes it. For the raised see `connect`.
 
         Args:
             dispatcher: serves what the other side calls on it.
@@ -109,7 +109,7 @@ class Links:
     async def call(self, address: str, method: str, params: dict[str, Any], timeout: float = 30.0) -> Any:
         """Connect if need be, then call."""
         async with asyncio.timeout(timeout):
-            link = await self.to(address)
+            link = await self.connect(address)
         return await link.call(method, params, timeout=timeout)
 
     async def close(self) -> None:

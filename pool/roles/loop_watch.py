@@ -59,9 +59,9 @@ class LoopWatch:
     def _watch(self) -> None:
         while not self._closing.wait(LOOK):
             if self._found is None and self._ticks() - self._seen > LONG:
-                self._found = self._look()
+                self._found = self._current_code()
 
-    def _look(self) -> dict[str, Any] | None:
+    def _current_code(self) -> dict[str, Any] | None:
         """The code at work; None where none is, as on a machine that was stopped."""
         frames = list(_frames(sys._current_frames().get(self._thread)))
         own = [frame for frame in frames if str(frame.f_globals.get("__name__")).startswith("pool.")]

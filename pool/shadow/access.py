@@ -27,7 +27,7 @@ CHUNK = 256 * 1024
 #: A longer hole cannot be expressed to a pipe or device, where it has to be written.
 LARGEST_FILLED = 1 << 24
 #: The attribute of a file that reached the submit side from a job: its size and time of change then.
-CAME_HOME = "user.poolnode.came_home"
+OUTPUT_MARK = "user.poolnode.came_home"
 #: Files that are put in their places in one turn.
 MANY = 1000
 
@@ -137,7 +137,7 @@ class Access:
         if len(data) < CHUNK:
             os.close(fd)
             return data, 0
-        return data, self._keep(_Open(fd, path))
+        return data, self._add_open(_Open(fd, path))
 
     def read(self, number: int) -> bytes:
         """The next chunk; empty at the end."""
@@ -164,11 +164,11 @@ class Access:
         beside already.
         """
         there = os.lstat(path) if os.path.lexists(path) else None
-        if there is None or came_home(path, there):
+        if there is None or is_marked(path, there):
             return path
         beside = f"{path}.{job}"
         is_data = modes.S_ISREG(there.st_mode) and not there.st_mode & 0o111
-        if is_data and (not os.path.lexists(beside) or came_home(beside, os.lstat(beside))):
+        if is_data and (not os.path.lexists(beside) or is_marked(beside, os.lstat(beside))):
             return beside
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
@@ -186,17 +186,17 @@ class Access:
             there = None
         if there is not None and not modes.S_ISREG(there.st_mode):
             fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
-            return self._keep(_Open(fd, target))
+            return self._add_open(_Open(fd, target))
         try:
-            file = self._aside(target, mode)
+            file = self._temporary_name(target, mode)
         except PermissionError:
             if there is None:
                 raise
             fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_TRUNC | os.O_NONBLOCK)
-            return self._keep(_Open(fd, target))
+            return self._add_open(_Open(fd, target))
         if there is not None:
             os.fchmod(file.fd, modes.S_IMODE(there.st_mode) & 0o777)
-        return self._keep(file)
+        return self._add_open(file)
 
     def write(self, number: int, data: bytes) -> None:
         """Append to a file begun with `create`."""
@@ -243,11 +243,11 @@ class Access:
         file = self._files[number]
         if os.path.isdir(file.path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        mark_as_home(file.fd)
+        mark_fd(file.fd)
         os.fsync(file.fd)
         return [] if file.aside is None else [file.aside, file.path]
 
-    def place(self, numbers: list[int]) -> None:
+    def rename_into_place(self, numbers: list[int]) -> None:
         """Put files in their places, one right after the other, once all of them have a name aside.
 
         Where this is cut short, `finish` tells from what is there how far it came. On an error nothing is left aside.
@@ -276,7 +276,7 @@ class Access:
                 self.close(number)
 
     def finish(self, pairs: list[list[str]]) -> bool:
-        """Finish or undo a `place` that was cut short; whether it was finished.
+        """Finish or undo a `rename_into_place` that was cut short; whether it was finished.
 
         Args:
             pairs: what `sync` answered, in the order of the files.
@@ -317,9 +317,9 @@ class Access:
                 if os.path.isdir(file.path):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file.path)
             waiting = [(file, file.aside) for file in files if file.aside is not None]
-            self._journals[journal].note((aside, file.path) for file, aside in waiting)
+            self._journals[journal].record_pairs((aside, file.path) for file, aside in waiting)
             for file in files:
-                mark_as_home(file.fd)
+                mark_fd(file.fd)
             sync_files([file.fd for file in files])
             for file, aside in waiting:
                 if file.nameless:
@@ -338,7 +338,7 @@ class Access:
 
     def place_some(self, journal: int, most: int) -> bool:
         """Put some of a journal's files in their places; True when all are."""
-        done = self._journals[journal].place(most)
+        done = self._journals[journal].rename_into_place(most)
         if done:
             self._journals.pop(journal).close()
         return done
@@ -356,7 +356,7 @@ class Access:
             if not found.committed:
                 found.undo()
                 return False
-            while not found.place(MANY):
+            while not found.rename_into_place(MANY):
                 pass
             return True
         finally:
@@ -447,12 +447,12 @@ class Access:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         _allowed(path, {"read": os.R_OK, "write": os.W_OK, "execute": os.X_OK}[want])
 
-    def _keep(self, file: _Open) -> int:
+    def _add_open(self, file: _Open) -> int:
         number = next(self._numbers)
         self._files[number] = file
         return number
 
-    def _aside(self, target: str, mode: int) -> _Open:
+    def _temporary_name(self, target: str, mode: int) -> _Open:
         directory, name = os.path.split(target)
         aside = f"{directory}/.{name[:100]}.{os.getpid()}.{next(self._numbers)}.part"
         try:
@@ -479,7 +479,7 @@ OPERATIONS: dict[str, str] = {
     "piece": "read",
     "commit": "write",
     "sync": "write",
-    "place": "write",
+    "rename_into_place": "write",
     "finish": "write",
     "begin_journal": "write",
     "set_aside": "write",
@@ -504,18 +504,18 @@ def operation_of(access: Access, name: str) -> Callable[..., Any]:
     return found
 
 
-def mark_as_home(fd: int) -> None:
+def mark_fd(fd: int) -> None:
     """Note at a file that it reached the submit side from a job as it is now; some file systems cannot keep that."""
     with contextlib.suppress(OSError):
-        os.setxattr(fd, CAME_HOME, _as_it_is(os.fstat(fd)))
+        os.setxattr(fd, OUTPUT_MARK, _as_it_is(os.fstat(fd)))
 
 
-def came_home(path: str, there: os.stat_result) -> bool:
+def is_marked(path: str, there: os.stat_result) -> bool:
     """Whether a file reached the submit side from a job, and was not changed since."""
     if not modes.S_ISREG(there.st_mode):
         return False
     try:
-        return os.getxattr(path, CAME_HOME, follow_symlinks=False) == _as_it_is(there)
+        return os.getxattr(path, OUTPUT_MARK, follow_symlinks=False) == _as_it_is(there)
     except OSError:
         return False
 

@@ -34,7 +34,7 @@ OPEN_OUTPUTS = 128
 Note = Callable[[str, bytes | None], Awaitable[None]]
 
 
-class Arriving:
+class OutputReceiver:
     """The outputs of one end as they come: a few are open, and what they are is noted before any is in its place."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Arriving:
         #: Outputs of a node whose names another node's have: the name, and theirs.
         self.renumbered: list[tuple[str, str]] = []
 
-    async def take(self, stream: Stream, places: OutputPlaces) -> tuple[int, list[list[Any]]]:
+    async def receive(self, stream: Stream, places: OutputPlaces) -> tuple[int, list[list[Any]]]:
         """Take what comes, up to "done": how many bytes, and what was announced, each with its place as the last.
 
         Raises:
@@ -104,16 +104,16 @@ class Arriving:
         else:
             self._pairs = [pair for writer in self._writers if (pair := await writer.sync())]
 
-    async def place(self) -> None:
+    async def rename_into_place(self) -> None:
         """Put all in their places as one."""
         if self._many is not None:
-            await self._many.place()
+            await self._many.rename_into_place()
         elif len(self._pairs) < 2:
-            await self._files.place(self._writers)
+            await self._files.rename_into_place(self._writers)
         else:
             self._noted = True
             await self._note(self._name, pack([self._start.owner, self._pairs]))
-            await self._files.place(self._writers)
+            await self._files.rename_into_place(self._writers)
         if self._noted:
             await self._note(self._name, None)
 

@@ -65,7 +65,7 @@ class ExecutableStore:
             return None
         return self._of_cluster.get(job.cluster.id)
 
-    def keep_soon(self, cluster: QueuedCluster) -> None:
+    def store_soon(self, cluster: QueuedCluster) -> None:
         """Store a cluster's executable in the background, unless the cluster never copies files."""
         wire = cluster.wire
         wish = wire.get("ShouldTransferFiles", "IF_NEEDED")
@@ -75,11 +75,11 @@ class ExecutableStore:
         if not isinstance(path, str) or not os.path.isabs(path):
             return
         where = self._locate(cluster.id, path)
-        task = asyncio.get_running_loop().create_task(self._keep(cluster.id, cluster.owner, where))
+        task = asyncio.get_running_loop().create_task(self._store_in_background(cluster.id, cluster.owner, where))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def recall(self, cluster: int, digest: str) -> None:
+    def restore(self, cluster: int, digest: str) -> None:
         """After a restart: the arguments of `remember`."""
         self._of_cluster[cluster] = digest
 
@@ -96,9 +96,9 @@ class ExecutableStore:
                 path.unlink(missing_ok=True)
         self._known = {mark: name for mark, name in self._known.items() if (self._directory / name).exists()}
 
-    async def _keep(self, cluster: int, owner: str, path: str) -> None:
+    async def _store_in_background(self, cluster: int, owner: str, path: str) -> None:
         try:
-            digest = await self.keep(owner, path)
+            digest = await self.store(owner, path)
         except (PoolError, OSError):
             # Said, with its reason, when the job is started and the file is really needed.
             return
@@ -106,16 +106,16 @@ class ExecutableStore:
             self._of_cluster[cluster] = digest
             self._remember(cluster, digest)
 
-    async def kept(self, owner: str, path: str) -> str | None:
+    async def stored_digest(self, owner: str, path: str) -> str | None:
         """The digest of a file that is stored, or is now; None where it cannot be, or this schedd stores none."""
         if self._directory is None:
             return None
         try:
-            return await self.keep(owner, path)
+            return await self.store(owner, path)
         except (PoolError, OSError):
             return None  # said, with its reason, when the file is sent
 
-    async def keep(self, owner: str, path: str) -> str | None:
+    async def store(self, owner: str, path: str) -> str | None:
         """Store a file and return its digest; None for one that is too large."""
         assert self._directory is not None
         files = self._files(owner)

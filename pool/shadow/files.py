@@ -83,7 +83,7 @@ class FileWriter:
         return pair
 
     def handed_over(self) -> int:
-        """Its number, for `UserFiles.place`, which has it from now on."""
+        """Its number, for `UserFiles.rename_into_place`, which has it from now on."""
         number, self._number = self._number, 0
         return number
 
@@ -112,7 +112,7 @@ class ManyOutputs:
             for _ in numbers:
                 self._files._released()
 
-    async def place(self) -> None:
+    async def rename_into_place(self) -> None:
         """Put all in their places, some at a time, so that others' turns come."""
         await self._files._call("commit_journal", self._path, self._number, slow=True)
         while not await self._files._call("place_some", self._path, self._number, MANY, slow=True):
@@ -121,7 +121,7 @@ class ManyOutputs:
         self._files._released()
 
     async def abandon(self) -> None:
-        """Remove what was set aside; after `place` this does nothing."""
+        """Remove what was set aside; after `rename_into_place` this does nothing."""
         number, self._number = self._number, 0
         if number:
             self._files._released()
@@ -199,18 +199,18 @@ class UserFiles(ABC):
         """Add to the end, all or nothing; makes the file where it is missing."""
         await self._call("append", path, path, data, sync, size=len(data), slow=sync)
 
-    async def place(self, writers: Sequence[FileWriter]) -> None:
-        """Put files that have been synced in their places, one right after the other: see `Access.place`."""
+    async def rename_into_place(self, writers: Sequence[FileWriter]) -> None:
+        """Put synced files in their places, one right after the other: see `Access.rename_into_place`."""
         numbers = [number for writer in writers if (number := writer.handed_over())]
         if numbers:
             try:
-                await self._call("place", ", ".join(writer._path for writer in writers), numbers, slow=True)
+                await self._call("rename_into_place", ", ".join(writer._path for writer in writers), numbers, slow=True)
             finally:
                 for _ in numbers:
                     self._released()
 
     async def finish(self, pairs: list[list[str]]) -> bool:
-        """Finish or undo a `place` that was cut short: see `Access.finish`."""
+        """Finish or undo a `rename_into_place` that was cut short: see `Access.finish`."""
         done: bool = await self._call("finish", pairs[0][1], pairs, slow=True)
         return done
 

@@ -28,7 +28,7 @@ class CannotSign(PoolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SigningKeys:
     """The keys that a job's owner signs with; `token` goes with keys that were lent for a while."""
 
     id: str
@@ -37,7 +37,7 @@ class Keys:
     region: str = ""
 
 
-def signed(url: str, keys: Keys, now: float) -> str:
+def signed(url: str, keys: SigningKeys, now: float) -> str:
     """The https URL that reads an object, signed at this wall time.
 
     `s3://BUCKET/KEY` is Amazon's, in the region of the keys; `s3://HOST/BUCKET/KEY` is of any store, whose HOST has a

@@ -43,7 +43,7 @@ class OutputJournal:
     def close(self) -> None:
         os.close(self._fd)
 
-    def note(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def record_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
         """(name aside, place) of files that are about to get their names aside; on disk when this returns."""
         data = b"".join(os.fsencode(aside) + b"\0" + os.fsencode(place) + b"\0" for aside, place in pairs)
         os.lseek(self._fd, 0, os.SEEK_END)
@@ -61,19 +61,19 @@ class OutputJournal:
         size = os.fstat(self._fd).st_size
         return size >= len(_MARK) and os.pread(self._fd, len(_MARK), size - len(_MARK)) == _MARK
 
-    def place(self, most: int) -> bool:
+    def rename_into_place(self, most: int) -> bool:
         """Put at most so many in their places; True when all are, and the journal is gone."""
         if self._pending is None:
             self._pending = self._pairs()
         for _ in range(most):
             pair = next(self._pending, None)
             if pair is None:
-                self._settle("")
+                self._sync_previous("")
                 os.unlink(self.path)
                 return True
             with contextlib.suppress(FileNotFoundError):  # it was there before a crash
                 os.replace(*pair)
-            self._settle(os.path.dirname(pair[1]))
+            self._sync_previous(os.path.dirname(pair[1]))
         return False
 
     def undo(self) -> None:
@@ -83,7 +83,7 @@ class OutputJournal:
                 os.unlink(aside)
         os.unlink(self.path)
 
-    def _settle(self, directory: str) -> None:
+    def _sync_previous(self, directory: str) -> None:
         """See what was renamed in a directory on disk, once the next one is another."""
         if self._last and self._last != directory:
             sync_directory(self._last)

@@ -68,7 +68,7 @@ def main() -> None:
     os.chdir("/")
     os.umask(0o022)
     access = Access()
-    told = 0.0
+    reported = 0.0
     try:
         while True:
             (size,) = struct.unpack(">I", _receive(4))
@@ -76,8 +76,8 @@ def main() -> None:
                 return
             done = answer(access, msgpack.unpackb(_receive(size), unicode_errors="surrogateescape"))
             used = _cpu_used()
-            _send([*done, used - told])
-            told = used
+            _send([*done, used - reported])
+            reported = used
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
 

@@ -70,7 +70,7 @@ class ServedFiles(UserFiles):
             self._open = 0
             self._link = _ServerLink(self._name, self._identity)
         try:
-            done, result = await self._link.ask(name, arguments)
+            done, result = await self._link.request(name, arguments)
         finally:
             self._maybe_idle()
         if done:
@@ -82,7 +82,7 @@ class ServedFiles(UserFiles):
     def _let_go(self, number: int) -> None:
         self._released()
         if self._link is not None and not self._link.ended:
-            self._link.tell("close", (number,))
+            self._link.send_request("close", (number,))
 
     def _held(self) -> None:
         self._open += 1
@@ -132,13 +132,13 @@ class _ServerLink(asyncio.Protocol):
         ours.setblocking(False)
         self._connecting = self._loop.create_task(self._connect(ours))
 
-    async def ask(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool | None, Any]:
+    async def request(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool | None, Any]:
         """Send a request and wait for its answer. Raises ServerLost."""
         await self._writable.wait()
         if self.ended:
             raise self._lost()
         future: asyncio.Future[tuple[bool | None, Any, float]] = self._loop.create_future()
-        number = self.tell(name, arguments)
+        number = self.send_request(name, arguments)
         self.waiting[number] = future
         try:
             async with asyncio.timeout(ANSWERED):
@@ -157,7 +157,7 @@ class _ServerLink(asyncio.Protocol):
         metering.add(used)
         return done, result
 
-    def tell(self, name: str, arguments: tuple[Any, ...]) -> int:
+    def send_request(self, name: str, arguments: tuple[Any, ...]) -> int:
         """Send a request without waiting."""
         self._number += 1
         body = msgpack.packb([self._number, name, arguments], unicode_errors="surrogateescape")
@@ -213,7 +213,7 @@ class _ServerLink(asyncio.Protocol):
             start += 4 + size
             given_up = self._given_up.pop(number, None)
             if given_up and done and (file := opened(given_up, result)):
-                self.tell("close", (file,))
+                self.send_request("close", (file,))
             future = self.waiting.get(number)
             if future is not None and not future.done():
                 future.set_result((done, result, used))

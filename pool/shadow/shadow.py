@@ -25,10 +25,10 @@ from pool.jobs.urls import is_fetched, scheme_of
 from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
 from pool.policy.queue import QueuedJob
-from pool.shadow.arriving import OUTPUT_LIMIT, PLACING, Arriving, Note
+from pool.shadow.arriving import OUTPUT_LIMIT, PLACING, Note, OutputReceiver
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import FileProblem, FilesOf, UserFiles
-from pool.shadow.object_urls import SCHEMES, Keys, signed
+from pool.shadow.object_urls import SCHEMES, SigningKeys, signed
 from pool.shadow.sending import send_tree
 from pool.wire import Stream
 from pool.wire.errors import NotPermitted
@@ -64,11 +64,11 @@ class ClaimedJob(Protocol):
     owner: str
 
     @property
-    def brought(self) -> dict[str, int] | None:
+    def node_outputs(self) -> dict[str, int] | None:
         """Of a parallel job: the places of its nodes' outputs that it does not name, and the node of each."""
 
 
-class Claims(Protocol):
+class ClaimLookup(Protocol):
     """Where claims are found by their id."""
 
     @property
@@ -111,7 +111,7 @@ class NotThisRun(PoolError):
     """The caller's start of the job is not the present one; or it is, and a restarted schedd does not know it yet."""
 
     @classmethod
-    def of(cls, claim: ClaimedJob | None, run: int) -> NotThisRun:
+    def for_claim(cls, claim: ClaimedJob | None, run: int) -> NotThisRun:
         """For a claim that has not the job and the start that were asked for."""
         if claim is not None and claim.job is not None and claim.start is None and claim.run == run:
             return cls("the schedd was started again and has not reached this job's machine yet", retry=True)
@@ -155,7 +155,7 @@ def _shown(renamed: list[tuple[str, str]]) -> str:
     return shown + (f" (and {len(renamed) - SHOWN} more)" if len(renamed) > SHOWN else "")
 
 
-def _said_of(beside: list[tuple[str, str]]) -> str:
+def _name_beside(beside: list[tuple[str, str]]) -> str:
     """The job log's line about outputs that have another name than they were given."""
     return (
         f"{_shown(beside)}: what has the name is no job's output, and the description does not name it."
@@ -172,7 +172,7 @@ class Shadow:
 
     def __init__(
         self,
-        claims: Claims,
+        claims: ClaimLookup,
         executables: ExecutableStore,
         files: FilesOf,
         note: Note,
@@ -234,29 +234,29 @@ class Shadow:
             return {}
         region = job.get("AWSRegion") if job is not None else None
         key, secret, token = (found.get(name, "") for name in _KEYS)
-        keys = Keys(key, secret, token, region if isinstance(region, str) else "")
+        keys = SigningKeys(key, secret, token, region if isinstance(region, str) else "")
         wall = self._claims.outside.wall()
         return {url: signed(url, keys, wall) for url in start.inputs if scheme_of(url) in SCHEMES}
 
-    async def bring(self, params: dict[str, Any], stream: Stream) -> None:
+    async def store_outputs(self, params: dict[str, Any], stream: Stream) -> None:
         """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""
         await self._finished.wait()
         start, files = self._running(params)
         claim: ClaimedJob = self._claims.claims[str(params.get("claim"))]
         log = claim.job.get("UserLog") if claim.job is not None else None
-        arriving = Arriving(files, start, self._note, next(self._numbers), claim.brought)
+        arriving = OutputReceiver(files, start, self._note, next(self._numbers), claim.node_outputs)
         try:
-            total, announced = await arriving.take(stream, OutputPlaces(start, str(log) if log else None))
+            total, announced = await arriving.receive(stream, OutputPlaces(start, str(log) if log else None))
             await arriving.see_on_disk()
             await self._before_placing(start)
             await self._spooled.announce(start, announced)
             self._running(params)
-            await arriving.place()
+            await arriving.rename_into_place()
         except BaseException:
             await arriving.abandon()
             raise
         if arriving.beside and claim.job is not None:
-            await self._tell(claim.job, _said_of(arriving.beside))
+            await self._tell(claim.job, _name_beside(arriving.beside))
         if arriving.renumbered and claim.job is not None:
             said = f"node {start.part}: {_shown(arriving.renumbered)}: another node's has the name"
             await self._tell(claim.job, said)
@@ -285,7 +285,7 @@ class Shadow:
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
-            raise NotThisRun.of(claim, int(params.get("run", -1)))
+            raise NotThisRun.for_claim(claim, int(params.get("run", -1)))
         if claim.start.mode is not FileMode.TRANSFER:
             raise NotPermitted(f"the files of job {claim.start.name} are not carried in this start")
         return claim.start, self._spooled.files(claim.owner, claim.start.job[0])
@@ -315,7 +315,7 @@ class Shadow:
         digests: dict[str, str | None] = {}
         for process in carried:
             path = self._spooled.locate(start.job[0], process.cmd)
-            digests[process.name] = await self._executables.kept(start.owner, path)
+            digests[process.name] = await self._executables.stored_digest(start.owner, path)
         await stream.send([OFFER, {name: digest for name, digest in digests.items() if digest is not None}])
         _, names = check_item(await stream.receive(), {WANT: (TEXTS,)})
         return {name: digest for name, digest in digests.items() if digest is None or name in names}
@@ -332,18 +332,18 @@ class Shadow:
             if program is not None and process.name in wanted:
                 await self._send_program(program, wanted[process.name], process.cmd, files, stream)
         for carried in layout.inputs():
-            await send_tree(carried.home, files, stream, under=carried.under, called=carried.name)
+            await send_tree(carried.submit_path, files, stream, under=carried.under, called=carried.name)
         for one in layout.streams.values():
             if not one.append:
                 continue
             try:
-                await files.stat(one.home)
+                await files.stat(one.submit_path)
             except FileProblem as problem:
                 if problem.errno == errno.ENOENT:
                     continue
                 raise
             under, called = posixpath.split(one.name)
-            await send_tree(one.home, files, stream, under=under, called=called)
+            await send_tree(one.submit_path, files, stream, under=under, called=called)
 
     def _inputs(self, start: Activation) -> list[str]:
         paths = [path for path in start.inputs if not is_fetched(path)]

@@ -21,7 +21,7 @@ _LINES = {
     Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
     Able.TIME: "no time namespaces: the monotonic clocks of a job that goes on here jump",
     Able.TRACK: "what jobs write is not noted: each checkpoint is a whole one, and is sent whole",
-    Able.WAITS: "since when a thread waits is not told: a wait with a time-out begins anew with a checkpoint",
+    Able.WAITS: "the kernel does not say since when a thread waits: a wait with a time-out starts anew at a checkpoint",
     Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are shown to them by answering their system calls",
     Able.NOTIFY: "no system call notification: without /dev/fuse the submit machine's files are carried to jobs",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",

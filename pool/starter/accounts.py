@@ -27,7 +27,7 @@ class NoJobAccount(PoolError):
     """This machine runs no jobs of that owner."""
 
 
-def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_home: bool) -> UnixAccount:
+def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, same_node: bool) -> UnixAccount:
     """The account for an owner's jobs.
 
     Args:
@@ -38,14 +38,14 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_h
     """
     me = os.geteuid()
     if rule == "node" or me != 0:
-        return _own()
+        return _own_account()
     if rule in ("owner", "refuse") and uid_domain == own_domain:
         try:
             entry = pwd.getpwnam(owner)
         except KeyError:
             entry = None
-        if entry is not None and entry.pw_uid == me and at_home:
-            return _own()
+        if entry is not None and entry.pw_uid == me and same_node:
+            return _own_account()
         if entry is not None and entry.pw_uid >= LOWEST_UID:
             groups = tuple(os.getgrouplist(owner, entry.pw_gid))
             return UnixAccount(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
@@ -53,17 +53,17 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_h
         raise NoJobAccount(
             f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in"
         )
-    return _nobody()
+    return _nobody_account()
 
 
 @functools.cache
-def _own() -> UnixAccount:
+def _own_account() -> UnixAccount:
     entry = _entry(os.geteuid())
     name, home = (entry.pw_name, entry.pw_dir) if entry else (str(os.geteuid()), "/")
     return UnixAccount(os.geteuid(), os.getegid(), None, name, home, False)
 
 
-def _nobody() -> UnixAccount:
+def _nobody_account() -> UnixAccount:
     try:
         entry = pwd.getpwnam(NOBODY)
     except KeyError as error:

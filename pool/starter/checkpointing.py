@@ -70,7 +70,7 @@ async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ..
     Raises:
         CheckpointFailed: it could not be looked at.
     """
-    return _report_of(keeper, await _ask(keepers, keeper, EXAMINE, ())).refused
+    return _report_of(keeper, await _command(keepers, keeper, EXAMINE, ())).refused
 
 
 async def checkpoint(
@@ -110,7 +110,7 @@ async def checkpoint(
         flags = (stop, STOP), (loose, LOOSE), (carry, CARRY)
         how = sum(bit for wanted, bit in flags if wanted) | mark << MARK_SHIFT
         with _opened(aside) as fd:
-            report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,), let_go))
+            report = _report_of(keeper, await _command(keepers, keeper, how, (fd,), let_go))
         if not report.refused:
             os.rename(aside, directory)
             if not loose:
@@ -156,14 +156,14 @@ def _opened(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-async def _ask(
+async def _command(
     keepers: NativeKeepers, keeper: NativeKeeper, how: int, fds: tuple[int, ...], let_go: LetGo | None = None
 ) -> Report:
     """The keeper's answer; its job's end may come first, but then the answer has come before it or never will."""
     if not keepers.abilities.checkpoint:
         raise CheckpointFailed(f"cannot checkpoint {keeper.id}: this machine does not allow it")
-    told = (lambda report: let_go(_held(report))) if let_go is not None else None
-    answer = keepers.ask_checkpoint(keeper, how, fds, told)
+    on_report = (lambda report: let_go(_held(report))) if let_go is not None else None
+    answer = keepers.ask_checkpoint(keeper, how, fds, on_report)
     try:
         await asyncio.wait((answer, keeper.ended), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
@@ -204,7 +204,7 @@ class Image:
 
     def hand(self, keepers: NativeKeepers, keeper: NativeKeeper) -> None:
         """Send it after the start, which may have to be done again."""
-        keepers.tell(keeper, Verb.IMAGE, fds=(self._fd,))
+        keepers.send(keeper, Verb.IMAGE, fds=(self._fd,))
 
     def close(self) -> None:
         """The job runs, or never will."""

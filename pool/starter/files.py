@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.remoteio import direct
-from pool.remoteio.frames import VERSION, said_of_versions
-from pool.remoteio.relay import carry
-from pool.remoteio.trees import below
+from pool.remoteio.frames import VERSION, version_mismatch
+from pool.remoteio.relay import forward
+from pool.remoteio.trees import is_below
 from pool.starter.keeper import Keeper
 from pool.starter.place import StartRefused
 
@@ -34,14 +34,14 @@ NEARER = "run versions of poolnode on both machines that are nearer to each othe
 log = logging.getLogger("pool.starter")
 
 
-class RemoteHome(Protocol):
+class RemoteAccess(Protocol):
     """How a stream to the job's submit side is had."""
 
     async def remote_io(self, run: int, again: bool) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleFiles:
     """The part of the submit side's files that a job sees.
 
     Attributes:
@@ -62,16 +62,16 @@ class StartFiles:
         how: what shows them to the job, for its log: fuse, or "notification, as ..." with why not by fuse.
     """
 
-    def __init__(self, name: str, run: int, home: RemoteHome, how: str = "fuse") -> None:
+    def __init__(self, name: str, run: int, home: RemoteAccess, how: str = "fuse") -> None:
         self._name = name
         self._run = run
-        self._home = home
+        self._submit_side = home
         self._how = how
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Future[Keeper] = asyncio.get_running_loop().create_future()
 
-    async def begin(self, uid: int, gid: int, hidden: Iterable[str]) -> tuple[Seen, socket.socket | None]:
-        """Reach home for the first time: what the job sees, and its keeper's end of the connection, if it needs one.
+    async def begin(self, uid: int, gid: int, hidden: Iterable[str]) -> tuple[VisibleFiles, socket.socket | None]:
+        """Connect to the submit side: what the job sees, and its keeper's end of the connection, if it needs one.
 
         Args:
             uid, gid: whom the job runs as here.
@@ -97,7 +97,7 @@ class StartFiles:
         self._task = asyncio.get_running_loop().create_task(self._run_on(stream, ours))
         return seen, theirs
 
-    def take_up(self, keeper: Keeper) -> None:
+    def adopt(self, keeper: Keeper) -> None:
         """A keeper that outlived its node has no connection any more."""
         self.runs(keeper)
         self._task = asyncio.get_running_loop().create_task(self._run_on(None, None))
@@ -119,9 +119,9 @@ class StartFiles:
         while True:
             try:
                 if stream is None or ours is None:
-                    stream, ours = await self._again(self._keeper.result())
+                    stream, ours = await self._reopen(self._keeper.result())
                 try:
-                    await carry(stream, ours)
+                    await forward(stream, ours)
                 finally:
                     stream.abort()
                     stream = None
@@ -134,7 +134,7 @@ class StartFiles:
                 return
             pause = min(pause * 2, SELDOM)
 
-    async def _again(self, keeper: Keeper) -> tuple[Any, socket.socket]:
+    async def _reopen(self, keeper: Keeper) -> tuple[Any, socket.socket]:
         stream, _ = await self._open(again=True)
         try:
             await stream.send(["found", [], self._how])
@@ -147,11 +147,11 @@ class StartFiles:
         return stream, ours
 
     async def _open(self, *, again: bool) -> tuple[Any, dict[str, Any]]:
-        stream = await self._home.remote_io(self._run, again)
+        stream = await self._submit_side.remote_io(self._run, again)
         try:
             _, facts = await stream.receive()
             if (other := facts.get("frames", 1)) != VERSION:
-                text = f"cannot reach the job's files on its submit machine: {said_of_versions(other)}"
+                text = f"cannot reach the job's files on its submit machine: {version_mismatch(other)}"
                 raise StartRefused(text, where="input", hint=NEARER)
         except BaseException:
             stream.abort()
@@ -159,15 +159,17 @@ class StartFiles:
         return stream, facts
 
 
-def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Iterable[str]) -> Seen:
+def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Iterable[str]) -> VisibleFiles:
     """The trees that a job sees: those of the submit side, except those that are there directly and show nothing that
     is hidden. Pure.
     """
     hidden = tuple(hidden)
-    binds = [(here, home) for here, home in found if not any(below(path, here) or below(here, path) for path in hidden)]
+    binds = [
+        (here, home) for here, home in found if not any(is_below(path, here) or is_below(here, path) for path in hidden)
+    ]
     trees = [str(path) for path, _ in facts["trees"]]
-    left = tuple(tree for tree in trees if not any(below(tree, home) for _, home in binds))
-    return Seen(left, tuple(binds), str(facts.get("home") or "/"))
+    left = tuple(tree for tree in trees if not any(is_below(tree, home) for _, home in binds))
+    return VisibleFiles(left, tuple(binds), str(facts.get("home") or "/"))
 
 
 async def _drain(stream: Any) -> None:

@@ -72,7 +72,7 @@ class ForkServer:
                 f"cannot start keepers: {self._native}: {os.strerror(error.errno or 0).lower()}",
                 hint="in a checkout build it with: python -m pool.checkpoint.build",
             ) from error
-        _give_way(self.pid)
+        _use_batch_scheduling(self.pid)
         self._fd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._fd, self._exited)
 
@@ -92,7 +92,7 @@ class ForkServer:
                 retry=True,
             ) from None
 
-    def said_hello(self) -> None:
+    def hello_received(self) -> None:
         """Its first message has come."""
         self._restarts = 0
         if not self._hello.done():
@@ -106,9 +106,9 @@ class ForkServer:
         self._loop.remove_reader(self._fd)
         if not await exits(self._fd):
             os.kill(self.pid, signal.SIGKILL)
-        self._bury()
+        self._reap()
 
-    def _bury(self) -> int:
+    def _reap(self) -> int:
         """The exit code of one that has ended."""
         os.close(self._fd)
         self._fd = -1
@@ -117,7 +117,7 @@ class ForkServer:
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._fd)
-        code = self._bury()
+        code = self._reap()
         self._gone()
         if not self._hello.done() and self.generation == 1:
             self._hello.set_exception(
@@ -162,7 +162,7 @@ def resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _give_way(pid: int) -> None:
+def _use_batch_scheduling(pid: int) -> None:
     """Have a fork server, its keepers and their jobs not take a processor from whoever is at work when they wake up.
 
     They keep the processor from the node, which starts the next jobs meanwhile, and many short jobs are done in less

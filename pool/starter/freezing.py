@@ -62,7 +62,7 @@ def mark_of(status: os.stat_result) -> Mark:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class Frozen:
+class ScratchSnapshot:
     """The known state of a job's scratch directory, from one checkpoint to the next. Methods block on the disk."""
 
     def __init__(self, scratch: Path, owner: tuple[int, int] | None = None) -> None:
@@ -70,7 +70,7 @@ class Frozen:
         self._owner = owner
         self._parts: dict[Mark, ImageFile] = {}
 
-    def settled(self, draft: Draft, keeper: int, now: float) -> bytes:
+    def add_unchanged(self, draft: Draft, keeper: int, now: float) -> bytes:
         """Take in, while the job runs, the files that have not changed lately; returns the list for the keeper.
 
         Args:
@@ -150,7 +150,7 @@ class Frozen:
         known = self._parts.get(entry.mark)
         if known is not None and draft.has(known):
             known = replace(known, name=name)
-            draft.tell(known)
+            draft.report_chunks(known)
             return known
         with os.fdopen(safe.open_file(entry.name), "rb") as handle:
             if mark_of(os.fstat(handle.fileno())) != entry.mark:
@@ -257,7 +257,7 @@ def has_files(manifest: Manifest) -> bool:
     return any(part.name == TREE for part in manifest.parts)
 
 
-def put_back(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[str, tuple[int, int]]:
+def restore_files(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[str, tuple[int, int]]:
     """Make an empty scratch directory what it was; returns the `before` of the job's first start. Blocks on the disk.
 
     Nothing is written outside of the directory, whatever the image says: it may be somebody else's word.
@@ -290,7 +290,7 @@ def put_back(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[
             for target, name in links:
                 safe.make_link(target, name)
             for name, mode, modified, _ in reversed(tree.rows):
-                safe.settle(name, None if stat.S_ISLNK(mode) else mode & 0o1777, modified)
+                safe.set_mode_and_time(name, None if stat.S_ISLNK(mode) else mode & 0o1777, modified)
     except OSError as error:
         text = f"cannot put the job's files back: {(error.strerror or str(error)).lower()}"
         raise ImageError(text, retry=True) from error

@@ -77,19 +77,19 @@ class NativeKeeper:
 
     async def suspend(self) -> None:
         """Stop all its processes."""
-        self._keepers.tell(self, Verb.SUSPEND)
+        self._keepers.send(self, Verb.SUSPEND)
 
     async def resume(self) -> None:
         """Let them go on."""
-        self._keepers.tell(self, Verb.RESUME)
+        self._keepers.send(self, Verb.RESUME)
 
     async def signal(self, number: int) -> None:
         """Send a signal to the job's first process."""
-        self._keepers.tell(self, Verb.SIGNAL, number)
+        self._keepers.send(self, Verb.SIGNAL, number)
 
     async def vacate(self, signal: int = 0) -> None:
         """Resume, send the soft signal or another, and after the grace kill all."""
-        self._keepers.tell(self, Verb.VACATE, int(self.spec.grace * 1e6) | signal << SIGNAL_SHIFT)
+        self._keepers.send(self, Verb.VACATE, int(self.spec.grace * 1e6) | signal << SIGNAL_SHIFT)
 
     async def kill(self) -> None:
         """Kill all its processes at once."""
@@ -109,7 +109,7 @@ class NativeKeeper:
         Raises:
             KeeperError: the keeper does not answer.
         """
-        answer = self._keepers.ask(self)
+        answer = self._keepers.request_usage(self)
         either: set[asyncio.Future[Any]] = {answer, self.ended}
         try:
             await asyncio.wait(either, timeout=ANSWER_TIME, return_when=asyncio.FIRST_COMPLETED)

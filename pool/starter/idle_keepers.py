@@ -81,14 +81,14 @@ class IdleKeepers:
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def put(self, kind: Key, cell: int, pid: int, number: int) -> None:
+    def add_keeper(self, kind: Key, cell: int, pid: int, number: int) -> None:
         """One has begun to wait."""
         self._by_kind[kind].append(Idle(cell, pid, number, self._loop.time()))
         self._kinds[cell] = kind
         if self._timer is None:
-            self._timer = self._loop.call_later(STAY, self._look)
+            self._timer = self._loop.call_later(STAY, self._retire_due)
 
-    def take(self, kind: Key | None) -> Idle | None:
+    def take_keeper(self, kind: Key | None) -> Idle | None:
         """One for a job of that kind, which has it from now on; the last that came."""
         idle = self._by_kind.get(kind) if kind is not None else None
         if not idle:
@@ -100,7 +100,7 @@ class IdleKeepers:
             del self._by_kind[kind]
         return one
 
-    def lose(self, cell: int) -> bool:
+    def remove(self, cell: int) -> bool:
         """The keeper of a cell died; whether it was one of these."""
         kind = self._kinds.pop(cell, None)
         if kind is None:
@@ -125,13 +125,13 @@ class IdleKeepers:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _retire_due(self) -> None:
         self._timer = None
         now = self._loop.time()
         due = [one for idle in self._by_kind.values() for one in idle if now - one.since >= STAY]
         for one in due:
-            self.lose(one.cell)
+            self.remove(one.cell)
             self._retire(one)
         if self._kinds:
             first = min(one.since for idle in self._by_kind.values() for one in idle)
-            self._timer = self._loop.call_later(max(first + STAY - now, 0.1), self._look)
+            self._timer = self._loop.call_later(max(first + STAY - now, 0.1), self._retire_due)

@@ -62,7 +62,7 @@ class ImageCache:
 
     # -- one job's image -------------------------------------------------------------------------------------------
 
-    async def take(
+    async def acquire(
         self, image: str, scratch: Path, account: UnixAccount, owner: str, login: str, leaves: asyncio.Event
     ) -> tuple[Path | None, ImageConfig]:
         """The image, unpacked, and held for a job until it is released; no path where it is not kept by this cache.
@@ -79,12 +79,12 @@ class ImageCache:
             return None, (await unpacking.unpack(image, scratch, account, leaves, login=login)).config
         user = _user(owner, account)
         root = self.directory / user / digest
-        async with self._turn((user, digest), leaves):
+        async with self._lock_image((user, digest), leaves):
             kept = self._kept.get((user, digest))
             if kept is None or not _is_there(root, account):
                 source = image if "://" in image else os.path.join(scratch, image)
                 kept = await self._fetch(source, (user, digest), account, login, leaves)
-            self._note((user, digest), kept)
+            self._record_use((user, digest), kept)
             self._held[root] += 1
         self._trim(self.most)
         return root, kept.config
@@ -104,7 +104,7 @@ class ImageCache:
             del self._held[root]
             self._trim(self.most)
 
-    async def settled(self) -> None:
+    async def removals_done(self) -> None:
         """Until what was to be removed is gone."""
         while self._cleaning:
             await asyncio.wait(self._cleaning)
@@ -112,7 +112,7 @@ class ImageCache:
     # -- below -----------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _turn(self, key: Key, leaves: asyncio.Event) -> AsyncIterator[None]:
+    async def _lock_image(self, key: Key, leaves: asyncio.Event) -> AsyncIterator[None]:
         """Alone with an image, which another job may be fetching now."""
         lock = self._fetching.setdefault(key, asyncio.Lock())
         self._wanting[key] += 1
@@ -134,7 +134,7 @@ class ImageCache:
 
     async def _fetch(self, source: str, key: Key, account: UnixAccount, login: str, leaves: asyncio.Event) -> _Kept:
         user, digest = key
-        place = self._place(user, account)
+        place = self._user_directory(user, account)
         taken = sum(kept.bytes for kept in self._kept.values())
         free = os.statvfs(place)
         most = min(self.most, taken + free.f_bavail * free.f_frsize // 2)
@@ -152,7 +152,7 @@ class ImageCache:
         kept = self._kept[key] = _Kept(done.config, done.bytes, 0)
         return kept
 
-    def _place(self, user: str, account: UnixAccount) -> Path:
+    def _user_directory(self, user: str, account: UnixAccount) -> Path:
         """The directory of a user's images. The node's own directory is around it, so that its name stays."""
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         place = self.directory / user
@@ -162,7 +162,7 @@ class ImageCache:
                 os.chown(place, *account.owner)
         return place
 
-    def _note(self, key: Key, kept: _Kept) -> None:
+    def _record_use(self, key: Key, kept: _Kept) -> None:
         """Write down that an image is there and was used now."""
         record = self._record(key)
         said = {"boot": _boot(), "bytes": kept.bytes, "config": kept.config.to_wire()}

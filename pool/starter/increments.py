@@ -26,7 +26,7 @@ def _mark_of(status: os.stat_result) -> Mark:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class Earlier:
+class PreviousImage:
     """The last image of one running job on this machine. Methods block on the disk, except those to be awaited.
 
     Attributes:
@@ -38,7 +38,7 @@ class Earlier:
         self._parts: dict[Mark, ImageFile] = {}
         self._draft: Draft | None = None
 
-    def keep(self, images: ImageStore, directory: Path, manifest: Manifest) -> None:
+    def set_image(self, images: ImageStore, directory: Path, manifest: Manifest) -> None:
         """An image that was taken in as `manifest`, in place of the one before."""
         self.forget()
         if not _has_room(images, directory):
@@ -54,7 +54,7 @@ class Earlier:
             self._draft.has(part)
         self.directory = directory
 
-    def known(self, status: os.stat_result) -> ImageFile | None:
+    def find_part(self, status: os.stat_result) -> ImageFile | None:
         """The part of the image before whose contents a file has, under whatever name."""
         return self._parts.get(_mark_of(status))
 
@@ -64,7 +64,7 @@ class Earlier:
             self.forget()
         return self.directory
 
-    def settle(self, directory: Path, over: bool) -> None:
+    def finish(self, directory: Path, over: bool) -> None:
         """A checkpoint was made in `directory`, or not: the keeper takes over from it or from none, and from none where
         the job is over.
         """

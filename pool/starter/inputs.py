@@ -61,17 +61,17 @@ class JobInputs:
         assert start.place.images is not None
         images = await asyncio.to_thread(start.place.images)
         try:
-            nearer = (lambda: start.submit_side.nearer(activation)) if activation.checkpoint_from is not None else None
+            find_peer = (lambda: start.submit_side.find_peer(activation)) if activation.checkpoint_from is not None else None
             came = await start.submit_side.prepared(activation)
             stream = await start.submit_side.image(activation)
-            start.resumed = resumed = await resuming.fetch(images, activation.saved_as, stream, nearer, came)
+            start.resumed = resumed = await resuming.fetch(images, activation.saved_as, stream, find_peer, came)
             start.received += resumed.received
-            if not resumed.own and resumed.mode is not activation.mode:
+            if not resumed.self_written and resumed.mode is not activation.mode:
                 raise ImageError("it was made where the job's files are reached in another way")
             if resumed.has_files and not able.full:
                 text = "this machine cannot show the job its files where they were"
                 raise StartRefused(text, where="checkpoint", retry=True, unfit=True)
-            if not able.checkpoint and not resumed.own:
+            if not able.checkpoint and not resumed.self_written:
                 raise StartRefused("this machine cannot resume jobs", where="checkpoint", retry=True, unfit=True)
         except (ImageError, RemoteError) as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
@@ -86,13 +86,13 @@ class JobInputs:
         resumed, directory, owner = start.resumed, start.place.scratch, start.account.owner
         try:
             if resumed is not None and resumed.has_files:
-                put_back = freezing.put_back
-                start.before = await asyncio.to_thread(put_back, resumed.directory, directory, owner)
+                restore_files = freezing.restore_files
+                start.before = await asyncio.to_thread(restore_files, resumed.directory, directory, owner)
                 return
             if start.activation.mode is FileMode.TRANSFER:
                 await self._stage_in()
-            if resumed is not None and resumed.own:
-                put_back_own = saving.put_back
+            if resumed is not None and resumed.self_written:
+                put_back_own = saving.restore_files
                 await asyncio.to_thread(put_back_own, resumed.directory, resumed.manifest, directory, owner)
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
@@ -109,7 +109,7 @@ class JobInputs:
             signed: dict[str, str] = {}
             async with await start.submit_side.fetch(activation, wanted) as stream:
                 if activation.processes:
-                    offered = await programs.ask(stream, executables)
+                    offered = await programs.request_executables(stream, executables)
                 start.transfer = CountedStream(stream)
                 owner = start.account.owner
                 start.received += await staging.receive(start.transfer, start.place.scratch, owner, signed)
@@ -117,12 +117,12 @@ class JobInputs:
             await self._fetch_urls(signed)
             with start.safe_scratch() as safe:
                 if offered:
-                    await programs.settle(offered, activation.layout, safe, executables)
+                    await programs.store_received(offered, activation.layout, safe, executables)
                 program = os.path.basename(activation.executable)
                 if stored is not None and wanted and safe.exists(program):
-                    await asyncio.to_thread(programs.keep, safe, program, stored)
+                    await asyncio.to_thread(programs.store_executable, safe, program, stored)
                 elif stored is not None and not wanted:
-                    await asyncio.to_thread(programs.place, stored, safe, program)
+                    await asyncio.to_thread(programs.install, stored, safe, program)
                 if activation.manifest:
                     await asyncio.to_thread(manifest.write_before, activation.manifest, safe, activation.env)
                 start.before = await asyncio.to_thread(self._marks, safe)

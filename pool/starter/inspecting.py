@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pool.machine.job_processes import look_at
+from pool.machine.job_processes import inspect_keeper
 from pool.network.traffic import Traffic, in_words
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
@@ -34,7 +34,7 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
     part = InspectedPart(slot)
     if keeper is not None and keeper.pid and not keeper.ended.done():
         before = await _traffic(starter)
-        part, moved = await look_at(keeper.pid, seconds)
+        part, moved = await inspect_keeper(keeper.pid, seconds)
         after = await _traffic(starter)
         if before is not None and after is not None:
             part = replace(part, network=in_words(starter.activation.part, before, after, seconds))

@@ -38,7 +38,7 @@ class JobImage:
         try:
             if start.image_source and self._cache is not None:
                 job = (start.image_source, scratch, account, start.owner, self.login, leaves)
-                self.kept, self.config = await self._cache.take(*job)
+                self.kept, self.config = await self._cache.acquire(*job)
             elif start.image_source:
                 done = await unpack(start.image_source, scratch, account, leaves, login=self.login)
                 self.config = done.config
@@ -55,7 +55,7 @@ class JobImage:
             self._cache.release(self.kept)
         self.kept = None
 
-    def words(self, start: Activation, program: str) -> tuple[str, ...]:
+    def command_line(self, start: Activation, program: str) -> tuple[str, ...]:
         """The program and its arguments, where the image has something to say about them.
 
         As docker does: arguments take the place of the image's own, its entrypoint stands before both.

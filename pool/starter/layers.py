@@ -47,7 +47,7 @@ class Room:
         self.written = 0
         self._entries = 0
 
-    def take(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count bytes that are about to be written. Raises ValueError when they are too many."""
         self.written += size
         if self.most is not None and self.written > self.most:
@@ -55,12 +55,12 @@ class Room:
                 f"it unpacks to more than {self.most >> 20} MB, which is all that IMAGE_CACHE and the disk allow"
             )
 
-    def enter(self) -> None:
+    def count_entry(self) -> None:
         """Count an entry."""
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise ValueError(f"it has more than {MOST_ENTRIES} entries")
-        self.take(ENTRY)
+        self.count_bytes(ENTRY)
 
 
 class _Files(Protocol):
@@ -114,7 +114,7 @@ def unpack(image: str, root: str, room: Room) -> dict[str, Any]:
         config, layers = _described(files)
         for layer in layers:
             with files.open(layer) as data:
-                _lay(layer, data, safe, room)
+                _unpack_layer(layer, data, safe, room)
     return config
 
 
@@ -219,7 +219,7 @@ class _Hashed(io.RawIOBase):
         return self._sum.hexdigest()
 
 
-def _lay(name: str, data: IO[bytes], safe: SafeDirectory, room: Room) -> None:
+def _unpack_layer(name: str, data: IO[bytes], safe: SafeDirectory, room: Room) -> None:
     hashed = _Hashed(data)
     source = io.BufferedReader(hashed, CHUNK)
     plain: Any = source
@@ -227,15 +227,15 @@ def _lay(name: str, data: IO[bytes], safe: SafeDirectory, room: Room) -> None:
         plain = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source)
     with tarfile.open(fileobj=plain, mode="r|*", errorlevel=2) as entries:
         for entry in entries:
-            room.enter()
-            _place(entries, entry, safe, room)
+            room.count_entry()
+            _unpack_entry(entries, entry, safe, room)
             entries.members = []  # type: ignore[attr-defined] # it would keep all of them
     while source.read(CHUNK):
         pass
     _check(name, hashed.finish())
 
 
-def _place(entries: tarfile.TarFile, entry: tarfile.TarInfo, safe: SafeDirectory, room: Room) -> None:
+def _unpack_entry(entries: tarfile.TarFile, entry: tarfile.TarInfo, safe: SafeDirectory, room: Room) -> None:
     """Put one entry of a layer in its place; devices and the like are left out, a job may have none."""
     name = _scoped(safe, entry.name)
     above, _, last = name.rpartition("/")
@@ -287,7 +287,7 @@ def _write(entries: tarfile.TarFile, entry: tarfile.TarInfo, fd: int, room: Room
                 some = data.read(min(left, CHUNK))
                 if not some:
                     raise ValueError(f"{entry.name[:200]} in it is cut short")
-                room.take(len(some))
+                room.count_bytes(len(some))
                 file.write(some)
                 left -= len(some)
         os.ftruncate(fd, entry.size)

@@ -47,7 +47,7 @@ from pool.starter.messages import (
 )
 from pool.starter.orphans import Orphans
 from pool.starter.outbox import Letter, Outbox
-from pool.starter.slow_starts import SLOW, say_slow
+from pool.starter.slow_starts import SLOW, log_slow
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperError, KeeperSpec, StartFailed
 
 #: Messages read before others get a turn on the loop.
@@ -190,7 +190,7 @@ class NativeKeepers:
         """
         number = next(self._numbers)
         kind = kind_of(spec)
-        idle = self._waiting.take(kind) if image is None else None
+        idle = self._waiting.take_keeper(kind) if image is None else None
         if idle is not None:
             cell = idle.cell
         elif self._free:
@@ -205,7 +205,7 @@ class NativeKeepers:
             message = pack_start(spec, number, cell, image=image is not None)
         except BaseException:
             if idle is not None and kind is not None:
-                self._waiting.put(kind, cell, idle.pid, idle.number)
+                self._waiting.add_keeper(kind, cell, idle.pid, idle.number)
             else:
                 self._free.append(cell)
             raise
@@ -230,7 +230,7 @@ class NativeKeepers:
             await asyncio.shield(keeper.starting)
         except asyncio.CancelledError:
             keeper.unwanted = True
-            if keeper.letter is not None and self._outbox.take_back(keeper.letter):
+            if keeper.letter is not None and self._outbox.withdraw(keeper.letter):
                 self._never_begins(keeper, "it was not wanted any more")
                 raise
             self._drop_unwanted(keeper)
@@ -284,7 +284,7 @@ class NativeKeepers:
 
     # -- what a keeper's handle needs --------------------------------------------------------------------
 
-    def tell(
+    def send(
         self, keeper: NativeKeeper, verb: Verb, value: int = 0, sequence: int = 0, fds: tuple[int, ...] = ()
     ) -> None:
         """Send a keeper a message; when its socket is full, a little later."""
@@ -299,12 +299,12 @@ class NativeKeepers:
             else:
                 self._control.sendto(message, name)
         except BlockingIOError:
-            self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
+            self._loop.call_later(0.01, self.send, keeper, verb, value, sequence, fds)
         except (ConnectionRefusedError, FileNotFoundError):
             if keeper.number not in self._live:
                 return  # it never began
             if not keeper.starting.done():  # the fork server has not come to it yet
-                self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
+                self._loop.call_later(0.01, self.send, keeper, verb, value, sequence, fds)
             else:
                 self._strays.watch(keeper)
 
@@ -338,7 +338,7 @@ class NativeKeepers:
             keeper.insist.cancel()
             self._insist_after(keeper, seconds)
         end_us = boot_us(seconds)
-        self.tell(keeper, Verb.RENEW, end_us)
+        self.send(keeper, Verb.RENEW, end_us)
         if keeper.starting.done() and not keeper.ended.done() and not self._closing:
             with contextlib.suppress(OSError):  # the keeper notes it as well, if it does not stand still
                 self._directory.renew(keeper.cell, end_us)
@@ -349,7 +349,7 @@ class NativeKeepers:
 
     def kill(self, keeper: NativeKeeper) -> None:
         """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""
-        self.tell(keeper, Verb.KILL)
+        self.send(keeper, Verb.KILL)
         self._loop.call_later(INSIST_AFTER, self.end_by_force, keeper)
 
     def end_by_force(self, keeper: NativeKeeper) -> None:
@@ -367,13 +367,13 @@ class NativeKeepers:
             finally:
                 os.close(pidfd)
 
-    def ask(self, keeper: NativeKeeper) -> asyncio.Future[JobUsage]:
+    def request_usage(self, keeper: NativeKeeper) -> asyncio.Future[JobUsage]:
         """Ask a keeper what its job uses."""
         sequence = next(self._sequence)
         answer: asyncio.Future[JobUsage] = self._loop.create_future()
         self._questions[sequence] = answer
         answer.add_done_callback(lambda _: self._questions.pop(sequence, None))
-        self.tell(keeper, Verb.USAGE, sequence=sequence)
+        self.send(keeper, Verb.USAGE, sequence=sequence)
         return answer
 
     def ask_checkpoint(
@@ -384,7 +384,7 @@ class NativeKeepers:
         answer: asyncio.Future[Report] = self._loop.create_future()
         self._checkpoints[sequence] = answer, let_go
         answer.add_done_callback(lambda _: self._checkpoints.pop(sequence, None))
-        self.tell(keeper, Verb.CHECKPOINT, how, sequence, fds)
+        self.send(keeper, Verb.CHECKPOINT, how, sequence, fds)
         return answer
 
     def release(self, keeper: NativeKeeper) -> None:
@@ -412,7 +412,7 @@ class NativeKeepers:
         """Have the fork server start a keeper, which has to be there within a bound."""
         sent, lost = functools.partial(self._start_was_sent, keeper), functools.partial(self._never_begins, keeper)
         keeper.letter = Letter(message, sent, lost)
-        self._outbox.put(keeper.letter)
+        self._outbox.send(keeper.letter)
 
     def _start_was_sent(self, keeper: NativeKeeper) -> None:
         keeper.letter = None
@@ -420,7 +420,7 @@ class NativeKeepers:
 
     def _watch_start(self, keeper: NativeKeeper) -> None:
         """See that something comes of a start that was sent."""
-        self._loop.call_later(SLOW, say_slow, self._directory, keeper, self.fork_server_pid)
+        self._loop.call_later(SLOW, log_slow, self._directory, keeper, self.fork_server_pid)
         self._loop.call_later(START_TIME, self._must_have_begun, keeper)
 
     def _must_have_begun(self, keeper: NativeKeeper) -> None:
@@ -450,13 +450,13 @@ class NativeKeepers:
                 report = unpack_report(data)
             except ValueError:
                 continue
-            self._take(report)
+            self._handle_report(report)
 
-    def _take(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         verb = report.verb
         if verb == _HELLO:
             self.abilities = abilities_of(report)
-            self._fork_server.said_hello()
+            self._fork_server.hello_received()
             return
         if verb == _USED:
             answer = self._questions.get(report.sequence)
@@ -542,7 +542,7 @@ class NativeKeepers:
         if self._closing:
             return
         if keeper.generation == self.generation:
-            self._waiting.put(kind, keeper.cell, keeper.pid, keeper.number)
+            self._waiting.add_keeper(kind, keeper.cell, keeper.pid, keeper.number)
         else:  # its death would not be noticed
             self._retire(Idle(keeper.cell, keeper.pid, keeper.number, 0.0))
 
@@ -565,7 +565,7 @@ class NativeKeepers:
 
     def _waiting_one_died(self, cell: int) -> None:
         """Killed by somebody: while it waited, or with a start in its socket that it did not come to."""
-        if self._waiting.lose(cell):
+        if self._waiting.remove(cell):
             self._free.append(cell)
             return
         for keeper in self._live.values():
@@ -619,7 +619,7 @@ class NativeKeepers:
             keeper.pid = cell.pid
             self._live[keeper.number] = keeper
             if await self._strays.adopt(keeper):
-                self.tell(keeper, Verb.ADOPT, fds=(self._theirs.fileno(),))
+                self.send(keeper, Verb.ADOPT, fds=(self._theirs.fileno(),))
             found.append(keeper)
         self._numbers = itertools.count(highest + 1)
         return found

@@ -14,7 +14,7 @@ from pool.jobs import network
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, FileMode
 from pool.jobs.gangs import HOSTS
 from pool.starter import devices, process_specs
-from pool.starter.files import Seen
+from pool.starter.files import VisibleFiles
 from pool.starter.job_image import JobImage
 from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
 from pool.starter.private_tmp import names_a_file_there
@@ -33,7 +33,7 @@ def order_of(
     place: ExecutionSite,
     *,
     full: bool,
-    seen: Seen | None,
+    seen: VisibleFiles | None,
     lease: float,
     claim: dict[str, Any],
     append: bool = False,
@@ -58,7 +58,7 @@ def order_of(
     transfer, closed = activation.mode is FileMode.TRANSFER, activation.mode is not FileMode.SHARED
     fixed = closed and full
     if seen is None:
-        seen = Seen((), (), account.home)
+        seen = VisibleFiles((), (), account.home)
     own = SEEN if fixed else str(place.scratch)
     program = activation.executable
     if activation.carries_executable:
@@ -90,7 +90,7 @@ def order_of(
     kept = image.kept if image is not None else None
     spec = KeeperSpec(
         id=id,
-        argv=image.words(activation, program) if image is not None else (program, *activation.argv[1:]),
+        argv=image.command_line(activation, program) if image is not None else (program, *activation.argv[1:]),
         env=env,
         cwd=own if transfer else activation.iwd,
         stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),

@@ -55,14 +55,14 @@ class Orphans:
         try:
             pidfd = os.pidfd_open(keeper.pid)
         except OSError:
-            self._spawn(self._settle(keeper))
+            self._spawn(self._report_end(keeper))
             return
         if not keeper.reused and not self._directory.locked(keeper.cell):  # the id may be another's by now
             os.close(pidfd)
-            self._spawn(self._settle(keeper))
+            self._spawn(self._report_end(keeper))
             return
         self._watched[keeper.number] = pidfd
-        self._loop.add_reader(pidfd, self._gone, keeper)
+        self._loop.add_reader(pidfd, self._on_exit, keeper)
 
     def drop(self, keeper: NativeKeeper) -> None:
         """Watch it no more."""
@@ -95,10 +95,10 @@ class Orphans:
                 self.watch(keeper)
                 return True
             await asyncio.sleep(0.005)  # it was forked a moment ago and has not written its process id yet
-        await self._settle(keeper)
+        await self._report_end(keeper)
         return False
 
-    async def _settle(self, keeper: NativeKeeper) -> None:
+    async def _report_end(self, keeper: NativeKeeper) -> None:
         """The end of a keeper that nobody tells of: when its process is gone, by what its cell says."""
         cell = self._directory.read(keeper.cell)
         if cell is not None and cell.report is None and cell.pid and same_process(cell.pid, cell.born_us):
@@ -122,9 +122,9 @@ class Orphans:
         else:
             self._ended(keeper, _lost(LOST, EndCause.KILLED))
 
-    def _gone(self, keeper: NativeKeeper) -> None:
+    def _on_exit(self, keeper: NativeKeeper) -> None:
         self.drop(keeper)
-        self._spawn(self._settle(keeper))
+        self._spawn(self._report_end(keeper))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -48,31 +48,31 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, letter: Letter) -> None:
+    def send(self, letter: Letter) -> None:
         """Send a message, now or as soon as those before it have gone."""
         self._waiting.append(letter)
         if len(self._waiting) == 1 and not self._flush():
             self._loop.add_writer(self._end.fileno(), self._writable)
             self._be_patient()
 
-    def take_back(self, letter: Letter) -> bool:
+    def withdraw(self, letter: Letter) -> bool:
         """Not to send it any more; False where it has gone."""
         if letter not in self._waiting:
             return False
         self._waiting.remove(letter)
         if not self._waiting:
-            self._rest()
+            self._stop_writing()
         return True
 
     def close(self) -> None:
         """Send nothing more."""
         self._waiting.clear()
-        self._rest()
+        self._stop_writing()
 
     def _writable(self) -> None:
         before = len(self._waiting)
         if self._flush():
-            self._rest()
+            self._stop_writing()
         elif len(self._waiting) < before:
             self._be_patient()
 
@@ -92,7 +92,7 @@ class Outbox:
                 letter.taken()
         return True
 
-    def _rest(self) -> None:
+    def _stop_writing(self) -> None:
         self._loop.remove_writer(self._end.fileno())
         if self._timer is not None:
             self._timer.cancel()
@@ -101,9 +101,9 @@ class Outbox:
     def _be_patient(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._patience, self._give_up)
+        self._timer = self._loop.call_later(self._patience, self._drop_all)
 
-    def _give_up(self) -> None:
+    def _drop_all(self) -> None:
         letters = list(self._waiting)
         self.close()
         for letter in letters:

@@ -113,7 +113,7 @@ def standard_files(activation: Activation) -> dict[str, str]:
     has it.
     """
     if activation.processes:
-        return {one.name: one.home for one in activation.layout.streams.values()}
+        return {one.name: one.submit_path for one in activation.layout.streams.values()}
     kinds = ((STDOUT, activation.stdout), (STDERR, activation.stderr))
     return {name: path for name, path in kinds if path != NOTHING}
 

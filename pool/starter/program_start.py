@@ -9,7 +9,7 @@ from typing import Any
 
 from pool.jobs.activation import FileMode
 from pool.starter import ranks
-from pool.starter.files import Seen, StartFiles
+from pool.starter.files import VisibleFiles, StartFiles
 from pool.starter.job_start import JobStart
 from pool.starter.keeper import Keeper
 from pool.starter.order import order_of
@@ -34,18 +34,18 @@ class ProgramStart:
         self._start = start
         #: The way to its owner's files, and what it sees of them, where it works on them from here.
         self._files: StartFiles | None = None
-        self._seen: Seen | None = None
+        self._seen: VisibleFiles | None = None
         #: Whether its program was started once more, after a checkpoint that it wrote itself.
         self._goes_on = False
         self._spawning: asyncio.Task[Keeper] | None = None
         #: Its keeper while its program does not run yet.
         self._asked: Keeper | None = None
 
-    def take_up(self, keeper: Keeper) -> None:
+    def adopt(self, keeper: Keeper) -> None:
         """The program runs already, in a keeper that outlived the node."""
         if keeper.spec.remote:
             self._files = self._way_to_files()
-            self._files.take_up(keeper)
+            self._files.adopt(keeper)
 
     async def begin(self, lease: Lease, claim: dict[str, Any]) -> None:
         """Start the program and wait until it runs: see `Starter.start`.
@@ -59,7 +59,7 @@ class ProgramStart:
             await asyncio.to_thread(ranks.place_ranker, start.place.scratch, start.account.owner, start.activation.mpi)
         if start.activation.mode is not FileMode.REMOTE:
             ends = start.remote_pipes.ends if start.remote_pipes is not None else NO_ENDS
-            await self._spawn(keepers.start(self.spec(lease, claim), image=image, ends=ends, asked=self._ask))
+            await self._spawn(keepers.start(self.spec(lease, claim), image=image, ends=ends, asked=self._set_target))
             return
         self._files = self._way_to_files()
         account = start.account
@@ -67,7 +67,7 @@ class ProgramStart:
             self._seen, end = await self._files.begin(account.uid, account.gid, start.place.hidden)
             with end or contextlib.nullcontext():
                 spec, remote = self.spec(lease, claim), end.fileno() if end is not None else None
-                keeper = await self._spawn(keepers.start(spec, image=image, remote=remote, asked=self._ask))
+                keeper = await self._spawn(keepers.start(spec, image=image, remote=remote, asked=self._set_target))
             self._files.runs(keeper)
         except BaseException:
             await self._files.end()
@@ -76,7 +76,7 @@ class ProgramStart:
     async def begin_again(self, lease: Lease, claim: dict[str, Any]) -> None:
         """Start the program once more, after it has written a checkpoint; as `begin`."""
         self._goes_on = True
-        await self._spawn(self._start.keepers.start(self.spec(lease, claim), asked=self._ask))
+        await self._spawn(self._start.keepers.start(self.spec(lease, claim), asked=self._set_target))
 
     def cancel(self) -> None:
         """The job leaves: a program that does not run yet is not waited for."""
@@ -104,7 +104,7 @@ class ProgramStart:
         start, left = self._start, lease()
         if left <= 0:
             raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
-        resumes_own = start.resumed is not None and start.resumed.own
+        resumes_own = start.resumed is not None and start.resumed.self_written
         return order_of(
             *(start.id, start.activation, start.account, start.place),
             full=start.keepers.abilities.full,
@@ -121,7 +121,7 @@ class ProgramStart:
         way = f"{able.remote}, as {able.remote_why}" if able.remote_why else able.remote
         return StartFiles(start.activation.name, start.activation.run, start.submit_side, way)
 
-    def _ask(self, keeper: Keeper) -> None:
+    def _set_target(self, keeper: Keeper) -> None:
         self._asked = keeper
         if self._start.remote_pipes is not None:
             self._start.remote_pipes.asked(keeper)
@@ -136,7 +136,7 @@ class ProgramStart:
         most = START_MOST + (start.resumed.manifest.size / RESTORED_A_SECOND if start.resumed is not None else 0.0)
         try:
             async with asyncio.timeout(most):
-                start.keeper = keeper = await self._begun(starting)
+                start.keeper = keeper = await self._wait_running(starting)
                 return keeper
         except TimeoutError:
             text = f"it could not be {'restored' if start.dumped_image else 'started'} within {most:.0f} s"
@@ -144,7 +144,7 @@ class ProgramStart:
         finally:
             self._asked = None
 
-    async def _begun(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+    async def _wait_running(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, or the job is to leave: a keeper that hangs in the start is ended then."""
         self._spawning = asyncio.get_running_loop().create_task(starting)
         try:

@@ -33,7 +33,7 @@ class ProgramStream(Protocol):
     async def receive(self) -> Any: ...
 
 
-async def ask(stream: ProgramStream, executables: Path) -> dict[str, str]:
+async def request_executables(stream: ProgramStream, executables: Path) -> dict[str, str]:
     """Take the submit side's offer and say what is wanted of it; returns the digests by process.
 
     Raises:
@@ -49,7 +49,9 @@ async def ask(stream: ProgramStream, executables: Path) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in offered.items()}
 
 
-async def settle(offered: dict[str, str], layout: PipeDirectories, scratch: SafeDirectory, executables: Path) -> None:
+async def store_received(
+    offered: dict[str, str], layout: PipeDirectories, scratch: SafeDirectory, executables: Path
+) -> None:
     """When the files have come: keep each executable that came, and put those in place that were kept."""
     loop = asyncio.get_running_loop()
     for process in layout.processes:
@@ -57,12 +59,12 @@ async def settle(offered: dict[str, str], layout: PipeDirectories, scratch: Safe
         if name is None or digest is None:
             continue
         if scratch.exists(name):
-            await loop.run_in_executor(None, keep, scratch, name, executables / digest)
+            await loop.run_in_executor(None, store_executable, scratch, name, executables / digest)
         else:
-            await loop.run_in_executor(None, place, executables / digest, scratch, name)
+            await loop.run_in_executor(None, install, executables / digest, scratch, name)
 
 
-def keep(scratch: SafeDirectory, name: str, stored: Path) -> None:
+def store_executable(scratch: SafeDirectory, name: str, stored: Path) -> None:
     """Keep an executable for the next job that names it; not under the name of another one.
 
     Only this node reads what is kept: a job gets a copy of its own.
@@ -83,7 +85,7 @@ def keep(scratch: SafeDirectory, name: str, stored: Path) -> None:
                 os.unlink(aside)
 
 
-def place(stored: Path, scratch: SafeDirectory, name: str) -> None:
+def install(stored: Path, scratch: SafeDirectory, name: str) -> None:
     """Put a kept executable where the job finds it."""
     with stored.open("rb") as handle:
         descriptor = scratch.create_file(name, 0o755)

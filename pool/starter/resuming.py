@@ -39,7 +39,7 @@ class Resumed:
     nearer: int
 
     @property
-    def own(self) -> bool:
+    def self_written(self) -> bool:
         """The job wrote it itself."""
         return saving.is_own(self.manifest)
 
@@ -62,7 +62,7 @@ class Resumed:
 async def fetch(
     images: ImageStore,
     job: str,
-    home: Any,
+    from_submit_side: Any,
     before: Callable[[], Awaitable[Any]] | None,
     came: Assembly | None = None,
 ) -> Resumed:
@@ -76,10 +76,10 @@ async def fetch(
     Raises:
         ImageError: it cannot be had.
     """
-    directory = came.directory if came is not None else await asyncio.to_thread(images.room)
+    directory = came.directory if came is not None else await asyncio.to_thread(images.new_directory)
     nearer = 0
 
-    async def ask(assembly: Assembly) -> None:
+    async def fetch_from_peer(assembly: Assembly) -> None:
         nonlocal nearer
         assert before is not None
         try:
@@ -88,14 +88,16 @@ async def fetch(
             async with stream:
                 await ask_chunks(stream, assembly, PATIENCE)
         except (PoolError, OSError, TimeoutError):
-            pass  # home has them all
+            pass  # the submit side has them all
         nearer = assembly.received
 
     try:
         with came or Assembly(directory) as assembly, run_normal():
             nearer = assembly.received
-            async with home:
-                manifest = await fetch_image(images, job, home, assembly, ask if before is not None else None)
+            async with from_submit_side:
+                manifest = await fetch_image(
+                    images, job, from_submit_side, assembly, fetch_from_peer if before is not None else None
+                )
         return Resumed(directory, manifest, assembly.received, nearer)
     except BaseException:
         await asyncio.to_thread(shutil.rmtree, directory, True)

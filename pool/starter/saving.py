@@ -15,7 +15,7 @@ from pool.images.transfer import Pace
 from pool.jobs.activation import Activation
 from pool.safe_directory import SafeDirectory
 from pool.starter import freezing, output_transfer, staging
-from pool.starter.increments import Earlier
+from pool.starter.increments import PreviousImage
 
 #: Files that lie beside a keeper's image and are a part of it in another form.
 NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
@@ -38,7 +38,7 @@ def outputs_of(
     return [*(output for output in found if not output.directory and output.path not in standard), *written]
 
 
-def keep(
+def store_files(
     store: ImageStore, job: str, created: float, scratch: SafeDirectory, found: list[staging.Output]
 ) -> Manifest:
     """Take files in as a checkpoint. Blocks on the disk.
@@ -54,7 +54,7 @@ def keep(
         return draft.commit(tuple(parts), created, facts=(("kind", "self"),))
 
 
-def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, int] | None) -> None:
+def restore_files(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, int] | None) -> None:
     """Put a checkpoint's files into the scratch directory of a job that has not begun. Blocks on the disk.
 
     Args:
@@ -83,25 +83,25 @@ class OnItsWay:
         self._stream = stream
         self._ahead = EarlyTransfer(store, stream, pace)
 
-    def have(self, name: str, index: int, digest: bytes) -> None:
+    def add_chunk(self, name: str, index: int, digest: bytes) -> None:
         """There is one more chunk of a file; from any thread."""
-        self._ahead.have(digest)
+        self._ahead.add_chunk(digest)
 
     async def finish(self, manifest: Manifest) -> int:
-        """As `send_home`; where that fails it can be sent again in the plain way."""
+        """As `send_stored_image`; where that fails it can be sent again in the plain way."""
         try:
             async with self._stream:
                 return await self._ahead.finish(manifest)
         finally:
-            self._ahead.give_up()
+            self._ahead.cancel()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """It is not sent so."""
-        self._ahead.give_up()
+        self._ahead.cancel()
         self._stream.abort()
 
 
-async def send_home(store: ImageStore, manifest: Manifest, stream: Any, pace: Pace | None = None) -> int:
+async def send_stored_image(store: ImageStore, manifest: Manifest, stream: Any, pace: Pace | None = None) -> int:
     """Carry a checkpoint to the submit side; returns the bytes that travelled once it is on disk there."""
     async with stream:
         return await send_image(store, manifest, stream, pace)
@@ -112,15 +112,15 @@ def is_own(manifest: Manifest) -> bool:
     return dict(manifest.facts).get("kind") == "self"
 
 
-def keep_dump(
+def store_dump(
     draft: Draft,
     directory: Path,
     created: float,
-    frozen: freezing.Frozen | None,
+    frozen: freezing.ScratchSnapshot | None,
     before: dict[str, tuple[int, int]],
     run: int,
     mark: int = 0,
-    earlier: Earlier | None = None,
+    earlier: PreviousImage | None = None,
 ) -> Manifest:
     """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
 
@@ -134,10 +134,10 @@ def keep_dump(
     Raises:
         ImageError
     """
-    known = earlier.known if earlier is not None else lambda status: None
+    known = earlier.find_part if earlier is not None else lambda status: None
     parts = frozen.gather(draft, directory, before) if frozen is not None else ()
-    parts += draft.take_in(directory, without=NOT_OURS, known=known)
-    where = "home" if frozen is None else "remote" if mark else "own"
+    parts += draft.add_file(directory, without=NOT_OURS, known=known)
+    where = "shared" if frozen is None else "remote" if mark else "own"
     facts = (("files", where), ("kind", "keeper"), ("run", run), *([("mark", mark)] if mark else ()))
     return draft.commit(parts, created, facts=facts)
 

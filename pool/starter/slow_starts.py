@@ -15,20 +15,22 @@ log = logging.getLogger("pool.starter")
 SLOW = 10.0
 
 
-def say_slow(directory: Directory, keeper: NativeKeeper, fork_server: int) -> None:
+def log_slow(directory: Directory, keeper: NativeKeeper, fork_server: int) -> None:
     """Log how far the start of a keeper's job has come, if it has not come to its end by now."""
     if keeper.starting.done() or directory.fd < 0:
         return
     cell = directory.read(keeper.cell)
-    said: dict[str, Any] = {"job": keeper.id, "seconds": SLOW, "fork_server": _stands(fork_server)}
+    said: dict[str, Any] = {"job": keeper.id, "seconds": SLOW, "fork_server": _describe_process(fork_server)}
     if cell is None or cell.number != keeper.number:
-        said["keeper"] = "none has taken it" if not keeper.reused else f"has not read it: {_stands(keeper.reused)}"
+        said["keeper"] = (
+            "none has taken it" if not keeper.reused else f"has not read it: {_describe_process(keeper.reused)}"
+        )
     else:
-        said["keeper"] = _stands(cell.pid) if cell.pid else "was not made yet"
+        said["keeper"] = _describe_process(cell.pid) if cell.pid else "was not made yet"
     log.warning("a start takes long", extra=said)
 
 
-def _stands(pid: int) -> str:
+def _describe_process(pid: int) -> str:
     """A process with its state, the system call that it is in, and where in the kernel it sleeps."""
     found = [str(pid)]
     for name in ("stat", "syscall", "wchan"):

@@ -199,11 +199,11 @@ def outputs(
                 )
             contents_only = name.endswith("/")
             name = name.rstrip("/")
-            at_home = name if name in renamed or keeps_paths else os.path.basename(name)
+            submit_name = name if name in renamed or keeps_paths else os.path.basename(name)
             if not path or stat.S_ISDIR(scratch.status(path).st_mode):
-                found += _tree(scratch, path, "" if contents_only else at_home)
+                found += _tree(scratch, path, "" if contents_only else submit_name)
             else:
-                found.append(Output(path, at_home))
+                found.append(Output(path, submit_name))
         return found
     except OSError as error:
         raise StagingError(f"cannot read the job's output {error.filename}: {error.strerror}") from error
@@ -263,12 +263,12 @@ def _tree(scratch: SafeDirectory, path: str, name: str) -> Iterator[Output]:
         inner = []
         for entry, status, _ in scratch.entries(directory):
             one = os.path.join(directory, os.fsdecode(entry))
-            at_home = os.path.join(name, os.path.relpath(one, path or "."))
+            submit_name = os.path.join(name, os.path.relpath(one, path or "."))
             if stat.S_ISDIR(status.st_mode):
-                yield Output(one, at_home, directory=True)
+                yield Output(one, submit_name, directory=True)
                 inner.append(one)
             elif stat.S_ISREG(status.st_mode):
-                yield Output(one, at_home)
+                yield Output(one, submit_name)
         pending += reversed(inner)
 
 

@@ -32,8 +32,8 @@ class StartCheckpoints:
 
     def __init__(self, start: JobStart) -> None:
         self._start = start
-        self._frozen = freezing.Frozen(start.place.scratch, start.account.owner)
-        self._earlier = increments.Earlier()
+        self._frozen = freezing.ScratchSnapshot(start.place.scratch, start.account.owner)
+        self._earlier = increments.PreviousImage()
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
 
@@ -63,7 +63,7 @@ class StartCheckpoints:
         images, name = start.place.images(), start.activation.name
         with start.safe_scratch() as safe:
             found = await asyncio.to_thread(saving.outputs_of, start.activation, safe, start.before)
-            kept = await asyncio.to_thread(saving.keep, images, name, created, safe, found)
+            kept = await asyncio.to_thread(saving.store_files, images, name, created, safe, found)
         return await self.send(kept)
 
     async def dump(
@@ -91,7 +91,7 @@ class StartCheckpoints:
         assert start.keeper is not None
         assert start.place.images is not None
         images = await asyncio.to_thread(start.place.images)
-        directory, earlier = images.room(), self._earlier
+        directory, earlier = images.new_directory(), self._earlier
         frozen = self._frozen if start.own_files else None
         mark = 0
         if start.activation.mode is FileMode.REMOTE:
@@ -100,24 +100,24 @@ class StartCheckpoints:
             try:
                 taken = None
                 if frozen is not None:
-                    taken = await run_low_priority(frozen.settled, draft, start.keeper.pid, created)
+                    taken = await run_low_priority(frozen.add_unchanged, draft, start.keeper.pid, created)
                 parent = await asyncio.to_thread(earlier.parent, images)
                 report = await self._keepers_image(
-                    stood, directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
+                    stood, directory, stop=stop, taken=taken, loose=True, parent=parent, send_checkpoint=True, mark=mark
                 )
                 if report.refused:
                     return report, None
                 if stop:
                     await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None, number)
                 facts = created, frozen, start.before, start.activation.run, mark, earlier
-                kept = await run_low_priority(saving.keep_dump, draft, directory, *facts)
+                kept = await run_low_priority(saving.store_dump, draft, directory, *facts)
                 if not stop:
-                    await run_low_priority(earlier.keep, images, directory, kept)
+                    await run_low_priority(earlier.set_image, images, directory, kept)
             except BaseException:
                 self._stop_sending()
                 raise
             finally:
-                await asyncio.to_thread(earlier.settle, directory, start.keeper.ended.done())
+                await asyncio.to_thread(earlier.finish, directory, start.keeper.ended.done())
         return report, kept
 
     async def _keepers_image(self, stood: Callable[[], None], directory: Path, **how: Any) -> CheckpointReport:
@@ -149,18 +149,18 @@ class StartCheckpoints:
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None, number: str | None) -> None:
         start = self._start
-        draft.on_piece = onward = start.submit_side.coming(start.activation)
+        draft.on_piece = onward = start.submit_side.announce_chunks(start.activation)
         if not start.submit_side.reachable:
             return
         try:
             async with asyncio.timeout(MOMENT):
-                stream = await start.submit_side.keep_image(start.activation, last=True, number=number)
+                stream = await start.submit_side.store_image(start.activation, last=True, number=number)
         except (PoolError, OSError, TimeoutError):
             return  # it is sent when it is whole
         ahead = self._on_its_way = saving.OnItsWay(images, stream, pace)
 
         def both(name: str, index: int, digest: bytes) -> None:
-            ahead.have(name, index, digest)
+            ahead.add_chunk(name, index, digest)
             if onward is not None:
                 onward(name, index, digest)
 
@@ -168,7 +168,7 @@ class StartCheckpoints:
 
     def _stop_sending(self) -> None:
         if self._on_its_way is not None:
-            self._on_its_way.give_up()
+            self._on_its_way.cancel()
             self._on_its_way = None
 
     async def unsent(self) -> Manifest | None:
@@ -196,8 +196,8 @@ class StartCheckpoints:
         if ahead is not None:
             sent = await ahead.finish(manifest)
         else:
-            stream = await start.submit_side.keep_image(start.activation, number=number)
-            sent = await saving.send_home(images, manifest, stream, pace)
+            stream = await start.submit_side.store_image(start.activation, number=number)
+            sent = await saving.send_stored_image(images, manifest, stream, pace)
         start.submit_side.kept_image(start.activation, images, manifest)
         await asyncio.to_thread(images.drop, start.activation.saved_as)
         start.sent += sent

@@ -88,7 +88,7 @@ class Starter:
         start.keeper = keeper
         start.image = JobImage(place, keeper.spec.root)
         start.received = int(claim.get("received") or 0)
-        starter._program.take_up(keeper)
+        starter._program.adopt(keeper)
         start.before = {
             str(name): (int(size), int(changed)) for name, (size, changed) in dict(claim.get("before") or {}).items()
         }
@@ -153,16 +153,16 @@ class Starter:
         """The submit side has said again what a job that was found had been started with."""
         self._start.activation = activation
 
-    async def happen(self, event: Event) -> list[StartAction]:
+    async def handle_event(self, event: Event) -> list[StartAction]:
         """Take in what has happened or is wished; answers what is to be done beside what the keeper does."""
         keeper = self._start.keeper
         left: list[StartAction] = []
-        actions = self.machine.happen(event)
+        actions = self.machine.handle_event(event)
         if self.machine.state is StartState.LEAVE_EARLY:
             self._start.leaves.set()
         for action in actions:
             if action is StartAction.CLEAN:
-                await self.done()
+                await self.discard()
             elif keeper is None or action not in ON_KEEPER:
                 left.append(action)
             elif action is StartAction.STOP:
@@ -191,7 +191,7 @@ class Starter:
         try:
             arrived = asyncio.get_running_loop().time()
             self._inputs.make_scratch()
-            await self.happen(Event.DEFAULT)
+            await self.handle_event(Event.DEFAULT)
             if start.activation.checkpoint is not None:
                 await self._inputs.fetch_checkpoint()
             if start.own_files:
@@ -199,8 +199,8 @@ class Starter:
             if start.activation.image:
                 await start.image.prepare(start.activation, start.place.scratch, start.account, start.leaves)
             await self._wait_for_its_moment(arrived)
-            cards: Cards = await self._meet(start.remote_pipes) if start.remote_pipes is not None else []
-            await self.happen(Event.SUCCESS)
+            cards: Cards = await self._wait_for_parts(start.remote_pipes) if start.remote_pipes is not None else []
+            await self.handle_event(Event.SUCCESS)
             if self.machine.state is not StartState.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if start.before:
@@ -230,7 +230,7 @@ class Starter:
         finally:
             if start.resumed is not None:
                 await asyncio.to_thread(start.resumed.drop)
-        return await self.happen(Event.SUCCESS)
+        return await self.handle_event(Event.SUCCESS)
 
     async def _wait_for_its_moment(self, arrived: float) -> None:
         """All is ready; a deferred job begins when its moment has come, or leaves before that."""
@@ -241,10 +241,10 @@ class Starter:
                 async with asyncio.timeout(left):
                     await start.leaves.wait()
 
-    async def _meet(self, remote_pipes: RemotePipes) -> Cards:
+    async def _wait_for_parts(self, remote_pipes: RemotePipes) -> Cards:
         """The other parts of the job are ready to begin, too; what each brought."""
         try:
-            return await remote_pipes.meet(self._start.account.owner, self._start.dumped_image)
+            return await remote_pipes.exchange_cards(self._start.account.owner, self._start.dumped_image)
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
         except RemoteError as error:
@@ -261,7 +261,7 @@ class Starter:
 
     def _not_started(self) -> None:
         if self.machine.state is not StartState.SEND_STATUS:
-            self.machine.happen(Event.FAILURE)
+            self.machine.handle_event(Event.FAILURE)
         self.clean()
 
     async def wait(self) -> EndReport:
@@ -274,7 +274,7 @@ class Starter:
         brings = wanted or report.cause in BY_ITSELF or self._start.activation.on_failure_too
         return self._start.activation.mode is FileMode.TRANSFER and brings
 
-    async def again(self, lease: Lease, claim: dict[str, Any]) -> list[StartAction]:
+    async def restart(self, lease: Lease, claim: dict[str, Any]) -> list[StartAction]:
         """Start the program once more in the same scratch directory, after it has written a checkpoint; as `start`.
 
         Raises:
@@ -286,14 +286,14 @@ class Starter:
         try:
             await self._program.begin_again(lease, {**claim, "before": self._start.before})
         except StartRefused:
-            await self.happen(Event.FAILURE)
+            await self.handle_event(Event.FAILURE)
             raise
         except StartFailed as error:
-            await self.happen(Event.FAILURE)
+            await self.handle_event(Event.FAILURE)
             raise StartRefused(
                 error.message, where="start", hint=error.hint, retry=error.retry, step=error.call
             ) from error
-        return await self.happen(Event.SUCCESS)
+        return await self.handle_event(Event.SUCCESS)
 
     async def send_outputs(self) -> None:
         """Send the outputs to the submit side; may be called again after a lost connection.
@@ -312,7 +312,7 @@ class Starter:
                 sent = await send_outputs(start.transfer, start.activation, safe, found)
         start.sent += sent
 
-    async def done(self) -> None:
+    async def discard(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14).
 
         May be called again, also when the scratch directory's name is another job's.

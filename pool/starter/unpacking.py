@@ -58,8 +58,8 @@ class ImageConfig:
         found = variables.items() if isinstance(variables, dict) else ()
         return cls(
             {str(name): str(value) for name, value in found if name and "\0" not in f"{name}{value}"},
-            _words(said.get("entrypoint")),
-            _words(said.get("command")),
+            _command_words(said.get("entrypoint")),
+            _command_words(said.get("command")),
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ async def name(image: str, directory: Path, account: UnixAccount, login: str, le
     Raises:
         CannotUnpack: with the image, and what is wrong.
     """
-    answer = await _ask("name", image, directory, account, leaves, {"login": login})
+    answer = await _run_as_user("name", image, directory, account, leaves, {"login": login})
     return str(answer["digest"])
 
 
@@ -112,22 +112,24 @@ async def unpack(
         CannotUnpack: with the image, and what is wrong; nothing is left of it.
     """
     more = {"into": into, "login": login, "most": most}
-    answer = await _ask("unpack", image, directory, account, leaves, more)
+    answer = await _run_as_user("unpack", image, directory, account, leaves, more)
     size = answer.get("bytes")
     return Unpacked(ImageConfig.from_wire(answer.get("config")), size if type(size) is int and size > 0 else 0)
 
 
 async def remove_gone(directory: Path, account: UnixAccount) -> None:
     """Remove from a directory of the user's the images that were given up, and those that were never finished."""
-    await _ask("remove", "", directory, account, asyncio.Event(), {})
+    await _run_as_user("remove", "", directory, account, asyncio.Event(), {})
 
 
-async def _ask(
+async def _run_as_user(
     what: str, image: str, directory: Path, account: UnixAccount, leaves: asyncio.Event, more: dict[str, Any]
 ) -> dict[str, Any]:
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        answer = await user_process.ask(__name__, {"do": what, "image": image, **more}, fd, account, PATH, leaves)
+        answer = await user_process.run_module(
+            __name__, {"do": what, "image": image, **more}, fd, account, PATH, leaves
+        )
     except user_process.Stopped:
         raise CannotUnpack("the job was stopped while its image was unpacked", retry=True) from None
     except user_process.Died as death:
@@ -146,7 +148,7 @@ async def _ask(
 
 def main() -> None:
     """Do what standard input says, in the directory whose descriptor is given."""
-    work = user_process.take_work()
+    work = user_process.read_work()
     answer: dict[str, Any]
     try:
         answer = _DONE[work["do"]](work)
@@ -242,7 +244,7 @@ def _config_of(said: dict[str, Any], root: str) -> ImageConfig:
             return word
         return inner
 
-    entrypoint, command = _words(config.get("Entrypoint")), _words(config.get("Cmd"))
+    entrypoint, command = _command_words(config.get("Entrypoint")), _command_words(config.get("Cmd"))
     whole = (*entrypoint, *command)
     words = tuple(word if not number and "/" not in word else placed(word) for number, word in enumerate(whole))
     return ImageConfig(
@@ -252,7 +254,7 @@ def _config_of(said: dict[str, Any], root: str) -> ImageConfig:
     )
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _command_words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return ("/bin/sh", "-c", value)
     listed = value if isinstance(value, (list, tuple)) else ()

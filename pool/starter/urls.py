@@ -33,7 +33,7 @@ from pool.starter.place import UnixAccount
 
 #: The schemes that every machine can fetch.
 OWN = ("http", "https")
-#: Those of object stores, whose URLs home signs to be read by https.
+#: Those of object stores, whose URLs the submit side signs to be read by https.
 SIGNED = ("s3", "gs")
 #: Seconds without a byte after which a server counts as gone.
 SILENCE = 60.0
@@ -83,7 +83,9 @@ async def fetch(
         "most": most,
     }
     try:
-        answer = await user_process.ask(__name__, work, directory, account, "/usr/local/bin:/usr/bin:/bin", leaves)
+        answer = await user_process.run_module(
+            __name__, work, directory, account, "/usr/local/bin:/usr/bin:/bin", leaves
+        )
     except user_process.Stopped:
         raise CannotFetch("the job was stopped while its inputs were fetched", retry=True) from None
     except user_process.Died as death:
@@ -122,7 +124,7 @@ def _pair(line: str) -> tuple[str, str, str]:
 
 def main() -> None:
     """Fetch what standard input names into the directory whose descriptor is given."""
-    work = user_process.take_work()
+    work = user_process.read_work()
     answer: dict[str, Any] = {"bytes": 0}
     for url, name, called in work["urls"]:
         left = None if work["most"] is None else work["most"] - answer["bytes"]
@@ -133,23 +135,23 @@ def main() -> None:
                 raise OSError(f"more than max_transfer_input_mb allows ({work['most'] >> 20})")
         except urllib.error.HTTPError as error:
             answer = {"error": f"cannot fetch {shown(called)}: the server answered {error.code} {error.reason}"}
-            answer["passes"] = passes(error)
+            answer["passes"] = is_temporary(error)
             break
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            answer = {"error": f"cannot fetch {shown(called)}: {why}", "passes": passes(error)}
+            answer = {"error": f"cannot fetch {shown(called)}: {why}", "passes": is_temporary(error)}
             break
     if "error" in answer:  # a program may say the whole URL
         answer["error"] = without_secrets(str(answer["error"]))
     json.dump(answer, sys.stdout)
 
 
-def passes(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     """Whether what kept an input from coming may pass by itself: the network, or a server in trouble."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in BUSY or (error.code >= 500 and error.code not in NEVER)
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        return passes(error.reason)
+        return is_temporary(error.reason)
     if isinstance(error, socket.gaierror):
         return error.errno == socket.EAI_AGAIN
     if isinstance(error, (ConnectionError, TimeoutError, http.client.HTTPException, MayPass)):
@@ -204,8 +206,8 @@ def _by_program(program: str, url: str, name: str) -> int:
         )
         if done.returncode or not os.path.exists(name):
             text = Path(said).read_text(errors="replace")[:MOST_SAID] if os.path.exists(said) else ""
-            kind = MayPass if _said(text, "transferretryable").lower() == "true" else OSError
-            raise kind(_said(text, "transfererror") or f"{program} ended with status {done.returncode}")
+            kind = MayPass if _attribute_of(text, "transferretryable").lower() == "true" else OSError
+            raise kind(_attribute_of(text, "transfererror") or f"{program} ended with status {done.returncode}")
     finally:
         for path in (asked, said):
             with contextlib.suppress(FileNotFoundError):
@@ -213,12 +215,12 @@ def _by_program(program: str, url: str, name: str) -> int:
     return os.stat(name).st_size
 
 
-def _said(text: str, attribute: str) -> str:
+def _attribute_of(text: str, attribute: str) -> str:
     """A transfer program's value of an attribute (lower case); empty where it gives none."""
     for line in text.replace(";", "\n").splitlines():
         name, _, value = line.partition("=")
         if name.strip(" [").lower() == attribute:
-            return value.strip(' ]').strip('"')
+            return value.strip(" ]").strip('"')
     return ""
 
 

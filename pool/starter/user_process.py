@@ -56,7 +56,7 @@ def _closed_directory() -> str | None:
     return None
 
 
-async def ask(
+async def run_module(
     module: str, work: Mapping[str, Any], directory: int, account: UnixAccount, path: str, leaves: asyncio.Event
 ) -> dict[str, Any]:
     """Have a module do some work; its answer.
@@ -104,7 +104,7 @@ async def ask(
     return answer
 
 
-def take_work() -> dict[str, Any]:
+def read_work() -> dict[str, Any]:
     """In the process: the work, after it has gone to the directory and become the user."""
     work: dict[str, Any] = json.load(sys.stdin)
     os.fchdir(int(sys.argv[1]))

@@ -206,11 +206,11 @@ class Applier:
             for c in changes:
                 self._end_proc(c)  # refuses the one that it was
         else:
-            self._keep_history(changes)
+            self._add_history(changes)
         self._run("RELEASE ends")
         return [None] * len(changes)
 
-    def _keep_history(self, changes: list[EndProc]) -> None:
+    def _add_history(self, changes: list[EndProc]) -> None:
         self._write_rows(
             "INSERT INTO history(cluster, proc, owner, status, time, ad)"
             " WITH new(cluster, proc, status, time, ad) AS (VALUES {rows})"

@@ -106,7 +106,7 @@ class Shrink(NamedTuple):
     pages: int = 250
 
 
-class Rewrite(NamedTuple):
+class RewriteFile(NamedTuple):
     """Write the whole file anew, so that from then on it can give back what becomes free (`Shrink`).
 
     For a file of an older store. It is written alone, by the writer's thread; other writes wait meanwhile, some
@@ -114,7 +114,7 @@ class Rewrite(NamedTuple):
     """
 
 
-Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink | Rewrite
+Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink | RewriteFile
 
 
 class ProcRow(NamedTuple):

@@ -82,11 +82,11 @@ class HighWater:
     def begin(self, numbers: Numbers) -> None:
         """Keep numbers from here on, once the store itself goes on from them."""
         try:
-            self._make(numbers)
+            self._create(numbers)
             if self._abandoned is not None:
                 self._given_up.unlink()
         except OSError as error:
-            raise self._cannot("write", error) from error
+            raise self._as_store_error("write", error) from error
         self._known = numbers
 
     def reserve(self, cluster: int) -> None:
@@ -100,20 +100,20 @@ class HighWater:
             return
         reserved = Numbers(known.cluster, known.event, cluster + AHEAD)
         try:
-            self._put(reserved)
+            self._write_numbers(reserved)
             os.fdatasync(self._descriptor)
         except OSError as error:
-            raise self._cannot("write", error) from error
+            raise self._as_store_error("write", error) from error
         self._known = reserved
 
-    def note(self, cluster: int, event: int) -> None:
+    def update(self, cluster: int, event: int) -> None:
         """After a commit: these are the next numbers. A failed write here does not undo the commit."""
         known = self._known
         if self._descriptor < 0 or known is None or (cluster, event) == (known.cluster, known.event):
             return
         self._known = Numbers(cluster, event, known.reserved)
         with contextlib.suppress(OSError):
-            self._put(self._known)
+            self._write_numbers(self._known)
 
     def close(self) -> None:
         """Keep nothing open."""
@@ -121,7 +121,7 @@ class HighWater:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _make(self, numbers: Numbers) -> None:
+    def _create(self, numbers: Numbers) -> None:
         """The file with these numbers: there as a whole or not at all, after any crash."""
         if not self.path.exists():
             fresh = Path(f"{self.path}.new")
@@ -139,10 +139,10 @@ class HighWater:
             finally:
                 os.close(directory)
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        self._put(numbers)
+        self._write_numbers(numbers)
         os.fdatasync(self._descriptor)
 
-    def _put(self, numbers: Numbers) -> None:
+    def _write_numbers(self, numbers: Numbers) -> None:
         os.pwrite(self._descriptor, _text(numbers), 0)
 
     def _read(self, path: Path) -> Numbers | None:
@@ -151,7 +151,7 @@ class HighWater:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._cannot("read", error) from error
+            raise self._as_store_error("read", error) from error
         found = _READ.fullmatch(text)
         if found is None:
             raise StoreDamaged(
@@ -169,7 +169,7 @@ class HighWater:
             hint=f"{better}; or give up what it held, and go on with new ids: {away}",
         )
 
-    def _cannot(self, verb: str, error: OSError) -> StoreUnwritable | StoreFull:
+    def _as_store_error(self, verb: str, error: OSError) -> StoreUnwritable | StoreFull:
         kind = StoreFull if error.errno == 28 else StoreUnwritable
         hint = "check the rights and the free space of its directory"
         return kind(f"cannot {verb} {self.path}: {error.strerror}", hint=hint, retry=True)

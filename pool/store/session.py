@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from pool.store.apply import Applier, Result
-from pool.store.changes import Change, Rewrite
+from pool.store.changes import Change, RewriteFile
 from pool.store.errors import StoreError, StoreFull, StoreGone, StoreRefused, from_sqlite
 from pool.store.highwater import HighWater
 from pool.store.reading import shrinks
@@ -85,12 +85,12 @@ class StoreSession:
     def _let_it_shrink(self) -> None:
         """Have pages that become free given back in slices (`Shrink`); an older store is written anew once for that.
 
-        One that keeps too much to be written anew while a schedd starts is left for `Rewrite`.
+        One that keeps too much to be written anew while a schedd starts is left for `RewriteFile`.
         """
         run = self.connection.execute
         if shrinks(self.connection):
             return
-        (pages,), kept = run("PRAGMA page_count").fetchone(), self._kept()
+        (pages,), kept = run("PRAGMA page_count").fetchone(), self._used_bytes()
         (version,) = run("PRAGMA user_version").fetchone()
         if kept > _REWRITTEN or not self._has_room(kept) or not 0 <= version <= len(MIGRATIONS):
             return
@@ -98,7 +98,7 @@ class StoreSession:
         if pages and run("PRAGMA application_id").fetchone() == (APPLICATION,):
             run("VACUUM")
 
-    def _kept(self) -> int:
+    def _used_bytes(self) -> int:
         """Bytes of the file in which something is kept."""
         run = self.connection.execute
         (pages,), (free,) = run("PRAGMA page_count").fetchone(), run("PRAGMA freelist_count").fetchone()
@@ -113,7 +113,7 @@ class StoreSession:
 
     def _rewrite(self) -> list[Result]:
         """Write the file anew, in a transaction of SQLite's own: after a crash it is as before or done."""
-        kept = self._kept()
+        kept = self._used_bytes()
         if not self._has_room(kept):
             raise StoreFull(
                 f"cannot write store {self.path} anew: there is no room for it",
@@ -168,7 +168,7 @@ class StoreSession:
             self.connection.execute("COMMIT")
             self._still_there()
             if self._high_water is not None:
-                self._high_water.note(*self.applier.mark())
+                self._high_water.update(*self.applier.mark())
         except sqlite3.Error as error:
             self._undo(mark)
             raise from_sqlite(error, "write store", self.path) from error
@@ -249,4 +249,4 @@ class StoreSession:
 
 
 def _is_rewrite(call: Call) -> bool:
-    return len(call) == 1 and isinstance(call[0], Rewrite)
+    return len(call) == 1 and isinstance(call[0], RewriteFile)

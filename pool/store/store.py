@@ -88,7 +88,7 @@ class Store:
         except sqlite3.Error as error:
             raise from_sqlite(error, "read store", self.path) from error
 
-    async def load_aside(self) -> Loaded:
+    async def load_in_thread(self) -> Loaded:
         """As `load`, with the loop free meanwhile."""
         return self.load() if self._inline else await asyncio.to_thread(self.load)
 
@@ -187,13 +187,13 @@ class Store:
         if self._closed:
             raise StoreError(f"cannot read store {self.path}: it is closed")
         if self._inline:
-            return self._ask(question, self._session.connection)
+            return self._query(question, self._session.connection)
         if self._readers is None:
             self._readers = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._ask, question, None)
+        return await loop.run_in_executor(self._readers, self._query, question, None)
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection | None) -> T:
+    def _query(self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection | None) -> T:
         try:
             if connection is None:
                 if self._reading is None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pool.store.apply import Result
-from pool.store.changes import Change, NewCluster, RemoveCluster, Rewrite, Shrink, Trim
+from pool.store.changes import Change, NewCluster, RemoveCluster, RewriteFile, Shrink, Trim
 from pool.store.errors import StoreError
 from pool.store.session import Outcome, StoreSession
 
@@ -37,7 +37,7 @@ _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed 
 # with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
 _SWITCH_INTERVAL = 0.0005
 _BATCH = 4000  # changes in one transaction, unless a single call has more
-_LONG: frozenset[type] = frozenset((RemoveCluster, Rewrite, Shrink, Trim))  # changes that take long, one alone
+_LONG: frozenset[type] = frozenset((RemoveCluster, RewriteFile, Shrink, Trim))  # changes that take long, one alone
 _QUICK = 0.001  # seconds in which a commit is waited for on the loop
 _RECENT = 8  # commits over which their time is averaged: one that takes long is followed by a dozen in the thread
 
@@ -69,7 +69,7 @@ def _any_long(changes: Sequence[Change]) -> bool:
     )
 
 
-def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
+def _resolve(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
     for call, outcome in zip(calls, outcomes, strict=True):
         given_up = call.future.done()
         if isinstance(outcome, StoreError):
@@ -93,7 +93,7 @@ class InlineWriter:
     ) -> asyncio.Future[list[Result]]:
         """Write at once; the future is done when this returns."""
         call = _Call(changes, asyncio.get_running_loop().create_future(), settled)
-        _settle([call], self._session.write_batch([changes]))
+        _resolve([call], self._session.write_batch([changes]))
         return call.future
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ class GroupWriter:
         self._waiting.append(call)
         self._idle.clear()
         if not within:
-            self._press(loop)
+            self._schedule_flush(loop)
         elif self._timer is None or self._timer.when() > loop.time() + within:
             self._wait_until(loop.time() + within, loop)
         return call.future
@@ -149,7 +149,7 @@ class GroupWriter:
     async def close(self) -> None:
         """Wait until everything submitted has been settled, then end the thread."""
         if self._waiting:
-            self._press(asyncio.get_running_loop())
+            self._schedule_flush(asyncio.get_running_loop())
         await self._idle.wait()
         self.abandon()
         self._thread.join()
@@ -158,7 +158,7 @@ class GroupWriter:
         """End the thread after what it does now, without settling what waits."""
         self._jobs.put(None)
 
-    def _press(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_flush(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write what waits: at the end of this turn of the loop, so that all who write in it share the commit."""
         self._pressing = True
         if not (self._under_way or self._planned):
@@ -169,12 +169,12 @@ class GroupWriter:
         """Write what waits at that time; None for what is not waiting any more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if due is None else loop.call_at(due, self._press, loop)
+        self._timer = None if due is None else loop.call_at(due, self._schedule_flush, loop)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         self._planned = False
         self._wait_until(None, loop)
-        calls, total, long = self._take()
+        calls, total, long = self._next_batch()
         self._under_way = True
         mark = self._session.applier.mark()
         staged = None
@@ -195,7 +195,7 @@ class GroupWriter:
         self._session.commit(mark)
         self._commit_time += (self._ticks() - began - self._commit_time) / _RECENT
 
-    def _take(self) -> tuple[list[_Call], int, bool]:
+    def _next_batch(self) -> tuple[list[_Call], int, bool]:
         total, long, taken = 0, False, 0
         for call in self._waiting:
             if taken and total + len(call.changes) > _BATCH:
@@ -231,9 +231,9 @@ class GroupWriter:
 
     def _finished(self, loop: asyncio.AbstractEventLoop, calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
         self._under_way = False
-        _settle(calls, outcomes)
+        _resolve(calls, outcomes)
         if self._pressing:
             # Those just answered may write again in this turn: let them come along.
-            self._press(loop)
+            self._schedule_flush(loop)
         elif not self._waiting:
             self._idle.set()

@@ -49,7 +49,7 @@ class Traps:
     waiting: list[Trap] = field(default_factory=list)
     called: dict[str, int] = field(default_factory=dict)
 
-    def at(self, method: str, phase: TrapPhase) -> Trap | None:
+    def next_trap(self, method: str, phase: TrapPhase) -> Trap | None:
         """The trap that springs at this call, counting it."""
         for trap in self.waiting:
             if trap.method == method and trap.phase is phase and not trap.sprung:
@@ -78,18 +78,18 @@ class TrappedDispatcher(Dispatcher):
 
         async def trapped(call: Call, given: dict[str, Any]) -> Any:
             traps.called[name] = traps.called.get(name, 0) + 1
-            before = traps.at(name, TrapPhase.BEFORE)
+            before = traps.next_trap(name, TrapPhase.BEFORE)
             if before is not None:
-                await self._spring(before)
+                await self._trigger(before)
             result = await function(call, given)
-            after = traps.at(name, TrapPhase.AFTER)
+            after = traps.next_trap(name, TrapPhase.AFTER)
             if after is not None:
-                await self._spring(after)
+                await self._trigger(after)
             return result
 
         return replace(entry, function=trapped)
 
-    async def _spring(self, trap: Trap) -> None:
+    async def _trigger(self, trap: Trap) -> None:
         """Let it happen; a call whose own node died goes no further."""
         await asyncio.shield(asyncio.get_running_loop().create_task(trap.spring()))
         if self.dead:

@@ -147,7 +147,7 @@ class FakeKeeper:
             self._lease.cancel()
             self._lease = loop.call_at(self._lease_end, self._kill, "lease")
 
-    def hang(self) -> None:
+    def stop_answering(self) -> None:
         """Stand still from now on, while the program runs on."""
         self.hangs = True
         self._lease.cancel()

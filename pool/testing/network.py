@@ -107,13 +107,13 @@ class MemoryNetwork:
         for wire in self._between(one, other):
             wire.break_()
 
-    def silence(self, one: str, other: str) -> None:
+    def drop_silently(self, one: str, other: str) -> None:
         """Let nothing through between two hosts, and tell nobody."""
         self._silent.add(frozenset((one, other)))
         for wire in self._between(one, other):
             wire.fall_silent()
 
-    def deafen(self, source: str, target: str) -> None:
+    def drop_one_way(self, source: str, target: str) -> None:
         """Let nothing through from one host to another, and tell nobody."""
         self._deaf.add((source, target))
         for wire in self._between(source, target):
@@ -125,9 +125,9 @@ class MemoryNetwork:
             for other_group in groups[number + 1 :]:
                 for one in sorted(group):
                     for other in sorted(other_group):
-                        (self.silence if silent else self.cut)(one, other)
+                        (self.drop_silently if silent else self.cut)(one, other)
 
-    def heal(self, one: str | None = None, other: str | None = None) -> None:
+    def restore_links(self, one: str | None = None, other: str | None = None) -> None:
         """Undo cuts, silences and partitions: between two hosts, of one host, or all."""
         wanted = {name for name in (one, other) if name is not None}
         for links in (self._cut, self._silent):
@@ -326,7 +326,7 @@ class _Wire:
     def break_(self) -> None:
         """Both sides notice, each in its own time."""
         for end in self.ends:
-            self.loop.call_later(self.network.latency(), end.lose, ConnectionResetError("connection reset"))
+            self.loop.call_later(self.network.latency(), end.connection_over, ConnectionResetError("connection reset"))
 
     def lose_host(self, name: str, *, silent: bool) -> None:
         """One end is gone, with what it had not sent."""
@@ -335,7 +335,7 @@ class _Wire:
                 end.cut_off()
             elif not silent:
                 self.loop.call_later(
-                    self.network.latency(), end.lose, ConnectionResetError("connection reset")
+                    self.network.latency(), end.connection_over, ConnectionResetError("connection reset")
                 )
         if silent:
             self.fall_silent()
@@ -348,7 +348,7 @@ class _Wire:
         self._patience = None
         if self.silent:
             for end in self.ends:
-                end.lose(TimeoutError("connection timed out"))
+                end.connection_over(TimeoutError("connection timed out"))
 
     def speak_again(self) -> None:
         if self.silent:
@@ -420,18 +420,18 @@ class _TransportEnd(asyncio.Transport):
         if not self._closing and not self.dead:
             self._closing = True
             self._launch(None)
-            self.wire.loop.call_soon(self.lose, None)
+            self.wire.loop.call_soon(self.connection_over, None)
 
     def abort(self) -> None:
         if not self.dead:
             self._closing = True
             self._launch(None)
-            self.wire.loop.call_soon(self.lose, None)
+            self.wire.loop.call_soon(self.connection_over, None)
 
     def cut_off(self) -> None:
         """Nothing leaves from here any more."""
         self._closing = True
-        self.wire.loop.call_soon(self.lose, ConnectionResetError("the host crashed"))
+        self.wire.loop.call_soon(self.connection_over, ConnectionResetError("the host crashed"))
 
     # the way over
 
@@ -460,7 +460,7 @@ class _TransportEnd(asyncio.Transport):
         if other.dead:
             return
         if data is None:
-            other.lose(None)
+            other.connection_over(None)
             return
         self.wire.network.arrived(self.host, other.host, data, self.wire.loop.time())
         other.protocol.data_received(data)
@@ -468,7 +468,7 @@ class _TransportEnd(asyncio.Transport):
             self._paused = False
             self.protocol.resume_writing()
 
-    def lose(self, error: Exception | None) -> None:
+    def connection_over(self, error: Exception | None) -> None:
         """The connection is over for this side."""
         if self.dead:
             return

@@ -4,7 +4,7 @@
         await pool.add("head", "collector,negotiator,schedd")
         await pool.add("m1", "startd")
         cluster = await pool.submit("head", count=10)
-        await pool.until(lambda: pool.queued("head") == 0)
+        await pool.run_until(lambda: pool.queued("head") == 0)
 
 Run it on a `VirtualLoop`: a day passes in a second, and every run with the same seed is the same run. `kill` ends a
 node as kill -9 would; `crash` takes the machine with it; `restart` brings the node back to what it finds.
@@ -218,12 +218,12 @@ class SimPool:
     def trap(self, method: str, phase: TrapPhase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""
 
-        async def spring() -> None:
+        async def trigger() -> None:
             await (self.crash(victim) if machine_too else self.kill(victim))
 
-        return self.when(method, phase, spring, count=count)
+        return self.run_at(method, phase, trigger, count=count)
 
-    def when(
+    def run_at(
         self, method: str, phase: TrapPhase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1
     ) -> Trap:
         """Have something happen right before or after a certain call is served."""
@@ -375,7 +375,7 @@ class SimPool:
         """How many jobs a schedd has in its queue."""
         return len(self.role(name, "schedd").queue)
 
-    async def until(self, condition: Callable[[], bool], within: float = 86400.0, step: float = 0.05) -> None:
+    async def run_until(self, condition: Callable[[], bool], within: float = 86400.0, step: float = 0.05) -> None:
         """Let virtual time pass until the condition holds.
 
         Raises:
@@ -389,7 +389,7 @@ class SimPool:
             await asyncio.sleep(step)
             step = min(step * 1.2, 5.0)
 
-    def sound(self, names: Iterable[str] | None = None) -> None:
+    def assert_sound(self, names: Iterable[str] | None = None) -> None:
         """Assert that no role failed and no job ever ran twice at a time."""
         for name in names or self.nodes:
             assert not self.nodes[name].failures, self.nodes[name].failures

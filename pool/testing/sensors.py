@@ -9,7 +9,7 @@ from typing import Any, Self
 UNTOUCHED = 10**6
 
 
-class _Told(dict[str, Any]):
+class _NotifyingDict(dict[str, Any]):
     """Facts that tell of each change."""
 
     def __init__(self, facts: Mapping[str, Any], changed: Callable[[], None]) -> None:
@@ -71,11 +71,11 @@ class FakeSensors:
         """There is nothing to stop."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _Told(value, self.changed) if name == "facts" else value)
+        super().__setattr__(name, _NotifyingDict(value, self.changed) if name == "facts" else value)
         if not name.startswith("_"):
             self.changed()
 
-    def tell(self, changed: Callable[[], None]) -> bool:
+    def subscribe(self, changed: Callable[[], None]) -> bool:
         self._listener = changed
         return True
 

@@ -39,19 +39,19 @@ class Admission(Generic[T]):
         self._names: Counter[str] = Counter()
         self._users = 0
 
-    def arrive(self, one: T, peer: str) -> None:
+    def connection_opened(self, one: T, peer: str) -> None:
         """Somebody has come, from a machine or of a local user."""
         self._strangers[one] = peer
         self._peers[peer] += 1
         if self._peers[peer] > self.of_peer:
-            self._put_out_of(peer)
+            self._drop_one_of(peer)
         elif len(self._strangers) > self.strangers:
-            self.relieve()
+            self.drop_stranger()
 
-    def relieve(self) -> None:
+    def drop_stranger(self) -> None:
         """A stranger goes, of the peer that has most."""
         if self._strangers:
-            self._put_out_of(self._peers.most_common(1)[0][0])
+            self._drop_one_of(self._peers.most_common(1)[0][0])
 
     def identify(self, one: T, who: Identity) -> None:
         """It is known who that is.
@@ -75,7 +75,7 @@ class Admission(Generic[T]):
         self._names[name] += 1
         self._users += user
 
-    def leave(self, one: T) -> None:
+    def connection_ended(self, one: T) -> None:
         """A connection has ended."""
         self._forget(one)
         name, user = self._known.pop(one, ("", False))
@@ -85,7 +85,7 @@ class Admission(Generic[T]):
             if not self._names[name]:
                 del self._names[name]
 
-    def _put_out_of(self, peer: str) -> None:
+    def _drop_one_of(self, peer: str) -> None:
         one = next(one for one, its in self._strangers.items() if its == peer)
         self._forget(one)
         self._put_out(one)

@@ -18,7 +18,7 @@ from pool.wire import certificates
 from pool.wire.dispatch import Call, Service, method
 from pool.wire.errors import WireError
 from pool.wire.tokens import TokenStore
-from pool.wire.trust_files import TrustError, keep, keep_map, kept, kept_map
+from pool.wire.trust_files import TrustError, kept_map, read_private, write_map, write_private
 
 KEY = "authority.key"
 CERTIFICATE = "authority.crt"
@@ -59,9 +59,9 @@ class Authority:
             if (directory / NODES).exists():
                 raise TrustError(f"{certificate} is missing", hint="restore it from a copy")
             if not key.exists():
-                keep(key, certificates.new_key())
-            keep(certificate, certificates.new_authority(kept(key), pool, outside.wall()))
-        return cls(directory, kept(key), kept(certificate), outside)
+                write_private(key, certificates.new_key())
+            write_private(certificate, certificates.new_authority(read_private(key), pool, outside.wall()))
+        return cls(directory, read_private(key), read_private(certificate), outside)
 
     @staticmethod
     def exists(directory: Path) -> bool:
@@ -94,7 +94,7 @@ class Authority:
                 hint="set NODE_NAME to another, or have a token made for that very name",
             )
         nodes[name] = {"key": key, "roles": roles, "issued": round(self._outside.wall())}
-        keep_map(self._directory / NODES, nodes)
+        write_map(self._directory / NODES, nodes)
         return certificate
 
     def nodes(self) -> dict[str, dict[str, Any]]:
@@ -106,7 +106,7 @@ class Authority:
         nodes = kept_map(self._directory / NODES)
         known = nodes.pop(name, None)
         if known is not None:
-            keep_map(self._directory / NODES, nodes)
+            write_map(self._directory / NODES, nodes)
         return known is not None
 
 
@@ -134,13 +134,13 @@ class JoinService(Service):
         """
         name, request = params.get("name"), params.get("request")
         number, secret = params.get("id"), params.get("secret")
-        grant = self._tokens.look(number, secret)
+        grant = self._tokens.peek_grant(number, secret)
         certificates.check_name(name, ())
         if not isinstance(request, str) or len(request) > LONGEST_REQUEST:
             raise certificates.BadRequest("this is not a request for a certificate")
         async with self._one_at_a_time:
             key = await asyncio.to_thread(certificates.key_fingerprint, request)
-            grant = self._tokens.look(number, secret, key=key, node=str(name))
+            grant = self._tokens.peek_grant(number, secret, key=key, node=str(name))
             certificate = await asyncio.to_thread(
                 self._authority.issue_node, request, str(name), grant.roles, replace=grant.node is not None
             )

@@ -66,14 +66,14 @@ class _BulkStream(ABC):
         self._end(ConnectionLost("it was closed"))
 
     @abstractmethod
-    def _move(self, cipher: AESGCM) -> None:
+    def _run_thread(self, cipher: AESGCM) -> None:
         """The thread's work, until the stream is over."""
 
     def _run(self) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes longer than the loop may
 
-            self._move(AESGCM(self._key))
+            self._run_thread(AESGCM(self._key))
         except OSError as error:
             self._end(ConnectionLost(f"a connection for bytes of a job was lost: {error.strerror or error}"))
         except ConnectionLost as error:
@@ -134,7 +134,7 @@ class BulkSender(_BulkStream):
             waiter = self._waiter = self._loop.create_future()
         await waiter
 
-    def _move(self, cipher: AESGCM) -> None:
+    def _run_thread(self, cipher: AESGCM) -> None:
         while True:
             with self._changed:
                 while not self._pieces and self._lost is None:
@@ -144,13 +144,13 @@ class BulkSender(_BulkStream):
                 data = self._pieces.popleft()
             with memoryview(data) as view:
                 for start in range(0, len(data) or 1, FRAME):
-                    self._put(cipher, view[start : start + FRAME])
+                    self._write_piece(cipher, view[start : start + FRAME])
             with self._changed:
                 self._size -= len(data)
                 if self._size * 2 <= QUEUE:
                     self._wake()
 
-    def _put(self, cipher: AESGCM, piece: memoryview) -> None:
+    def _write_piece(self, cipher: AESGCM, piece: memoryview) -> None:
         length = _LENGTH.pack(len(piece) + _TAG)
         sealed = cipher.encrypt(self._nonce(), piece, length)
         sent = self._peer.sendmsg((length, sealed))
@@ -185,7 +185,7 @@ class BulkReceiver(_BulkStream):
             finally:
                 self._waiter = None
 
-    def _move(self, cipher: AESGCM) -> None:
+    def _run_thread(self, cipher: AESGCM) -> None:
         length, buffer = memoryview(bytearray(_LENGTH.size)), memoryview(bytearray(FRAME + _TAG))
         data = b"-"
         while data:

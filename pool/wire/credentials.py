@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pool.wire import certificates
 from pool.wire.identity import Identity, node_identity
 from pool.wire.revocation import Revocations
-from pool.wire.trust_files import TrustError, keep, keep_map, kept, kept_map
+from pool.wire.trust_files import TrustError, kept_map, read_private, write_map, write_private
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority
@@ -61,7 +61,7 @@ class Credentials:
         Raises:
             TrustError: they are missing or damaged.
         """
-        authority = kept(directory / AUTHORITY)
+        authority = read_private(directory / AUTHORITY)
         about = kept_map(directory / ABOUT)
         try:
             loaded = cls(
@@ -94,9 +94,9 @@ class Credentials:
         address: str,
     ) -> Credentials:
         """Keep what was issued for the key in the directory; the certificate is written last."""
-        keep(directory / AUTHORITY, authority)
-        keep_map(directory / ABOUT, {"name": name, "roles": sorted(set(roles)), "address": address})
-        keep(directory / CERTIFICATE, certificate)
+        write_private(directory / AUTHORITY, authority)
+        write_map(directory / ABOUT, {"name": name, "roles": sorted(set(roles)), "address": address})
+        write_private(directory / CERTIFICATE, certificate)
         return cls.load(directory)
 
     @classmethod
@@ -136,11 +136,11 @@ class Credentials:
         """
         assert self.directory is not None
         aside = self.directory / f"{CERTIFICATE}.new"
-        keep(aside, certificate)
+        write_private(aside, certificate)
         try:
             for context in (self._client, self._server):
                 context.load_cert_chain(aside, self.directory / KEY)
-            keep(self.directory / CERTIFICATE, certificate)
+            write_private(self.directory / CERTIFICATE, certificate)
         except (OSError, ValueError) as error:
             raise TrustError(f"the new certificate cannot be used: {error}", hint="join the pool again") from error
         finally:
@@ -177,5 +177,5 @@ def pending_key(directory: Path) -> str:
     same."""
     path = directory / KEY
     if not path.exists():
-        keep(path, certificates.new_key())
-    return kept(path)
+        write_private(path, certificates.new_key())
+    return read_private(path)

@@ -200,7 +200,7 @@ class Dispatcher:
         if right is not None and right not in identity.rights:
             raise NotPermitted(
                 f"{identity} may not call {name}: it needs the right to {right}",
-                hint="ask the pool's administrator for a token" if identity.kind == "anonymous" else "",
+                hint=_who_may(identity, right),
             )
         if entry.declared.streaming is not streaming:
             raise CallRefused(f"{name} is {'a stream' if entry.declared.streaming else 'no stream'}")
@@ -219,3 +219,12 @@ class Dispatcher:
         if role not in self._services:
             return NoSuchRole(f"no {role or name} runs here", hint="it may be starting", retry=True)
         return NoSuchMethod(f"there is no method {name}", hint="the other node may be of another version")
+
+
+def _who_may(identity: Identity, right: Right) -> str:
+    """The way out for a caller without a right."""
+    if identity.kind == "anonymous":
+        return "ask the pool's administrator for a token"
+    if right in (Right.ADMINISTER, Right.MAINTAIN):
+        return "root and the node's user may, on its machine; from elsewhere a user with an administrator's token"
+    return ""

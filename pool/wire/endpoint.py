@@ -82,7 +82,7 @@ class WireConnection(asyncio.Protocol, Connection):
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
     ) -> Any:
         loop = self._loop
-        if self._paused or self._waiting or self._core.room <= 0:
+        if self._paused or self._waiting or self._core.spare_requests <= 0:
             timeout = await self._wait_for_room(method, timeout)
         self._must_be_open(method)
         number = self._core.request(method, params or {}, timeout)
@@ -128,7 +128,7 @@ class WireConnection(asyncio.Protocol, Connection):
             self._transport.abort()
         elif not self.closed.done():
             self._core.phase = ConnectionPhase.CLOSED
-            self._over(None)
+            self._end_connection(None)
 
     @property
     def detachable(self) -> bool:
@@ -168,7 +168,7 @@ class WireConnection(asyncio.Protocol, Connection):
 
     def stream_used(self, number: int, size: int) -> None:
         if not self.closed.done():
-            self._core.give_credit(number, size)
+            self._core.grant_credit(number, size)
             self._flush()
 
     def stream_finish(self, number: int) -> None:
@@ -181,7 +181,7 @@ class WireConnection(asyncio.Protocol, Connection):
             return
         self._core.end(number, error)
         self._flush()
-        if not self._serving.attends(number):
+        if not self._serving.has_stream(number):
             self._streams.pop(number, None)
 
     # -- transport -------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class WireConnection(asyncio.Protocol, Connection):
             return
         self._clock = self._loop.call_later(GREETING_SECONDS, self._too_slow)
         if self._core.opener:
-            self._core.greet()
+            self._core.send_hello()
             self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -216,7 +216,7 @@ class WireConnection(asyncio.Protocol, Connection):
             else:
                 reason = CannotConnect(f"cannot connect to {self.address}: it closed the connection{said}")
         self._core.phase = ConnectionPhase.CLOSED
-        self._over(reason)
+        self._end_connection(reason)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -245,7 +245,7 @@ class WireConnection(asyncio.Protocol, Connection):
         self._write()
 
     def _write(self) -> None:
-        pieces = self._core.take()
+        pieces = self._core.take_output()
         transport = self._transport
         if not pieces or transport is None or transport.is_closing():
             return
@@ -262,7 +262,7 @@ class WireConnection(asyncio.Protocol, Connection):
     def _shut(self, reason: WireError | None) -> None:
         """Say goodbye and close."""
         self._reason = self._reason or reason
-        self._core.bye(reason)
+        self._core.send_goodbye(reason)
         self._write()
         if self._transport is not None:
             self._transport.close()
@@ -270,7 +270,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 self._clock.cancel()
             self._clock = self._loop.call_later(CLOSING_SECONDS, self._transport.abort)
         elif not self.closed.done():
-            self._over(reason)
+            self._end_connection(reason)
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 self._serving.notification(event)
             case ev.StreamItem():
                 if (stream := self._streams.get(event.number)) is not None:
-                    stream.fed(event.item, event.size)
+                    stream.item_received(event.item, event.size)
             case ev.StreamCredit():
                 if (stream := self._streams.get(event.number)) is not None:
                     stream.credited()
@@ -302,7 +302,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 if (stream := self._streams.get(event.number)) is not None:
                     stream.finished()
             case ev.StreamEnded():
-                if self._serving.attends(event.number):
+                if self._serving.has_stream(event.number):
                     self._serving.abandoned(event.number)
                 elif (stream := self._streams.pop(event.number, None)) is not None:
                     stream.ended(event.error)
@@ -325,7 +325,7 @@ class WireConnection(asyncio.Protocol, Connection):
             return
         stranger = self.identity.kind == "anonymous"
         if not self._core.opener:
-            self._core.greet(STRANGER if stranger else MEMBER)
+            self._core.send_hello(STRANGER if stranger else MEMBER)
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
@@ -352,7 +352,7 @@ class WireConnection(asyncio.Protocol, Connection):
 
     # -- ends ------------------------------------------------------------------------------------------------
 
-    def _over(self, reason: WireError | None) -> None:
+    def _end_connection(self, reason: WireError | None) -> None:
         """The connection is gone: everything under way ends, except what changes something here."""
         if self.closed.done():
             return
@@ -369,9 +369,9 @@ class WireConnection(asyncio.Protocol, Connection):
                 future.exception()
         self._calls.clear()
         self._waiting.clear()
-        self._serving.over()
+        self._serving.cancel_all()
         for number, stream in self._streams.items():
-            if not self._serving.attends(number):
+            if not self._serving.has_stream(number):
                 stream.ended(lost)
 
     def _overdue(self, number: int, method: str, timeout: float) -> None:
@@ -407,7 +407,7 @@ class WireConnection(asyncio.Protocol, Connection):
                     waiter = self._loop.create_future()
                     self._waiting.append(waiter)
                     await waiter
-                    if not self._paused and self._core.room > 0:
+                    if not self._paused and self._core.spare_requests > 0:
                         break
         except BaseException as error:
             if waiter in self._waiting:
@@ -421,7 +421,7 @@ class WireConnection(asyncio.Protocol, Connection):
         return None if timeout is None else max(0.0, timeout - (self._loop.time() - began))
 
     def _let_in(self) -> None:
-        room = self._core.room
+        room = self._core.spare_requests
         while self._waiting and not self._paused and room > 0:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -10,7 +10,7 @@ from pool.wire.errors import RemoteError, WireError
 
 @dataclass(slots=True)
 class Hello:
-    """The other side has introduced itself; `greet` answers if it connected to us."""
+    """The other side has introduced itself; `send_hello` answers if it connected to us."""
 
     said: dict[str, Any]
 

@@ -39,7 +39,7 @@ class Encoder:
             body: bytes = self._pack(value)
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
             raise LocalFault(
-                f"cannot send this value: {_said(error)}", hint="a defect of the caller"
+                f"cannot send this value: {_reason_of(error)}", hint="a defect of the caller"
             ) from error
         size = len(body)
         if size > LARGE:
@@ -61,7 +61,7 @@ class Encoder:
         try:
             packed: list[bytes] = [self._pack(one) for one in (before, within) if one is not None]
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
-            raise LocalFault(f"cannot send this value: {_said(error)}", hint="a defect of the caller") from error
+            raise LocalFault(f"cannot send this value: {_reason_of(error)}", hint="a defect of the caller") from error
         opened = [bytes((one[0] + 1,)) + one[1:] for one in packed]  # of lists with one element more
         start = b"".join(opened) + BYTES.pack(0xC6, len(data))
         size = len(start) + len(data)
@@ -83,7 +83,7 @@ class Decoder:
         self.limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[Any, int]]:
+    def decode(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[Any, int]]:
         """Every whole frame with its length in bytes, header included. To be run to its end.
 
         Raises:
@@ -128,7 +128,7 @@ def decode(body: bytes | memoryview) -> Any:
     except RemoteFault:
         raise
     except Exception as error:  # msgpack raises many kinds: all mean that these bytes are no frame
-        raise RemoteFault(f"a frame is not msgpack: {_said(error)}") from None
+        raise RemoteFault(f"a frame is not msgpack: {_reason_of(error)}") from None
 
 
 def _packer() -> Any:
@@ -145,5 +145,5 @@ def _no_extensions(code: int, data: bytes) -> Any:
     raise RemoteFault(f"a frame holds an extension type ({code})")
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return str(error)[:200] or type(error).__name__

@@ -26,6 +26,7 @@ class Right(StrEnum):
     ADVERTISE = "advertise"
     NEGOTIATE = "negotiate"
     EXECUTE = "execute"
+    MAINTAIN = "maintain"
     ADMINISTER = "administer"
     FLOCK = "flock"
 
@@ -34,8 +35,12 @@ ALL_RIGHTS = frozenset(Right)
 USER_RIGHTS = frozenset({Right.READ, Right.SUBMIT})
 NO_RIGHTS: frozenset[Right] = frozenset()
 
+#: The role that the certificate of the node with the pool's authority names beside that node's own roles. No token
+#: gives it. That node passes its administrator's orders on to the other machines of the pool.
+AUTHORITY_ROLE = "authority"
 #: The rights of a node with the others, by its roles. A schedd submits: it claims slots.
 ROLE_RIGHTS: dict[str, frozenset[Right]] = {
+    AUTHORITY_ROLE: frozenset({Right.READ, Right.MAINTAIN}),
     "collector": frozenset({Right.READ, Right.ADVERTISE}),
     "negotiator": frozenset({Right.READ, Right.ADVERTISE, Right.NEGOTIATE}),
     "schedd": frozenset({Right.READ, Right.ADVERTISE, Right.SUBMIT}),
@@ -91,7 +96,7 @@ def own_identity(name: str, roles: Iterable[str] = ()) -> Identity:
 
 def user_identity(name: str, *, administer: bool = False) -> Identity:
     """A user who was vouched for by a token."""
-    rights = USER_RIGHTS | {Right.ADMINISTER} if administer else USER_RIGHTS
+    rights = USER_RIGHTS | {Right.MAINTAIN, Right.ADMINISTER} if administer else USER_RIGHTS
     return Identity("user", name, "", None, rights)
 
 

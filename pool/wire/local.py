@@ -93,7 +93,7 @@ class LocalConnection(Connection):
                 raise
             log.warning("refused", extra={"peer": str(self.identity), "error": str(error)})
             return
-        self._tasks.add(self._loop.create_task(self._hear(entry, params)))
+        self._tasks.add(self._loop.create_task(self._run_notified(entry, params)))
 
     async def stream(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
@@ -109,7 +109,7 @@ class LocalConnection(Connection):
             here.stream.ended(from_wire(to_wire(error)))
             return here.stream
         call = Call(self.identity, self._other_side, None if timeout is None else self._loop.time() + timeout)
-        there.task = self._loop.create_task(self._attend(entry, call, params, there))
+        there.task = self._loop.create_task(self._run_streaming(entry, call, params, there))
         entry.watch(there.task, timeout)
         self._streams[here] = None
         return here.stream
@@ -157,13 +157,13 @@ class LocalConnection(Connection):
             fault = LocalFault(f"the answer of {entry.name}: {fault.message}")
             answer.set_exception(from_wire(to_wire(fault)))
 
-    async def _hear(self, entry: RegisteredMethod, params: Any) -> None:
+    async def _run_notified(self, entry: RegisteredMethod, params: Any) -> None:
         _, error = await outcome(entry, Call(self.identity, self._other_side, None), params)
         self._tasks.discard(asyncio.current_task())
         if isinstance(error, PoolError):
             log.warning("a notification failed", extra={"method": entry.name, "error": str(error)})
 
-    async def _attend(self, entry: RegisteredMethod, call: Call, params: Any, end: _LocalCarrier) -> None:
+    async def _run_streaming(self, entry: RegisteredMethod, call: Call, params: Any, end: _LocalCarrier) -> None:
         _, error = await outcome(entry, call, params, end.stream)
         end.stream.ended(None)
         end.stream_end(0, error)
@@ -198,7 +198,7 @@ class _LocalCarrier:
         copy, size = self._connection.copy(item)
         self._credit -= size
         if self.other is not None:
-            self.other.stream.fed(copy, size)
+            self.other.stream.item_received(copy, size)
         return self._credit
 
     def stream_used(self, number: int, size: int) -> None:

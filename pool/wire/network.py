@@ -98,7 +98,7 @@ class Server:
         self.dispatcher = dispatcher
         self.connections: set[WireConnection] = set()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.admission: Admission[WireConnection] = Admission(min(descriptors, 2**20), self._put_out)
+        self.admission: Admission[WireConnection] = Admission(min(descriptors, 2**20), self._drop)
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._shaking: dict[WireConnection, asyncio.Task[None]] = {}
@@ -121,19 +121,19 @@ class Server:
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:  # no descriptor is left, or the other side has gone again
                 log.warning("a connection could not be taken", extra={"address": self.address, "error": str(error)})
-                self.admission.relieve()
+                self.admission.drop_stranger()
                 await asyncio.sleep(SHORT)
                 continue
             connection = accept()
             peer = str(address[0]) if listener.family != socket.AF_UNIX else f"uid {_uid_of(accepted)}"
             self.connections.add(connection)
-            self.admission.arrive(connection, peer)
+            self.admission.connection_opened(connection, peer)
             connection.closed.add_done_callback(partial(self._closed, connection))
-            shaking = loop.create_task(self._shake(connection, accepted, context))
+            shaking = loop.create_task(self._start_handshake(connection, accepted, context))
             self._shaking[connection] = shaking
-            shaking.add_done_callback(partial(self._shaken, connection, accepted))
+            shaking.add_done_callback(partial(self._handshake_done, connection, accepted))
 
-    async def _shake(
+    async def _start_handshake(
         self, connection: WireConnection, accepted: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         """Have a connection speak TLS, where it is to."""
@@ -146,7 +146,7 @@ class Server:
             connection.connection_lost(None)  # which nobody says of a transport that did not come about
             accepted.close()
 
-    def _shaken(self, connection: WireConnection, accepted: socket.socket, shaking: asyncio.Task[None]) -> None:
+    def _handshake_done(self, connection: WireConnection, accepted: socket.socket, shaking: asyncio.Task[None]) -> None:
         self._shaking.pop(connection, None)
         if shaking.cancelled():  # before it had begun
             connection.drop()
@@ -154,13 +154,13 @@ class Server:
 
     def _closed(self, connection: WireConnection, _: object) -> None:
         self.connections.discard(connection)
-        self.admission.leave(connection)
+        self.admission.connection_ended(connection)
         self._crowded |= len(self.connections) >= CROWD
         if self._crowded and len(self.connections) < CROWD // 4:
             self._crowded = False
             _give_memory_back()
 
-    def _put_out(self, connection: WireConnection) -> None:
+    def _drop(self, connection: WireConnection) -> None:
         shaking = self._shaking.get(connection)
         if shaking is not None and not shaking.done():
             shaking.cancel()

@@ -48,7 +48,7 @@ def optional(check: Check) -> Check:
     return Check(f"{check.name} or nothing", lambda value: value is None or check.fits(value))
 
 
-def _all(value: Any, kind: type) -> bool:
+def _all_of_kind(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(one, kind) for one in value)
 
 
@@ -65,14 +65,14 @@ JOB_ID = Check("a job id [cluster, process]", lambda value: _id(value) and len(v
 JOB_IDS = Check(
     "a list of [cluster] and [cluster, process]", lambda value: isinstance(value, list) and all(map(_id, value))
 )
-TEXTS = Check("a list of texts", lambda value: _all(value, str))
+TEXTS = Check("a list of texts", lambda value: _all_of_kind(value, str))
 SIZE = Check("a number of bytes", lambda value: type(value) is int and 0 <= value <= _LARGEST)
 #: Of a file: whoever sends it makes nothing that runs as somebody else.
 MODE = Check("a mode up to 0777", lambda value: type(value) is int and 0 <= value <= 0o777)
 PATH = Check("a path", lambda value: isinstance(value, str) and "\0" not in value)
 PLACES = Check("a list of [path here, path there]", lambda value: isinstance(value, list) and all(map(_pair, value)))
-DIGESTS = Check("a list of bytes", lambda value: _all(value, bytes))
-MAPPINGS = Check("a list of mappings", lambda value: _all(value, dict))
+DIGESTS = Check("a list of bytes", lambda value: _all_of_kind(value, bytes))
+MAPPINGS = Check("a list of mappings", lambda value: _all_of_kind(value, dict))
 
 
 def check(method: str, takes: Takes, params: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ Rules
    starts at the window of the other's hello and comes back as the items are used.
 
 A front end feeds what it read to `receive` and handles the events, asks by the other methods, and writes what
-`take` returns. A fault of the other side is an event, `Closed`; a fault of this side is raised (`LocalFault`)
+`take_output` returns. A fault of the other side is an event, `Closed`; a fault of this side is raised (`LocalFault`)
 and changes nothing. Nothing here knows methods, identities or time.
 """
 
@@ -56,11 +56,11 @@ from pool.wire.states import (
     HALVES,
     ConnectionPhase,
     FrameKind,
-    Half,
+    StreamHalf,
     StreamStep,
 )
 
-VERSION = (1, 0)
+VERSION = (2, 0)
 FEATURES: frozenset[str] = frozenset()
 LONGEST_METHOD = 200
 LARGEST_ID = 2**63 - 1
@@ -68,8 +68,8 @@ LARGEST_ID = 2**63 - 1
 
 @dataclass(slots=True)
 class _Stream:
-    ours: Half
-    theirs: Half
+    ours: StreamHalf
+    theirs: StreamHalf
     credit: int  # bytes we may send
     window: int  # bytes they may send
 
@@ -86,7 +86,7 @@ class Protocol:
         phase: see `pool.wire.states`.
         peer: the bounds that the other side has announced.
         features: what both sides have.
-        out: what is to be written; see `take`.
+        out: what is to be written; see `take_output`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Protocol:
 
     # -- what this side wants --------------------------------------------------------------------------------
 
-    def greet(self, bounds: Bounds | None = None) -> None:
+    def send_hello(self, bounds: Bounds | None = None) -> None:
         """Say hello: at once by the side that connected, by the other when it knows who that is."""
         if self.closed:
             return
@@ -126,7 +126,7 @@ class Protocol:
             "features": sorted(FEATURES),
             **self.bounds.to_wire(),
         }
-        self._put([2, "$hello", [hello]], STRANGER.frame)
+        self._append_frame([2, "$hello", [hello]], STRANGER.frame)
         if not self.opener:
             self.phase = ConnectionPhase.READY
             self._decoder.limit = self.bounds.frame
@@ -137,7 +137,7 @@ class Protocol:
         return self.phase is ConnectionPhase.CLOSED
 
     @property
-    def room(self) -> int:
+    def spare_requests(self) -> int:
         """How many more requests are within the other side's bounds."""
         return self.peer.requests - len(self._asked)
 
@@ -149,10 +149,10 @@ class Protocol:
     def request(self, method: str, params: object, seconds: float | None = None) -> int:
         """Ask; returns the id that the `Reply` will have."""
         self._must_be_ready()
-        if self.room <= 0:
+        if self.spare_requests <= 0:
             raise LocalFault(f"{self.peer.requests} requests are under way already", retry=True)
         number = self._next_request
-        self._put([0, number, method, [params] if seconds is None else [params, seconds]])
+        self._append_frame([0, number, method, [params] if seconds is None else [params, seconds]])
         self._next_request = number + 1
         self._asked.add(number)
         return number
@@ -160,20 +160,20 @@ class Protocol:
     def cancel(self, number: int) -> None:
         """Give a request up. Its reply is still waited for, but not reported."""
         if number in self._asked and number not in self._cancelled and self.phase is ConnectionPhase.READY:
-            self._put([2, "$cancel", [number]])
+            self._append_frame([2, "$cancel", [number]])
             self._cancelled.add(number)
 
     def reply(self, number: int, result: object = None, error: BaseException | None = None) -> None:
         """Answer a request of the other side."""
         if number not in self._serving:
             raise LocalFault(f"there is no request {number} to answer")
-        self._put([1, number, to_wire(error), result])
+        self._append_frame([1, number, to_wire(error), result])
         self._serving.discard(number)
 
     def notify(self, method: str, params: object) -> None:
         """Tell, without an answer."""
         self._must_be_ready()
-        self._put([2, method, [params]])
+        self._append_frame([2, method, [params]])
 
     def open(self, method: str, params: object, seconds: float | None = None) -> int:
         """Open a stream; returns its id."""
@@ -184,10 +184,10 @@ class Protocol:
             )
         number = self._next_stream
         value = [method, params] if seconds is None else [method, params, seconds]
-        self._put([3, number, int(StreamStep.OPEN), value])
+        self._append_frame([3, number, int(StreamStep.OPEN), value])
         self._next_stream = number + 2
         self._opened += 1
-        self._streams[number] = _Stream(Half.OPEN, Half.OPEN, self.peer.window, self.bounds.window)
+        self._streams[number] = _Stream(StreamHalf.OPEN, StreamHalf.OPEN, self.peer.window, self.bounds.window)
         return number
 
     def credit(self, number: int) -> int:
@@ -198,7 +198,7 @@ class Protocol:
     def send(self, number: int, item: object) -> int:
         """Send an item; returns the credit that is left (sending needs more than none)."""
         stream = self._stream(number)
-        if stream.ours is not Half.OPEN:
+        if stream.ours is not StreamHalf.OPEN:
             raise LocalFault("this side of the stream is finished")
         if stream.credit <= 0:
             raise LocalFault("the stream has no credit", retry=True)
@@ -209,42 +209,42 @@ class Protocol:
             self.out += (head, body)
             stream.credit -= len(head) + len(body)
         else:
-            stream.credit -= self._put([3, number, int(StreamStep.ITEM), item])
+            stream.credit -= self._append_frame([3, number, int(StreamStep.ITEM), item])
         return stream.credit
 
-    def give_credit(self, number: int, count: int) -> None:
+    def grant_credit(self, number: int, count: int) -> None:
         """Let the other side send that many bytes more."""
         stream = self._streams.get(number)
-        if stream is None or stream.theirs is not Half.OPEN or stream.ours is Half.ENDED:
+        if stream is None or stream.theirs is not StreamHalf.OPEN or stream.ours is StreamHalf.ENDED:
             return
         stream.window += count
-        self._put([3, number, int(StreamStep.CREDIT), count])
+        self._append_frame([3, number, int(StreamStep.CREDIT), count])
 
     def finish(self, number: int) -> None:
         """This side sends no more items."""
         stream = self._stream(number)
-        if stream.ours is Half.OPEN:
-            stream.ours = Half.FINISHED
-            self._put([3, number, int(StreamStep.FINISH), None])
+        if stream.ours is StreamHalf.OPEN:
+            stream.ours = StreamHalf.FINISHED
+            self._append_frame([3, number, int(StreamStep.FINISH), None])
 
     def end(self, number: int, error: BaseException | None = None) -> None:
         """This side is done with the stream: the result, or giving it up."""
         stream = self._streams.get(number)
-        if stream is None or stream.ours is Half.ENDED:
+        if stream is None or stream.ours is StreamHalf.ENDED:
             return
-        self._put([3, number, int(StreamStep.END), to_wire(error)])
-        stream.ours = Half.ENDED
+        self._append_frame([3, number, int(StreamStep.END), to_wire(error)])
+        stream.ours = StreamHalf.ENDED
         self._forget_if_over(number, stream)
 
-    def bye(self, error: BaseException | None = None) -> None:
+    def send_goodbye(self, error: BaseException | None = None) -> None:
         """Say why this side closes; nothing is read or asked after that."""
         if not self.closed:
-            self._put([2, "$bye", [to_wire(error)]], STRANGER.frame)
+            self._append_frame([2, "$bye", [to_wire(error)]], STRANGER.frame)
             self.phase = ConnectionPhase.CLOSED
 
     # -- bytes -----------------------------------------------------------------------------------------------
 
-    def take(self) -> list[bytes]:
+    def take_output(self) -> list[bytes]:
         """The bytes to write, in pieces; they are removed here."""
         out, self.out = self.out, []
         return out
@@ -255,7 +255,7 @@ class Protocol:
         if self.closed:
             return events
         try:
-            for frame, size in self._decoder.feed(data):
+            for frame, size in self._decoder.decode(data):
                 if self.closed:
                     break
                 event = self._frame(frame, size)
@@ -263,7 +263,7 @@ class Protocol:
                     events.append(event)
         except RemoteFault as fault:
             if not self.closed:
-                self.bye(fault)
+                self.send_goodbye(fault)
                 events.append(Closed(fault.with_traceback(None)))
         return events
 
@@ -367,7 +367,7 @@ class Protocol:
             stream.theirs = HALVES[stream.theirs, StreamStep(step)]
         except (KeyError, ValueError):
             raise RemoteFault(f"step {step} in a stream whose half is {stream.theirs.name}") from None
-        dropped = stream.ours is Half.ENDED
+        dropped = stream.ours is StreamHalf.ENDED
         if step == StreamStep.ITEM:
             if stream.window <= 0:
                 raise RemoteFault(f"an item beyond the credit of stream {number}")
@@ -382,8 +382,8 @@ class Protocol:
             return None if dropped else StreamFinished(number)
         failed = None if value is None else from_wire(value)
         if not dropped and self._is_ours(number):
-            self._put([3, number, int(StreamStep.END), None])
-            stream.ours = Half.ENDED
+            self._append_frame([3, number, int(StreamStep.END), None])
+            stream.ours = StreamHalf.ENDED
         self._forget_if_over(number, stream)
         return None if dropped else StreamEnded(number, failed)
 
@@ -399,7 +399,7 @@ class Protocol:
                 raise RemoteFault("a stream without a method")
         self._last_stream = number
         self._accepted += 1
-        self._streams[number] = _Stream(Half.OPEN, Half.OPEN, self.peer.window, self.bounds.window)
+        self._streams[number] = _Stream(StreamHalf.OPEN, StreamHalf.OPEN, self.peer.window, self.bounds.window)
         return StreamOpened(number, _name(method), params, seconds)
 
     # -- small things ----------------------------------------------------------------------------------------
@@ -422,14 +422,14 @@ class Protocol:
         return number % 2 == (1 if self.opener else 0)
 
     def _forget_if_over(self, number: int, stream: _Stream) -> None:
-        if stream.ours is Half.ENDED and stream.theirs is Half.ENDED:
+        if stream.ours is StreamHalf.ENDED and stream.theirs is StreamHalf.ENDED:
             del self._streams[number]
             if self._is_ours(number):
                 self._opened -= 1
             else:
                 self._accepted -= 1
 
-    def _put(self, value: object, limit: int | None = None) -> int:
+    def _append_frame(self, value: object, limit: int | None = None) -> int:
         header, body = self._encoder.encode(value, self.peer.frame if limit is None else limit)
         if len(body) > LARGE:
             self.out += (header, body)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.wire import certificates
 from pool.wire.errors import WireError
-from pool.wire.trust_files import keep_map, kept_map
+from pool.wire.trust_files import kept_map, write_map
 
 REVOKED = "revoked.json"
 
@@ -49,7 +49,7 @@ class Revocations:
         fresh = {name for name, when in since.items() if self.since.get(name, -1.0) < when}
         if fresh:
             self.since |= {name: float(since[name]) for name in fresh}
-            keep_map(self._path, self.since)
+            write_map(self._path, self.since)
         return fresh
 
 

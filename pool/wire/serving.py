@@ -96,11 +96,11 @@ class Serving:
         except CallRefused as error:
             log.warning("refused", extra={"peer": str(identity), "error": str(error)})
             return
-        task = self._loop.create_task(self._hear(entry, event))
+        task = self._loop.create_task(self._run_notified(entry, event))
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
 
-    async def _hear(self, entry: RegisteredMethod, event: ev.Notification) -> None:
+    async def _run_notified(self, entry: RegisteredMethod, event: ev.Notification) -> None:
         _, error = await outcome(entry, self._call(None), event.params)
         if isinstance(error, PoolError):
             log.warning("a notification failed", extra={"method": entry.name, "error": str(error)})
@@ -118,18 +118,18 @@ class Serving:
             return
         stream = Stream(self._connection, event.number, event.method, self._core.bounds.window)
         self._streams[event.number] = stream
-        task = self._loop.create_task(self._attend(entry, event, stream))
+        task = self._loop.create_task(self._run_streaming(entry, event, stream))
         self._attending[event.number] = task
         entry.watch(task, event.seconds)
 
-    async def _attend(self, entry: RegisteredMethod, event: ev.StreamOpened, stream: Stream) -> None:
+    async def _run_streaming(self, entry: RegisteredMethod, event: ev.StreamOpened, stream: Stream) -> None:
         _, error = await outcome(entry, self._call(event.seconds), event.params, stream)
         stream.ended(None)
         del self._attending[event.number]
         self._connection.stream_end(event.number, error)
         self._streams.pop(event.number, None)
 
-    def attends(self, number: int) -> bool:
+    def has_stream(self, number: int) -> bool:
         """Whether a method of ours has that stream."""
         return number in self._attending
 
@@ -141,7 +141,7 @@ class Serving:
 
     # -- ends ------------------------------------------------------------------------------------------------
 
-    def over(self) -> None:
+    def cancel_all(self) -> None:
         """Nobody listens any more: cancel what only waits, and all that has a stream."""
         for task, cancellable in self._requests.values():
             if cancellable:

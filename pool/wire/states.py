@@ -45,7 +45,7 @@ FRAMES: frozenset[tuple[ConnectionPhase, FrameKind]] = frozenset(
 )
 
 
-class Half(IntEnum):
+class StreamHalf(IntEnum):
     """One side's half of a stream."""
 
     OPEN = 0
@@ -63,11 +63,11 @@ class StreamStep(IntEnum):
     END = 4
 
 
-HALVES: dict[tuple[Half, StreamStep], Half] = {
-    (Half.OPEN, StreamStep.ITEM): Half.OPEN,
-    (Half.OPEN, StreamStep.CREDIT): Half.OPEN,
-    (Half.OPEN, StreamStep.FINISH): Half.FINISHED,
-    (Half.OPEN, StreamStep.END): Half.ENDED,
-    (Half.FINISHED, StreamStep.CREDIT): Half.FINISHED,
-    (Half.FINISHED, StreamStep.END): Half.ENDED,
+HALVES: dict[tuple[StreamHalf, StreamStep], StreamHalf] = {
+    (StreamHalf.OPEN, StreamStep.ITEM): StreamHalf.OPEN,
+    (StreamHalf.OPEN, StreamStep.CREDIT): StreamHalf.OPEN,
+    (StreamHalf.OPEN, StreamStep.FINISH): StreamHalf.FINISHED,
+    (StreamHalf.OPEN, StreamStep.END): StreamHalf.ENDED,
+    (StreamHalf.FINISHED, StreamStep.CREDIT): StreamHalf.FINISHED,
+    (StreamHalf.FINISHED, StreamStep.END): StreamHalf.ENDED,
 }

@@ -113,7 +113,7 @@ class Stream:
             travel.
         """
         if self._senders or self._carrier_credit() <= 0:
-            await self._turn()
+            await self._wait_credit()
         if self._carrier.stream_send(self._number, item) > 0:
             self._wake_sender()
 
@@ -132,7 +132,7 @@ class Stream:
         self._carrier.stream_end(self._number, error or Cancelled(f"{self.method} was given up"))
         self._wake_all()
 
-    def widen(self, size: int) -> None:
+    def raise_limit(self, size: int) -> None:
         """Let the other side send so many bytes more ahead of what is read here, for as long as the stream lasts."""
         if not self._over and not self._aborted:
             self._window += size
@@ -151,7 +151,7 @@ class Stream:
 
     # -- what the carrier tells ------------------------------------------------------------------------------
 
-    def fed(self, item: object, size: int) -> None:
+    def item_received(self, item: object, size: int) -> None:
         """An item has come."""
         self._inbox.append((item, size))
         self._wake_reader()
@@ -174,7 +174,7 @@ class Stream:
 
     # -- small things ----------------------------------------------------------------------------------------
 
-    async def _turn(self) -> None:
+    async def _wait_credit(self) -> None:
         """Wait in line until there is credit and nobody is before us."""
         waiter = self._loop.create_future()
         self._senders.append(waiter)

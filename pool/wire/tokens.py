@@ -24,7 +24,7 @@ from pool.outside import OutsideWorld
 from pool.wire.certificates import check_name, check_user
 from pool.wire.errors import WireError
 from pool.wire.identity import Identity, user_identity
-from pool.wire.trust_files import keep_map, kept_map
+from pool.wire.trust_files import kept_map, write_map
 
 PREFIXES = {"join": "pooljoin-", "user": "pooluser-"}
 REMEMBERED = 30 * 86400.0  # seconds after its end
@@ -191,7 +191,7 @@ class TokenStore:
 
     # -- using -----------------------------------------------------------------------------------------------
 
-    def look(
+    def peek_grant(
         self, number: object, secret: object, *, key: str | None = None, node: str | None = None
     ) -> TokenGrant:
         """The rights of a join token; nothing is used up.
@@ -274,7 +274,7 @@ class TokenStore:
             del self._tokens[number]
 
     def _save(self) -> None:
-        keep_map(self._path, self._tokens)
+        write_map(self._path, self._tokens)
 
 
 def _hash(secret: str) -> str:

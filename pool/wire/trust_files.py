@@ -14,7 +14,7 @@ class TrustError(PoolError):
     """A file of the pool's trust cannot be read, written or made."""
 
 
-def keep(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Put a file in its place, readable by its owner alone, on disk when this returns.
 
     Raises:
@@ -38,7 +38,7 @@ def keep(path: Path, text: str) -> None:
         raise TrustError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def kept(path: Path) -> str:
+def read_private(path: Path) -> str:
     """The content of a file.
 
     Raises:
@@ -51,13 +51,13 @@ def kept(path: Path) -> str:
         raise TrustError(f"cannot read {path}: {said}", hint="restore it, or join the pool again") from error
 
 
-def keep_map(path: Path, value: dict[str, Any]) -> None:
-    """`keep` for a map, as JSON."""
-    keep(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+def write_map(path: Path, value: dict[str, Any]) -> None:
+    """`write_private` for a map, as JSON."""
+    write_private(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def kept_map(path: Path) -> dict[str, Any]:
-    """`kept` for a map; an empty one when the file is not there.
+    """`read_private` for a map; an empty one when the file is not there.
 
     Raises:
         TrustError: it cannot be read, or is damaged.
@@ -65,7 +65,7 @@ def kept_map(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        value = json.loads(kept(path))
+        value = json.loads(read_private(path))
     except ValueError as error:
         raise TrustError(f"cannot read {path}: it is damaged", hint="restore it from a copy") from error
     if not isinstance(value, dict):

@@ -59,7 +59,7 @@ async def accounts(effort: Effort) -> list[Row]:
         rows.append(Row(f"{many:,} accounts advanced, {policy.name}", _advanced(policy, tallies) * 1e3, "ms"))
     book = accounting()
     for name in tallies:
-        book.accounts.of(name).used = 1.0
+        book.accounts.account_of(name).used = 1.0
     rows.append(Row(f"{many:,} accounts listed", seconds(book.listed) * 1e3, "ms"))
     ads = [claimed(number, 1000) for number in range(slots)]
 

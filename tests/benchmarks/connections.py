@@ -44,8 +44,8 @@ async def connections(effort: Effort) -> list[Row]:
         raise PermissionError("connections of other users need root")
     each = effort.of(20_000, least=400) // PROCESSES
     opening = Protocol(opener=True, hello={})
-    opening.greet()
-    hello = b"".join(opening.take()).hex()
+    opening.send_hello()
+    hello = b"".join(opening.take_output()).hex()
     user = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
     async with whole_node(slots=1) as node:
         path = node.address.removeprefix("unix://")

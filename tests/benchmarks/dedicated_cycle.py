@@ -29,7 +29,7 @@ async def _machines(pool: SimPool, count: int) -> list[tuple[int, str, dict[str,
     """Ads of dedicated machines in wire form, made from a real startd's."""
     await pool.add("m", "startd", behave=lambda spec: Behaviour(1.0), settings={"DEDICATED_SCHEDULER": "head"})
     startd = pool.role("m", "startd")
-    await pool.until(lambda: startd.slots["slot1"].claim is None and bool(startd.slots["slot1"].key), 30.0)
+    await pool.run_until(lambda: startd.slots["slot1"].claim is None and bool(startd.slots["slot1"].key), 30.0)
     wire = startd.ads.wire_of(startd.slots["slot1"])
     await pool.kill("m")
     made: list[tuple[int, str, dict[str, Any], None]] = []

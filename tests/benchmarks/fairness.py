@@ -133,9 +133,9 @@ async def _simulated(experiment: Experiment, load: int, settings: dict[str, str]
 
         crowd = asyncio.create_task(heavy())
         await light()
-        await pool.until(lambda: not queue.count("light", 1), within=30 * 86400.0)
+        await pool.run_until(lambda: not queue.count("light", 1), within=30 * 86400.0)
         crowd.cancel()
-        pool.sound()
+        pool.assert_sound()
         return Waits(tuple(at - submitted[job] for job, _, at in pool.witness.starts if job in submitted))
 
 

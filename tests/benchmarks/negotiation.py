@@ -48,7 +48,7 @@ class Measured:
 
     def _put(self, number: int) -> None:
         name, wire = self.mixed.slot(number)
-        self.picture.put(name, ClassAd.from_wire(wire))
+        self.picture.set_ad(name, ClassAd.from_wire(wire))
 
     def _ask(self, number: int) -> None:
         name, request = self.mixed.request(number)
@@ -109,11 +109,11 @@ def steady(pool: Measured, outcome: Outcome, goal: float) -> Row:
     for match in outcome.matches:
         ad = pool.picture.ad(match.slot)
         if ad is not None and ad.value("PartitionableSlot") is not True:
-            pool.picture.put(match.slot, claimed(ad, match.submitter, pool.now))
+            pool.picture.set_ad(match.slot, claimed(ad, match.submitter, pool.now))
         elif ad is not None:
             used = ad.copy()
             used["Cpus"] = 0
-            pool.picture.put(match.slot, used)
+            pool.picture.set_ad(match.slot, used)
     left = outcome.unmatched
     pool.requests = {
         name: [replace(request, count=left.get(name, {}).get(request.number, 0)) for request in own]

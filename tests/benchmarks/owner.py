@@ -100,7 +100,7 @@ async def _dd(source: Path, target: Path) -> None:
 
 def _take_in(store: ImageStore, image: Path) -> None:
     with store.begin("1.0") as draft:
-        draft.commit(draft.take_in(image), 0.0)
+        draft.commit(draft.add_file(image), 0.0)
 
 
 async def _job(keepers: NativeKeepers, program: Path, place: Path, megabytes: int) -> Keeper:

@@ -33,7 +33,7 @@ async def _job(nodes: int) -> tuple[float, float, int]:
         ad = {"JobUniverse": 11, **attributes_of([GangPart(count=nodes)], apart=False)}
         began, clock = time.thread_time(), asyncio.get_running_loop().time()
         await pool.submit("head", ad={**ad, "ParallelShutdownPolicy": "WAIT_FOR_ALL"})
-        await pool.until(lambda: not pool.queued("head"), within=600.0)
+        await pool.run_until(lambda: not pool.queued("head"), within=600.0)
         used, took = time.thread_time() - began, asyncio.get_running_loop().time() - clock
         assert len(pool.witness.starts) == nodes
         (ended,) = await pool.ended("head")

@@ -57,7 +57,7 @@ class Cluster:
         (PLACE / "reports").mkdir(parents=True)
         self.reports = Reports(PLACE / "reports" / "socket")
         self.reports.listen()
-        self.homes = {name: Disk(PLACE / f"home-{name}", 48) for name in SCHEDDS}
+        self.file_servers = {name: Disk(PLACE / f"home-{name}", 48) for name in SCHEDDS}
         self.machines = {
             name: Machine(name, number, PLACE, directory, SETTINGS) for number, name in enumerate(NODES, start=1)
         }

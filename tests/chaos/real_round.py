@@ -77,7 +77,7 @@ class RealRound:
     def _prepare(self) -> None:
         for schedd, jobs in self.plan.jobs.items():
             for number, given in enumerate(jobs):
-                home = self.cluster.homes[schedd].path / f"{self.plan.seed}-{number}"
+                home = self.cluster.file_servers[schedd].path / f"{self.plan.seed}-{number}"
                 home.mkdir()
                 (home / "in").write_bytes(random.Random(f"{home}").randbytes(given.ticks * PART))
                 label = f"{self.plan.seed}-{schedd}-{number}"
@@ -132,7 +132,7 @@ class RealRound:
             case RealKind.FULL_DISK:
                 await machine.disk.fill(seconds)
             case RealKind.FULL_HOME:
-                await self.cluster.homes[fault.node].fill(seconds)
+                await self.cluster.file_servers[fault.node].fill(seconds)
             case RealKind.VACATE | RealKind.HOLD:
                 return await self._ask(fault)
             case _ if kind in OF_PACKETS:

@@ -147,14 +147,14 @@ class Round:
             case Kind.FREEZE:
                 for other in NODES:
                     if other != fault.node:
-                        network.silence(fault.node, other)
+                        network.drop_silently(fault.node, other)
                 await asyncio.sleep(fault.seconds)
-                network.heal(fault.node)
+                network.restore_links(fault.node)
             case Kind.CUT | Kind.SILENCE | Kind.ONE_WAY:
-                doing = {Kind.CUT: network.cut, Kind.SILENCE: network.silence, Kind.ONE_WAY: network.deafen}
+                doing = {Kind.CUT: network.cut, Kind.SILENCE: network.drop_silently, Kind.ONE_WAY: network.drop_one_way}
                 doing[fault.kind](fault.node, fault.other)
                 await asyncio.sleep(fault.seconds)
-                network.heal(fault.node, fault.other)
+                network.restore_links(fault.node, fault.other)
             case Kind.DELAY:
                 network.delay = (0.01, self.chance.uniform(0.05, 3.0))
                 await asyncio.sleep(fault.seconds)
@@ -202,7 +202,7 @@ class Round:
             return
         if not node.running:
             return  # nobody on the machine would end it; see `_away`
-        keeper.hang()
+        keeper.stop_answering()
         await asyncio.sleep(fault.seconds)
         keeper.go_on()
 
@@ -215,7 +215,7 @@ class Round:
         """All is well again; jobs that were held are released."""
         pool = self.pool
         pool.network.loss, pool.network.delay = 0.0, self._usual_delay
-        pool.network.heal()
+        pool.network.restore_links()
         for name in NODES:
             if not pool.nodes[name].running:
                 await pool.restart(name)

@@ -66,7 +66,7 @@ def test_q_into_a_pipe_also_has_run_time_and_host() -> None:
 
 
 def test_an_idle_job_is_nowhere_even_if_its_ad_remembers_a_host() -> None:
-    assert columns.where({"JobStatus": 1, "RemoteHost": "slot1@donder"}) == "-"
+    assert columns.location({"JobStatus": 1, "RemoteHost": "slot1@donder"}) == "-"
 
 
 def test_every_status_has_its_letter() -> None:

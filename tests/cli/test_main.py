@@ -15,7 +15,7 @@ import pytest
 from pool.cli import common, main
 from pool.errors import PoolError
 
-EVERY = sorted(main.HOMES)
+EVERY = sorted(main.COMMAND_MODULES)
 
 
 def poolnode(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -195,7 +195,8 @@ main()
 @pytest.mark.parametrize("python", [[sys.executable], [sys.executable, "-u"]], ids=["buffered", "unbuffered"])
 def test_an_output_that_cannot_be_written_is_named(python: list[str]) -> None:
     program = (
-        "import sys; from pool.cli import common, main; main.app = lambda *a, **k: common.say(['a line']); main.main()"
+        "import sys; from pool.cli import common, main; "
+        "main.app = lambda *a, **k: common.print_lines(['a line']); main.main()"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
@@ -253,8 +254,8 @@ def test_completion_knows_the_commands(shell: str) -> None:
 
 
 def test_debug_is_heard_anywhere_but_after_two_dashes() -> None:
-    assert main._take_debug(["q", "--debug"]) == (["q"], True)
-    assert main._take_debug(["q", "--", "--debug"]) == (["q", "--", "--debug"], False)
+    assert main._split_debug(["q", "--debug"]) == (["q"], True)
+    assert main._split_debug(["q", "--", "--debug"]) == (["q", "--", "--debug"], False)
 
 
 def test_the_help_of_tokens_shows_a_command_that_is_one(capsys: pytest.CaptureFixture[str]) -> None:

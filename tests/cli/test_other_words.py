@@ -49,11 +49,11 @@ def test_each_translation_is_a_command_line_of_ours() -> None:
 
 
 def test_commands_of_other_systems_lead_to_ours() -> None:
-    assert set(COMMANDS.values()) <= set(main.HOMES)
-    assert not set(COMMANDS) & set(main.HOMES)
-    assert instead_of("submti", main.HOMES) == "submit"
-    assert instead_of("condor_rm", main.HOMES) == "rm"
-    assert instead_of("xyzzy", main.HOMES) is None
+    assert set(COMMANDS.values()) <= set(main.COMMAND_MODULES)
+    assert not set(COMMANDS) & set(main.COMMAND_MODULES)
+    assert instead_of("submti", main.COMMAND_MODULES) == "submit"
+    assert instead_of("condor_rm", main.COMMAND_MODULES) == "rm"
+    assert instead_of("xyzzy", main.COMMAND_MODULES) is None
 
 
 def test_pages_of_help_use_the_terminals_width(

@@ -55,7 +55,7 @@ async def test_a_terminal_sees_one_line_that_is_taken_away_at_the_end() -> None:
     out = Terminal()
     board = Board(stream=out)
     board(some(1))
-    board.note("something to keep")
+    board.print_note("something to keep")
     board.close()
     text = out.getvalue()
     assert text.count("\n") == 1
@@ -80,7 +80,7 @@ async def test_quiet_is_quiet() -> None:
     out = Terminal()
     board = Board(stream=out, quiet=True)
     board(some(3))
-    board.note("x")
+    board.print_note("x")
     board.close()
     assert out.getvalue() == ""
 

@@ -28,7 +28,7 @@ def ended(proc: int, **more: Any) -> Result:
 def test_a_result_is_read_from_an_ad() -> None:
     result = ended(3)
     assert result.ok
-    assert result.over
+    assert result.is_over
     assert (result.job, result.wall, result.cpu, result.host) == ("1.3", 1.5, 1.25, "slot1@here")
     assert result.output == "/home/a/work/out.3"
     assert result.as_json()["ok"] is True
@@ -48,7 +48,7 @@ def test_a_signal_is_no_exit_code_and_no_success() -> None:
 def test_thrown_away_output_is_none_and_absent_attributes_do_no_harm() -> None:
     assert ended(0, Out="/dev/null").output is None
     bare = read_result({"ClusterId": 1, "ProcId": 0, "JobStatus": 1})
-    assert (bare.state, bare.exit_code, bare.host, bare.over) == ("idle", None, None, False)
+    assert (bare.state, bare.exit_code, bare.host, bare.is_over) == ("idle", None, None, False)
 
 
 def test_the_table_names_outputs_from_here_and_ends_with_the_sums() -> None:

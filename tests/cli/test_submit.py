@@ -10,7 +10,7 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.cli import main, saving
-from pool.cli.saving import places
+from pool.cli.saving import checkpoint_machines
 
 SWEEP = """\
 executable = /bin/echo
@@ -170,19 +170,21 @@ def test_a_check_says_on_which_machines_a_job_could_be_put_back() -> None:
     old, small = machine("old", "x86_64-v2", "6.1.0"), machine("small", "x86_64-v3", "6.1.0", memory=10)
     without = machine("none", "x86_64-v3", "4.4.0", able=False)
     all_of_them = "it could be saved and restored on"
-    assert places(job, [small], 0.0) == "no machine of the pool would take it now"
-    assert places(job, [one, small], 0.0) == f"{all_of_them} the one machine that would take it; kernel 6.1.0"
-    two = places(job, [one, other], 0.0)
+    assert checkpoint_machines(job, [small], 0.0) == "no machine of the pool would take it now"
+    assert (
+        checkpoint_machines(job, [one, small], 0.0) == f"{all_of_them} the one machine that would take it; kernel 6.1.0"
+    )
+    two = checkpoint_machines(job, [one, other], 0.0)
     assert two == f"{all_of_them} each of the 2 machines that would take it; kernel 5.10.4 to 6.1.0"
-    assert places(job, [one, other, old, without], 0.0) == (
+    assert checkpoint_machines(job, [one, other, old, without], 0.0) == (
         f"{all_of_them} 3 of the 4 machines that would take it (not on none); what x86_64-v2 began on 3; "
         "what x86_64-v3 began on 2; kernel 5.10.4 to 6.1.0"
     )
-    nowhere = places(job, [without], 0.0)
+    nowhere = checkpoint_machines(job, [without], 0.0)
     assert nowhere == "on no machine that would take it could it be saved: their kernels do not allow that"
     lacking = [ClassAd.from_wire({**ad.to_wire(), "CheckpointLacks": "no time namespaces"}) for ad in (one, without)]
-    assert places(job, [lacking[0], other], 0.0) == f"{two}; one: no time namespaces"
-    assert places(job, lacking[1:], 0.0) == f"{nowhere}; none: no time namespaces"
+    assert checkpoint_machines(job, [lacking[0], other], 0.0) == f"{two}; one: no time namespaces"
+    assert checkpoint_machines(job, lacking[1:], 0.0) == f"{nowhere}; none: no time namespaces"
 
 
 def test_a_check_says_what_may_be_refused_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ class FakeSchedd(Service):
         return self.reasons[job]
 
     @streaming(Right.SUBMIT)
-    async def act_telling(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def act_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         await stream.send(await self.act(call, params))
         await stream.finish()
 
@@ -232,7 +232,7 @@ class FakeSchedd(Service):
         if params["lines"] is not None:
             whole = self.output.get(job, b"")
             offset = len(whole) - len(b"".join(whole.splitlines(keepends=True)[-params["lines"] :]))
-            if params.get("told"):
+            if params.get("with_offset"):
                 await stream.send(offset)
         while True:
             news = self.news

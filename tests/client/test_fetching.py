@@ -61,7 +61,7 @@ async def fetched(items: list[Any], ad: dict[str, Any] | None, into: Path | None
     try:
         async with await Pool.connect(address) as pool:
             if ad is not None:
-                Receipt.of(7, 1, ad, None).keep(address, os.environ)
+                Receipt.from_submit(7, 1, ad, None).save(address, os.environ)
             await pool.fetch([(7, 0)], into)
     finally:
         await server.close()
@@ -146,6 +146,6 @@ async def test_a_schedd_that_breaks_off_is_told_of_whole_jobs_only(home: Path) -
 def test_only_jobs_that_need_other_files_are_looked_at_when_files_are_sent() -> None:
     deltas = [{"Out": f"out.{proc}", "Args": str(proc)} for proc in range(1000)]
     deltas += [{"Out": "elsewhere/out"}, {"TransferInput": "other"}]
-    receipt = Receipt.of(1, 1002, {"Cmd": "/x", "Iwd": "/y"}, deltas)
+    receipt = Receipt.from_submit(1, 1002, {"Cmd": "/x", "Iwd": "/y"}, deltas)
     assert list(receipt.unlike()) == [0, 1000, 1001]
-    assert receipt.places(999).target(["stdout", 1]) == ("/y/out.999", 0o644, 1)
+    assert receipt.output_places(999).target(["stdout", 1]) == ("/y/out.999", 0o644, 1)

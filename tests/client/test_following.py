@@ -125,7 +125,7 @@ def test_more_waits_than_a_connection_has_streams() -> None:
                 results = await asyncio.gather(*waits)
             assert [result.job for result in results] == [f"{c}.{p}" for c in (first, second) for p in range(1000)]
             assert all(result.ok for result in results)
-            sim.sound()
+            sim.assert_sound()
 
     run_virtual(work())
 
@@ -151,7 +151,7 @@ def test_a_slow_reader_gets_all_there_is_and_keeps_up_no_one(monkeypatch: pytest
                         break
             stored = [row.number async for rows in sim.role("head", "schedd").store.events(cluster) for row in rows]
             assert numbers == stored
-            sim.sound()
+            sim.assert_sound()
 
     run_virtual(work())
 
@@ -189,7 +189,7 @@ def test_a_large_submit_is_told_though_others_act_while_it_comes_in(by: str, mon
                         heard.extend(event["number"] for piece in pieces for event in piece)
 
             listening = asyncio.ensure_future(listen())
-            await sim.until(lambda: bool(heard))
+            await sim.run_until(lambda: bool(heard))
             real = asyncio.sleep
 
             async def slow_turn(seconds: float) -> None:  # a turn of the loop lasts for a second
@@ -208,7 +208,7 @@ def test_a_large_submit_is_told_though_others_act_while_it_comes_in(by: str, mon
             submitted = next(row.number for row in stored if row.cluster == cluster)
             assert submitted < stored[-1].number - 4  # others did things while it came in
             assert heard == [row.number for row in stored]
-            sim.sound()
+            sim.assert_sound()
 
     run_virtual(work())
 
@@ -229,7 +229,7 @@ def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: P
         ledger.listen(hear)
         await ledger.submit(1, "alice", ClusterIntake({"Cmd": "/bin/true"}, 1, differs=False))
         told.clear()
-        telling = asyncio.ensure_future(ledger.tell(1, 0, EventKind.NOTICE, {"text": "x"}))
+        telling = asyncio.ensure_future(ledger.record_event(1, 0, EventKind.NOTICE, {"text": "x"}))
         await asyncio.sleep(0)
         telling.cancel()
         await asyncio.wait_for(told.wait(), DEADLINE)

@@ -77,7 +77,7 @@ async def test_waiting_follows_events_and_brings_results(fakes: Fakes, tmp_path:
         cluster = await pool.submit({"executable": "/bin/true", "queue": 2})
 
         def progress(tally: Tally) -> None:
-            seen.append(tally.over)
+            seen.append(tally.ended)
 
         waiting = asyncio.ensure_future(cluster.wait(DEADLINE, progress=progress))
         fakes.schedd.start((1, 0))

@@ -9,13 +9,13 @@ JOBS = [(1, 0), (1, 1)]
 
 def test_all_begin_idle_and_each_event_moves_one() -> None:
     tally = Tally(JOBS)
-    assert (tally.counts[IDLE], tally.done, tally.stuck) == (2, False, False)
+    assert (tally.counts[IDLE], tally.all_ended, tally.only_held) == (2, False, False)
     assert tally.apply((1, 0), "EXECUTE") == RUNNING
     assert tally.apply((1, 0), "IMAGE_SIZE") is None
     assert tally.apply((1, 0), "TERMINATED") == COMPLETED
     assert tally.apply((1, 1), "ABORTED") == REMOVED
-    assert tally.done
-    assert tally.over == tally.total == 2
+    assert tally.all_ended
+    assert tally.ended == tally.total == 2
     assert tally.unfinished() == []
 
 
@@ -45,8 +45,8 @@ def test_an_event_of_the_whole_cluster_moves_all_its_jobs() -> None:
 
 def test_held_jobs_are_stuck_only_when_nothing_else_moves() -> None:
     tally = Tally({(1, 0): HELD, (1, 1): IDLE})
-    assert not tally.stuck
+    assert not tally.only_held
     tally.apply((1, 1), "TERMINATED")
-    assert tally.stuck
-    assert not tally.done
+    assert tally.only_held
+    assert not tally.all_ended
     assert tally.unfinished() == [(1, 0)]

@@ -174,7 +174,7 @@ def test_the_shipped_policies_are_the_defaults(load: Load) -> None:
     assert {name: desktop.text(name) for name in NAMES} == DESKTOP
     assert {name: dedicated.text(name) for name in NAMES} == DEDICATED
     assert not any(desktop.is_set(name) for name in NAMES)
-    OwnerPolicy.of(desktop.text("POLICY"), {name: desktop.text(name) for name in NAMES})
+    OwnerPolicy.from_shipped(desktop.text("POLICY"), {name: desktop.text(name) for name in NAMES})
 
 
 def test_the_earlier_papers_vacate_is_preempt_for_suspended_jobs(load: Load) -> None:

@@ -67,7 +67,7 @@ def test_shares_by_priority() -> None:
         turn = turns.next()
         assert turn is not None
         given[turn[0]] += 1
-        turns.took(turn[0], 1.0)
+        turns.charge(turn[0], 1.0)
     assert given == {"ann": to_ann, "bob": to_bob}
 
 

@@ -180,7 +180,7 @@ class Nodes:
 
     def home(self, name: str) -> Path:
         """A directory for a user's files that `elsewhere` does not see."""
-        return self.directory(f"{self.directory('homes').name}/{name}")
+        return self.directory(f"{self.directory('file_servers').name}/{name}")
 
     def elsewhere(self) -> tuple[str, ...]:
         """The words before the command of a node whose machine does not see the homes. Root's jobs see them nowhere
@@ -188,7 +188,7 @@ class Nodes:
         """
         if submitter is None:
             return ()
-        hiding = f'mount -t tmpfs none {self.directory("homes")} && exec "$@"'
+        hiding = f'mount -t tmpfs none {self.directory("file_servers")} && exec "$@"'
         return ("unshare", "--mount", "sh", "-c", hiding, "machine")
 
     def state(self, name: str) -> Path:

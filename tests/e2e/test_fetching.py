@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pool.errors import PoolError
-from pool.shadow.object_urls import Keys, signed
+from pool.shadow.object_urls import SigningKeys, signed
 from pool.starter import urls
 from tests.e2e.support import ALL, Nodes, client, outcome, program
 
@@ -192,7 +192,7 @@ class Store(Quiet):
         asked, _, signature = query.rpartition("&X-Amz-Signature=")
         given = dict(parse_qsl(asked))
         when = datetime.strptime(given.get("X-Amz-Date", "20000101T000000Z"), "%Y%m%dT%H%M%S%z").timestamp()
-        own = signed(f"s3://{self.headers['Host']}{path}", Keys("AKID", "very secret"), when)
+        own = signed(f"s3://{self.headers['Host']}{path}", SigningKeys("AKID", "very secret"), when)
         if own.rpartition("=")[2] != signature:
             self.send_error(403, "Forbidden")
             return
@@ -297,4 +297,4 @@ async def test_a_server_in_trouble_is_asked_again(nodes: Nodes, served: tuple[Pa
     ],
 )
 def test_causes_that_may_pass(error: Exception, expected: bool) -> None:
-    assert urls.passes(error) is expected
+    assert urls.is_temporary(error) is expected

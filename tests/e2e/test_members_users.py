@@ -37,6 +37,9 @@ async def test_he_reads_through_his_own_node_and_may_do_no_more(nodes: Nodes) ->
     refused = ann.poolnode("revoke", "head", "--address", near.address, cwd=ann.home)
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
+    for asked in (head, near):
+        refused = ann.poolnode("drain", "near", "--address", asked.address, cwd=ann.home)
+        assert "may not call " in support.one_line(refused)
 
 
 async def test_the_node_asks_only_questions_and_only_others(nodes: Nodes) -> None:
@@ -53,9 +56,9 @@ async def test_the_node_asks_only_questions_and_only_others(nodes: Nodes) -> Non
             *([(address, "node.info")] if address.startswith("tcp:") else []),
         ):
             with pytest.raises(PoolError, match=r"is not asked of other nodes|is not the address of another node"):
-                await link.call("node.ask", {"at": at, "method": method, "params": {}})
+                await link.call("node.forward", {"at": at, "method": method, "params": {}})
         with pytest.raises(PoolError) as refused:
-            await link.call("node.ask", {"at": "tcp://127.0.0.1:1", "method": "startd.drain", "params": {}})
-        assert "on that machine" in refused.value.hint
+            await link.call("node.forward", {"at": "tcp://127.0.0.1:1", "method": "startd.drain", "params": {}})
+        assert "at the node with the pool's authority, or on that machine" in refused.value.hint
         assert "token" not in refused.value.hint
         await link.close()

@@ -35,7 +35,7 @@ class Record:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Record all calls that nodes of this process serve meanwhile."""
-        find, fed = Dispatcher.find, Stream.fed
+        find, fed = Dispatcher.find, Stream.item_received
         record = self
 
         def found(self: Dispatcher, name: str, identity: Any, params: object, *, streaming: bool) -> Any:
@@ -47,11 +47,11 @@ class Record:
             record.said(record.items[self.method], item)
             fed(self, item, size)
 
-        Dispatcher.find, Stream.fed = found, heard  # type: ignore[method-assign]
+        Dispatcher.find, Stream.item_received = found, heard  # type: ignore[method-assign]
         try:
             yield
         finally:
-            Dispatcher.find, Stream.fed = find, fed  # type: ignore[method-assign]
+            Dispatcher.find, Stream.item_received = find, fed  # type: ignore[method-assign]
 
     def said(self, kept: list[Any], value: Any) -> None:
         """Keep a value, and what is in it, by name."""

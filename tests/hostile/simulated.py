@@ -106,7 +106,7 @@ class SimulatedPool:
             if self.held() is None:
                 await self.pool.submit("s2", owner="carol", ad=self.job)
                 with contextlib.suppress(TimeoutError):
-                    await self.pool.until(lambda: self.held() is not None, within=200)
+                    await self.pool.run_until(lambda: self.held() is not None, within=200)
             if (now := self.held()) is not None and self.first is not None:
                 return {self.first[0]: now[0], str(list(self.first[1])): list(now[1])}
         return {}
@@ -202,11 +202,11 @@ async def _fill(pool: SimPool, place: Path) -> dict[str, Any]:
     await carol.close()
     await pool.submit("s2", owner="carol", ad={**here, **transfer})
     await pool.submit("s2", owner="carol", ad={**here, "Args": "short"})
-    await pool.until(lambda: len(pool.witness.running) >= 4, within=600)
+    await pool.run_until(lambda: len(pool.witness.running) >= 4, within=600)
     for user, at, administer in (("alice", "head", False), ("carol", "s2", False), ("root", "head", True)):
         async with await pool.connect(user, at, administer=administer) as asks:
             await _ask(asks, user)
-    await pool.until(lambda: len(pool.witness.running) >= 4, within=600)
+    await pool.run_until(lambda: len(pool.witness.running) >= 4, within=600)
     return {**here, **transfer}
 
 

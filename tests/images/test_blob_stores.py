@@ -119,8 +119,8 @@ def test_what_is_read_is_what_was_written_under_that_name(tmp_path: Path) -> Non
 def test_a_store_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
     store = ImageStore(made())
     source = image(tmp_path / "image", 1)
-    kept = store.keep("1.0", source, 1.0)
-    later = store.keep("1.0", image(tmp_path / "later", 2), 2.0)
+    kept = store.store_image("1.0", source, 1.0)
+    later = store.store_image("1.0", image(tmp_path / "later", 2), 2.0)
     again = ImageStore(made())
     assert again.generations("1.0") == [1, 2]
     assert again.used == store.used
@@ -138,9 +138,9 @@ def test_a_store_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
 def test_what_a_crash_left_is_found(made: Made, tmp_path: Path) -> None:
     """Chunks without a manifest are dropped: that was tentative. A manifest counts if all of it is there."""
     store = ImageStore(made())
-    store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    store.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     draft = store.begin("2.0")
-    draft.take_in(image(tmp_path / "other", 2))
+    draft.add_file(image(tmp_path / "other", 2))
     used = store.used
     again = ImageStore(made())
     assert again.jobs() == ["1.0"]
@@ -175,7 +175,7 @@ class Place(packs.Packs):
         super().write(name, data, **more)
 
 store = ImageStore(Place(Path(sys.argv[1])))
-store.keep("1.0", Path(sys.argv[3]), 2.0)
+store.store_image("1.0", Path(sys.argv[3]), 2.0)
 """
 
 
@@ -183,7 +183,7 @@ store.keep("1.0", Path(sys.argv[3]), 2.0)
 def test_killed_between_tentative_and_committed(tmp_path: Path, writes: int) -> None:
     """kill -9 in the middle of a chunk, or of the manifest: the one before stands, and nothing else is left."""
     first, second = image(tmp_path / "first", 1), image(tmp_path / "second", 2)
-    ImageStore(tmp_path / "store").keep("1.0", first, 1.0)
+    ImageStore(tmp_path / "store").store_image("1.0", first, 1.0)
     before = sorted(Packs(tmp_path / "store").names("chunks"))
     arguments = [str(tmp_path / "store"), str(writes), str(second)]
     done = subprocess.run([sys.executable, "-c", KILLED, *arguments], cwd=REPOSITORY, check=False)
@@ -215,14 +215,14 @@ def test_on_a_full_disk_what_is_superseded_goes_and_the_last_good_one_never(tmp_
     place = Full(tmp_path / "place")
     store = ImageStore(place)
     for number in range(2):
-        store.keep("1.0", image(tmp_path / f"image{number}", number), float(number))
+        store.store_image("1.0", image(tmp_path / f"image{number}", number), float(number))
     assert store.generations("1.0") == [1, 2]
     place.room = store.used + 100_000
-    kept = store.keep("2.0", image(tmp_path / "other", 7), 3.0)
+    kept = store.store_image("2.0", image(tmp_path / "other", 7), 3.0)
     assert (store.generations("1.0"), store.generations("2.0")) == ([2], [1])
     place.room = store.used + 100_000
     with pytest.raises(NoRoom):
-        store.keep("2.0", image(tmp_path / "more", 8), 4.0)
+        store.store_image("2.0", image(tmp_path / "more", 8), 4.0)
     assert (store.generations("1.0"), store.generations("2.0")) == ([2], [1])
     store.restore(kept, tmp_path / "back")
 
@@ -234,7 +234,7 @@ def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
 
     store = ImageStore(Broken(f"memory://{uuid.uuid4().hex}"))
     with pytest.raises(ImageError, match=r"^cannot keep a checkpoint in memory://.*: accessdenied: no$"):
-        store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+        store.store_image("1.0", image(tmp_path / "image", 1), 1.0)
 
 
 def test_a_kind_that_nobody_knows_is_refused() -> None:
@@ -263,7 +263,7 @@ def test_random_use_of_two_kinds_is_the_same(tmp_path: Path) -> None:
         job = f"{chance.randrange(3)}.0"
         if chance.random() < 0.7:
             source = image(tmp_path / f"image{turn}", chance.randrange(4), 40_000)
-            assert folder.keep(job, source, turn) == objects.keep(job, source, turn)
+            assert folder.store_image(job, source, turn) == objects.store_image(job, source, turn)
         else:
             folder.drop(job)
             objects.drop(job)
@@ -294,7 +294,7 @@ def test_a_place_far_away_is_given_and_asked_several_chunks_at_a_time(tmp_path: 
     store = ImageStore(Together(tmp_path / "far"))
     pieces = [(digest_of(data), compress(data)) for data in (bytes([number]) * 100 for number in range(8))]
     with store.begin("1.0") as draft:
-        draft.put_all(pieces)
+        draft.add_chunks(pieces)
         assert store.packed_all([digest for digest, _ in pieces]) == [packed for _, packed in pieces]
 
 
@@ -304,7 +304,7 @@ def test_of_several_that_do_not_fit_the_first_says_so(tmp_path: Path) -> None:
     store = ImageStore(place)
     pieces = [(digest_of(data), compress(data)) for data in (bytes([number]) * 100 for number in range(8))]
     with store.begin("1.0") as draft, pytest.raises(NoRoom):
-        draft.put_all(pieces)
+        draft.add_chunks(pieces)
     assert store.used == 0
 
 
@@ -312,7 +312,7 @@ def test_what_goes_to_a_place_may_be_bounded(tmp_path: Path) -> None:
     asked: list[int] = []
     place = Bounded(Folder(tmp_path / "near"), asked.append)
     store = ImageStore(place)
-    kept = store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    kept = store.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     assert sum(asked) == store.used + len(kept.pack())
     store.restore(kept, tmp_path / "back")
     assert contents(tmp_path / "back") == contents(tmp_path / "image")

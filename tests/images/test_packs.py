@@ -93,10 +93,10 @@ def test_what_a_crash_cut_off_is_not_there(tmp_path: Path, cut: str) -> None:
 
 def test_chunks_that_are_files_stay_readable_and_can_go(tmp_path: Path) -> None:
     store = ImageStore(Folder(tmp_path / "store"))
-    kept = store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    kept = store.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     (tmp_path / "store" / "spare" / "7").write_bytes(b"x")
     again = ImageStore(tmp_path / "store")
-    later = again.keep("1.0", image(tmp_path / "later", 2), 2.0)
+    later = again.store_image("1.0", image(tmp_path / "later", 2), 2.0)
     for one, source in ((kept, "image"), (later, "later")):
         again.restore(one, tmp_path / f"back{one.generation}")
         assert contents(tmp_path / f"back{one.generation}") == contents(tmp_path / source)
@@ -118,7 +118,7 @@ def test_where_no_holes_can_be_made_chunks_are_files(tmp_path: Path, monkeypatch
 
 def test_a_full_disk_keeps_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ImageStore(tmp_path / "store")
-    store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    store.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     before = sorted(Packs(tmp_path / "store").names("chunks"))
 
     def write(fd: int, data: bytes, begin: int) -> None:
@@ -127,7 +127,7 @@ def test_a_full_disk_keeps_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(packs, "_write_at", write)
     with pytest.raises(NoRoom):
-        store.keep("2.0", image(tmp_path / "other", 2), 2.0)
+        store.store_image("2.0", image(tmp_path / "other", 2), 2.0)
     assert sorted(Packs(tmp_path / "store").names("chunks")) == before
     store.restore(store.manifest("1.0"), tmp_path / "back")
 

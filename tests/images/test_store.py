@@ -45,7 +45,7 @@ def chunks_in(directory: Path) -> int:
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     source = image(tmp_path / "image", 1)
-    kept = store.keep("1.0", source, 123.5, kernel="6.18")
+    kept = store.store_image("1.0", source, 123.5, kernel="6.18")
     assert (kept.generation, kept.size, kept.facts) == (1, 5 * CHUNK + 20 + 11, (("kernel", "6.18"),))
     again = ImageStore(tmp_path / "store")
     assert again.manifest("1.0") == kept
@@ -58,21 +58,21 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
 def test_what_did_not_change_is_kept_once(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     source = image(tmp_path / "image", 1, 8 * CHUNK)
-    store.keep("1.0", source, 1.0)
+    store.store_image("1.0", source, 1.0)
     before = store.used
     with (source / "memory").open("r+b") as handle:
         handle.seek(CHUNK * 3 + 5)
         handle.write(b"dirty")
-    store.keep("1.0", source, 2.0)
+    store.store_image("1.0", source, 2.0)
     assert CHUNK <= store.used - before < 1.1 * CHUNK
-    store.keep("1.1", image(tmp_path / "other", 1, 8 * CHUNK), 3.0)
+    store.store_image("1.1", image(tmp_path / "other", 1, 8 * CHUNK), 3.0)
     assert store.used - before < 1.2 * CHUNK
 
 
 def test_superseded_ones_go_and_their_bytes_with_them(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store", keep=2)
     for seed in range(5):
-        store.keep("1.0", image(tmp_path / f"i{seed}", seed), float(seed))
+        store.store_image("1.0", image(tmp_path / f"i{seed}", seed), float(seed))
     assert store.generations("1.0") == [4, 5]
     store.restore(store.manifest("1.0", 4), tmp_path / "back")
     assert contents(tmp_path / "back") == contents(tmp_path / "i3")
@@ -85,24 +85,24 @@ def test_superseded_ones_go_and_their_bytes_with_them(tmp_path: Path) -> None:
 
 def test_the_parents_of_an_incremental_one_stay(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store", keep=1)
-    store.keep("1.0", image(tmp_path / "a", 1), 1.0)
+    store.store_image("1.0", image(tmp_path / "a", 1), 1.0)
     for number, needs in ((2, (1,)), (3, (1, 2))):
         with store.begin("1.0") as draft:
-            draft.commit(draft.take_in(image(tmp_path / f"i{number}", number)), float(number), needs=needs)
+            draft.commit(draft.add_file(image(tmp_path / f"i{number}", number)), float(number), needs=needs)
     assert store.generations("1.0") == [1, 2, 3]
-    store.keep("1.0", image(tmp_path / "b", 9), 4.0)
+    store.store_image("1.0", image(tmp_path / "b", 9), 4.0)
     assert store.generations("1.0") == [4]
 
 
 def test_the_quota_drops_what_is_superseded_and_never_the_last(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store", keep=5, quota=int(11.5 * CHUNK))
-    store.keep("1.0", image(tmp_path / "a", 1), 1.0)
-    store.keep("1.0", image(tmp_path / "b", 2), 2.0)
-    store.keep("2.0", image(tmp_path / "c", 3), 3.0)
-    store.keep("2.0", image(tmp_path / "d", 4), 4.0)
+    store.store_image("1.0", image(tmp_path / "a", 1), 1.0)
+    store.store_image("1.0", image(tmp_path / "b", 2), 2.0)
+    store.store_image("2.0", image(tmp_path / "c", 3), 3.0)
+    store.store_image("2.0", image(tmp_path / "d", 4), 4.0)
     assert (store.generations("1.0"), store.generations("2.0")) == ([2], [1, 2])
     with pytest.raises(NoRoom, match="no room for a checkpoint"):
-        store.keep("3.0", image(tmp_path / "e", 5, 9 * CHUNK), 5.0)
+        store.store_image("3.0", image(tmp_path / "e", 5, 9 * CHUNK), 5.0)
     assert (store.generations("1.0"), store.generations("2.0"), store.jobs()) == ([2], [2], ["1.0", "2.0"])
     store.restore(store.manifest("2.0"), tmp_path / "back")
     used = {digest for job in store.jobs() for digest in store.manifest(job).digests()}
@@ -112,22 +112,22 @@ def test_the_quota_drops_what_is_superseded_and_never_the_last(tmp_path: Path) -
 def test_a_draft_given_up_leaves_nothing_and_another_under_way_is_whole(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     one, other = store.begin("1.0"), store.begin("1.1")
-    parts = one.take_in(image(tmp_path / "a", 1))
-    assert other.take_in(tmp_path / "a") == parts
+    parts = one.add_file(image(tmp_path / "a", 1))
+    assert other.add_file(tmp_path / "a") == parts
     with one:
         pass
     with other:
         other.commit(parts, 1.0)
     assert store.jobs() == ["1.1"]
     with store.begin("1.2") as third:
-        third.take_in(image(tmp_path / "b", 2))
+        third.add_file(image(tmp_path / "b", 2))
     store.drop("1.1")
     assert store.used == 0
 
 
 def test_a_number_is_never_used_twice_and_missing_chunks_are_no_checkpoint(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
-    kept = store.keep("1.0", image(tmp_path / "a", 1), 1.0)
+    kept = store.store_image("1.0", image(tmp_path / "a", 1), 1.0)
     with store.begin("1.0") as draft, pytest.raises(ImageError, match="has a checkpoint 1 already"):
         draft.commit(kept.parts, 2.0, generation=1)
     elsewhere = ImageStore(tmp_path / "elsewhere")
@@ -142,8 +142,8 @@ def test_a_number_is_never_used_twice_and_missing_chunks_are_no_checkpoint(tmp_p
 @pytest.mark.parametrize("how", ["byte", "gone", "short"])
 def test_damage_is_found_and_the_one_before_is_whole(tmp_path: Path, how: str) -> None:
     store = ImageStore(tmp_path / "store")
-    store.keep("1.0", image(tmp_path / "a", 1), 1.0)
-    newest = store.keep("1.0", image(tmp_path / "b", 2), 2.0)
+    store.store_image("1.0", image(tmp_path / "a", 1), 1.0)
+    newest = store.store_image("1.0", image(tmp_path / "b", 2), 2.0)
     spots = Packs(tmp_path / "store")._spots
     chunks = set(newest.digests()) - set(store.manifest("1.0", 1).digests())
     packed = {digest: spots[f"chunks/{digest.hex()[:2]}/{digest.hex()[2:]}"] for digest in chunks}
@@ -163,7 +163,7 @@ def test_damage_is_found_and_the_one_before_is_whole(tmp_path: Path, how: str) -
 def test_a_damaged_manifest_is_set_aside_and_named(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     for seed in (1, 2):
-        store.keep("1.0", image(tmp_path / f"i{seed}", seed), float(seed))
+        store.store_image("1.0", image(tmp_path / f"i{seed}", seed), float(seed))
     path = tmp_path / "store" / "jobs" / "1.0" / "000000002.manifest"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -191,7 +191,7 @@ for seed in range(int(sys.argv[3]), 10**6):
     directory = Path(sys.argv[2]) / str(seed)
     directory.mkdir()
     (directory / "memory").write_bytes(random.Random(seed).randbytes(700_000))
-    kept = store.keep("1.0", directory, float(seed))
+    kept = store.store_image("1.0", directory, float(seed))
     print(kept.generation, seed, flush=True)
 """
 
@@ -240,7 +240,7 @@ def test_a_large_file_is_packed_in_order(tmp_path: Path) -> None:
     told: list[tuple[str, int, bytes]] = []
     with store.begin("1.0") as draft:
         draft.on_piece = lambda *piece: told.append(piece)
-        kept = draft.commit(draft.take_in(source), 1.0)
+        kept = draft.commit(draft.add_file(source), 1.0)
     (part,) = kept.parts
     assert part.chunks == (b"", *map(digest_of, [*pieces[1:], b"end"]))
     assert told == [("memory", index, digest) for index, digest in enumerate(part.chunks) if digest]

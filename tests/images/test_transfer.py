@@ -47,7 +47,7 @@ class Pipe:
     async def finish(self) -> None:
         await self._there.put(END)
 
-    def widen(self, size: int) -> None:
+    def raise_limit(self, size: int) -> None:
         """A queue here is as long as it is."""
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -72,13 +72,13 @@ async def carry(source: ImageStore, manifest: Manifest, target: ImageStore) -> t
 async def test_an_image_goes_over_and_the_next_sends_only_what_changed(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     source = image(tmp_path / "image", 1, 8 * CHUNK)
-    first = here.keep("1.0", source, 1.0, kernel="6.18")
+    first = here.store_image("1.0", source, 1.0, kernel="6.18")
     sent, kept = await carry(here, first, there)
     assert kept == first
     assert sent == here.used == there.used
     with (source / "memory").open("r+b") as handle:
         handle.write(b"dirty")
-    second = here.keep("1.0", source, 2.0)
+    second = here.store_image("1.0", source, 2.0)
     sent, _ = await carry(here, second, there)
     assert sent < 1.1 * CHUNK
     there.restore(there.manifest("1.0"), tmp_path / "back")
@@ -88,7 +88,7 @@ async def test_an_image_goes_over_and_the_next_sends_only_what_changed(tmp_path:
 
 async def test_the_pace_is_kept(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
-    manifest = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    manifest = here.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     asked: list[int] = []
 
     async def pace(size: int) -> None:
@@ -104,7 +104,7 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fails", [False, True])
 async def test_nothing_is_kept_before_what_it_needs_is_done(tmp_path: Path, fails: bool) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
-    manifest = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    manifest = here.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     told: list[Manifest] = []
 
     async def announced(coming: Manifest) -> None:
@@ -151,8 +151,8 @@ async def _drain(stream: Pipe) -> None:
 
 async def test_lies_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
-    manifest = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
-    stranger = here.keep("2.0", image(tmp_path / "other", 2), 1.0)
+    manifest = here.store_image("1.0", image(tmp_path / "image", 1), 1.0)
+    stranger = here.store_image("2.0", image(tmp_path / "other", 2), 1.0)
     wanted = next(manifest.digests())
     other = compress(b"something else")
     for error, items in (
@@ -177,7 +177,7 @@ class Restoring:
 
     def __init__(self, tmp_path: Path) -> None:
         self.home, self.here = ImageStore(tmp_path / "home"), ImageStore(tmp_path / "here")
-        self.image = self.home.keep("1.0", image(tmp_path / "image", 1, 8 * CHUNK), 1.0)
+        self.image = self.home.store_image("1.0", image(tmp_path / "image", 1, 8 * CHUNK), 1.0)
         self.directory = tmp_path / "restored"
         self.came: list[int] = []
 
@@ -212,14 +212,14 @@ async def test_it_is_put_together_from_home(restoring: Restoring, tmp_path: Path
 
 
 async def test_what_lies_here_does_not_come(restoring: Restoring, tmp_path: Path) -> None:
-    restoring.here.keep("2.0", tmp_path / "image", 1.0)
+    restoring.here.store_image("2.0", tmp_path / "image", 1.0)
     assert await restoring.fetch() == 0
     assert restoring.whole(tmp_path)
 
 
 async def test_the_machine_before_is_asked_first(restoring: Restoring, tmp_path: Path) -> None:
     before = ImageStore(tmp_path / "before")
-    before.keep("1.0", tmp_path / "image", 1.0)
+    before.store_image("1.0", tmp_path / "image", 1.0)
 
     async def nearer(assembly: Assembly) -> None:
         near, far = pipes()
@@ -261,8 +261,8 @@ async def test_home_has_what_the_machine_before_does_not_give(restoring: Restori
 
 async def test_chunks_of_another_image_are_not_given(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
-    mine = store.keep("1.0", image(tmp_path / "mine", 1), 1.0)
-    other = store.keep("2.0", image(tmp_path / "other", 2), 1.0)
+    mine = store.store_image("1.0", image(tmp_path / "mine", 1), 1.0)
+    other = store.store_image("2.0", image(tmp_path / "other", 2), 1.0)
     near, far = pipes()
     await far.send(["want", [next(other.digests())]])
     await far.send(["all"])
@@ -281,8 +281,8 @@ async def sent_ahead(store: ImageStore, source: Path, target: ImageStore) -> tup
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         receiving = group.create_task(receive_image(target, "1.0", far, renumber=True))
         with store.begin("1.0") as draft:
-            draft.on_piece = lambda name, index, digest: ahead.have(digest)
-            manifest = await asyncio.to_thread(lambda: draft.commit(draft.take_in(source), 1.0))
+            draft.on_piece = lambda name, index, digest: ahead.add_chunk(digest)
+            manifest = await asyncio.to_thread(lambda: draft.commit(draft.add_file(source), 1.0))
         sent = await ahead.finish(manifest)
     return sent, receiving.result(), near
 
@@ -301,7 +301,7 @@ async def test_chunks_go_ahead_of_their_manifest(tmp_path: Path) -> None:
 async def test_what_the_other_side_has_is_offered_and_not_sent(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     source = image(tmp_path / "image", 1, 20 * CHUNK)
-    there.keep("2.0", source, 1.0)
+    there.store_image("2.0", source, 1.0)
     sent, kept, _ = await sent_ahead(here, source, there)
     assert sent == 0
     assert kept.parts == there.manifest("2.0").parts
@@ -310,14 +310,14 @@ async def test_what_the_other_side_has_is_offered_and_not_sent(tmp_path: Path) -
 async def test_what_was_sent_ahead_of_nothing_stays_nowhere(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     near, far = pipes()
-    kept = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    kept = here.store_image("1.0", image(tmp_path / "image", 1), 1.0)
     ahead = EarlyTransfer(here, near)
     receiving = asyncio.ensure_future(receive_image(there, "1.0", far))
     for digest in [*kept.digests()] * 20:
-        ahead.have(digest)
+        ahead.add_chunk(digest)
     async with asyncio.timeout(20):
         await until(lambda: there.used, "a chunk to come")
-        ahead.give_up()
+        ahead.cancel()
         await near.finish()
         with pytest.raises(ImageDamaged):
             await receiving
@@ -364,7 +364,7 @@ async def test_what_came_ahead_need_not_come_again(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     source = image(tmp_path / "image", 1, 20 * CHUNK + 5)
     (source / "twice").write_bytes((source / "memory").read_bytes()[:CHUNK])
-    manifest = here.keep("1.0", source, 1.0)
+    manifest = here.store_image("1.0", source, 1.0)
     assembly = await laid(here, tmp_path / "back", pieces_of(manifest)[:-1])
     with assembly:
         assert assembly.begin(manifest, there) == []  # the last is "twice": it is had from the file that it is in
@@ -376,7 +376,7 @@ async def test_what_came_ahead_need_not_come_again(tmp_path: Path) -> None:
 async def test_what_the_manifest_says_otherwise_is_written_over(tmp_path: Path) -> None:
     here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
     source = image(tmp_path / "image", 1)
-    manifest = here.keep("1.0", source, 1.0)
+    manifest = here.store_image("1.0", source, 1.0)
     known = pieces_of(manifest)
     first = next(digest for name, index, digest in known if (name, index) == ("memory", 0))
     wrong = [("memory", 1, first), ("memory", 4, first), ("empty", 2, first), ("deep/more", 0, first)]
@@ -384,7 +384,7 @@ async def test_what_the_manifest_says_otherwise_is_written_over(tmp_path: Path) 
     with assembly:
         missing = assembly.begin(manifest, there)
         assert sorted(missing) == sorted({digest for _, _, digest in known} - {first})
-        assembly.put([(digest, here.packed(digest)) for digest in missing])
+        assembly.write_chunks([(digest, here.packed(digest)) for digest in missing])
     assert {name: data for name, (data, _) in contents(tmp_path / "back").items()} == {
         name: data for name, (data, _) in contents(source).items()
     }
@@ -396,5 +396,5 @@ async def test_what_the_manifest_says_otherwise_is_written_over(tmp_path: Path) 
 )
 def test_a_chunk_that_belongs_nowhere_is_refused(tmp_path: Path, name: str, index: int, named: bytes) -> None:
     with Assembly(tmp_path / "back") as assembly, pytest.raises(ImageDamaged):
-        assembly.lay([(name, index, digest_of(named), compress(b"x"))])
+        assembly.write_early([(name, index, digest_of(named), compress(b"x"))])
     assert not (tmp_path / "back").exists()

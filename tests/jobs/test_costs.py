@@ -15,7 +15,7 @@ class Ad(dict[str, Any]):
     """A job's ad with its notes."""
 
     def tell(self, run: int, **said: float) -> None:
-        self.update(costs.told(self.get, run, self.get(costs.COSTS), said))
+        self.update(costs.cost_changes(self.get, run, self.get(costs.COSTS), said))
 
     def end(self, wall: float, suspended: float = 0.0, at_home: float | None = None) -> None:
         self.update(costs.ran(self.get, wall, suspended, at_home))
@@ -53,7 +53,7 @@ def test_telling_twice_or_not_at_all_changes_nothing(rounds: list[tuple[float, f
 
 def test_nonsense_counts_as_nothing() -> None:
     ad = Ad(CheckpointBytes="many")
-    ad.update(costs.told(ad.get, 1, "garbage", {"bytes": float("nan"), "seconds": -5.0, "committed": True}))
+    ad.update(costs.cost_changes(ad.get, 1, "garbage", {"bytes": float("nan"), "seconds": -5.0, "committed": True}))
     ad.end(10.0, 50.0, -3.0)
     assert "CheckpointSeconds" not in ad
     assert (ad.get("CommittedTime", 0.0), ad.get("WorkLost", 0.0), ad["CumulativeSuspensionTime"]) == (0.0, 0.0, 10.0)

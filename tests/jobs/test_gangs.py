@@ -13,7 +13,7 @@ from pool.jobs.gangs import (
     MOST_PARTS,
     PARTS,
     GangPart,
-    Parts,
+    GangParts,
     attributes_of,
     name_of,
     node_of,
@@ -22,7 +22,7 @@ from pool.jobs.gangs import (
 
 
 def test_parts_by_number() -> None:
-    parts = Parts([GangPart(("a",)), GangPart(count=3), GangPart(own={"Cmd": "/x"}, count=2)])
+    parts = GangParts([GangPart(("a",)), GangPart(count=3), GangPart(own={"Cmd": "/x"}, count=2)])
     assert len(parts) == 6
     assert [parts.kind_of(number) for number in range(6)] == [0, 1, 1, 1, 2, 2]
     assert [parts[number] is parts.kinds[parts.kind_of(number)] for number in range(6)] == [True] * 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.jobs.states import TABLE, Happening, JobStateError, JobStatus, JobTransition, QueueAction, draw, move
+from pool.jobs.states import TABLE, Happening, JobStateError, JobStatus, JobTransition, QueueAction, draw, transition
 
 S, H = JobStatus, Happening
 
@@ -13,7 +13,7 @@ def test_a_job_that_runs_to_its_end() -> None:
     state = S.IDLE
     actions = []
     for happening in (H.START, H.SUSPEND, H.CONTINUE, H.OUTPUT, H.EXIT):
-        state, action = move(state, happening)
+        state, action = transition(state, happening)
         actions.append(action)
     assert state is S.COMPLETED
     assert actions == [
@@ -28,7 +28,7 @@ def test_a_job_that_runs_to_its_end() -> None:
 @pytest.mark.parametrize("state", [S.RUNNING, S.SUSPENDED, S.TRANSFERRING_OUTPUT])
 @pytest.mark.parametrize("happening", [H.EVICT, H.LOST, H.REQUEUE])
 def test_a_lost_machine_puts_the_job_back(state: JobStatus, happening: Happening) -> None:
-    assert move(state, happening) == JobTransition(S.IDLE, QueueAction.END_RUN)
+    assert transition(state, happening) == JobTransition(S.IDLE, QueueAction.END_RUN)
 
 
 def test_the_start_is_written_first_and_nothing_else_leads_to_a_machine() -> None:
@@ -50,7 +50,7 @@ def test_final_states_stay() -> None:
             if (state, happening) == (S.COMPLETED, H.LEAVE):
                 continue
             with pytest.raises(JobStateError, match="leave" if state is S.COMPLETED else "it has left the queue"):
-                move(state, happening)
+                transition(state, happening)
 
 
 def test_every_state_that_is_not_final_can_be_removed_and_every_state_reached() -> None:
@@ -61,7 +61,7 @@ def test_every_state_that_is_not_final_can_be_removed_and_every_state_reached() 
 
 def test_what_cannot_happen_is_said() -> None:
     with pytest.raises(JobStateError) as caught:
-        move(S.HELD, H.START)
+        transition(S.HELD, H.START)
     assert caught.value.message == "cannot start a job that is held"
     assert caught.value.hint == "possible now: release, remove"
 

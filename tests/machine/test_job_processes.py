@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.machine.job_processes import job_pids, look_at, moved, read_part
+from pool.machine.job_processes import has_progress, inspect_keeper, job_pids, read_part
 from pool.policy.inspection import InspectedPart, with_waits
 
 PATIENCE = 60.0
@@ -71,7 +71,7 @@ async def test_rates_and_positions_of_what_is_read(keeper: Callable[[str, Path],
     (tmp_path / "data").write_bytes(bytes(1 << 20))
     pid = keeper("exec 5< data; head -c 4096 <&5 > /dev/null; while :; do :; done", tmp_path)
     await until(pid, lambda part: any(file.fd == 5 and file.position for one in part.processes for file in one.files))
-    part, has_moved = await look_at(pid, 0.3)
+    part, has_moved = await inspect_keeper(pid, 0.3)
     (shell,) = [process for process in part.processes if process.load]
     assert has_moved
     assert shell.load > 0.05
@@ -85,7 +85,7 @@ async def test_rates_and_positions_of_what_is_read(keeper: Callable[[str, Path],
 async def test_nothing_moves_in_a_job_that_sleeps(keeper: Callable[[str, Path], int], tmp_path: Path) -> None:
     pid = keeper("sleep 600", tmp_path)
     before = await until(pid, lambda part: "sleeps" in said(part).get("sleep", ""))
-    assert not moved(before, read_part(pid))
+    assert not has_progress(before, read_part(pid))
 
 
 def test_of_a_keeper_that_is_gone_there_is_nothing_to_see() -> None:

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from pool.machine.load import MINUTE, READS, TICK, Count, Damped, Loads, OwnerLoad, Trees, running_tasks
+from pool.machine.load import MINUTE, READS, TICK, Count, Damped, Loads, OwnerLoad, ProcessTrees, running_tasks
 
 
 def test_damping_is_the_kernels() -> None:
     damped = Damped()
     for _ in range(12):
-        damped.take(1.0, TICK)
+        damped.add_sample(1.0, TICK)
     assert damped.value == pytest.approx(1 - math.exp(-1), abs=1e-9)
     # However the minute is divided.
-    assert Damped().take(1.0, MINUTE) == pytest.approx(damped.value)
-    assert Damped(3.0).take(5.0, 0.0) == 3.0
-    assert Damped(3.0).take(5.0, -10.0) == 3.0
+    assert Damped().add_sample(1.0, MINUTE) == pytest.approx(damped.value)
+    assert Damped(3.0).add_sample(5.0, 0.0) == 3.0
+    assert Damped(3.0).add_sample(5.0, -10.0) == 3.0
 
 
 class Machine:
@@ -37,7 +37,7 @@ class Machine:
 
     def whole(self, now: float) -> float:
         while self._tick <= now:
-            self._kernel.take(self.jobs(self._tick).both + self.owner(self._tick).both, TICK)
+            self._kernel.add_sample(self.jobs(self._tick).total + self.owner(self._tick).total, TICK)
             self._tick += TICK
         return self._kernel.value
 
@@ -70,7 +70,7 @@ def test_by_subtraction_it_would_be() -> None:
     pool, worst = Damped(), 0.0
     for step in range(1, 100):
         now = step * 5.0
-        pool.take(machine.jobs(now - 1e-9).both, 5.0)
+        pool.add_sample(machine.jobs(now - 1e-9).total, 5.0)
         worst = max(worst, machine.whole(now + 0.02) - pool.value)
     assert worst > 4
 
@@ -141,7 +141,7 @@ def test_trees_are_counted_with_threads_and_children(tmp_path: Path) -> None:
     process(tmp_path, 30, {30: ("R", [])}, ") R ) S")
     process(tmp_path, 40, {40: ("T", [])})
     process(tmp_path, 99, {99: ("R", [])})
-    trees = Trees(str(tmp_path))
+    trees = ProcessTrees(str(tmp_path))
     assert trees.count([10]) == Count(2, 1)
     assert trees.count([20, 10, 20, 10]) == Count(2, 1)
     assert trees.count([12345]) == Count()
@@ -150,7 +150,7 @@ def test_trees_are_counted_with_threads_and_children(tmp_path: Path) -> None:
 
 def test_a_tree_too_large_to_be_read_is_estimated(tmp_path: Path) -> None:
     process(tmp_path, 10, {task: ("R" if task % 2 else "S", []) for task in range(10, 410)})
-    trees = Trees(str(tmp_path), reads=100)
+    trees = ProcessTrees(str(tmp_path), reads=100)
     assert trees.count([10]).running == pytest.approx(200, abs=60)
 
 
@@ -158,13 +158,13 @@ def test_a_tree_of_too_many_processes_is_estimated(tmp_path: Path) -> None:
     process(tmp_path, 10, {10: ("S", list(range(100, 400)))})
     for number in range(100, 400):
         process(tmp_path, number, {number: ("R" if number % 2 else "S", [])})
-    assert Trees(str(tmp_path), reads=100).count([10]).running == pytest.approx(150, abs=30)
+    assert ProcessTrees(str(tmp_path), reads=100).count([10]).running == pytest.approx(150, abs=30)
 
 
 def test_many_jobs_take_turns(tmp_path: Path) -> None:
     for number in range(100, 150):
         process(tmp_path, number, {number: ("R", [])})
-    trees = Trees(str(tmp_path), reads=20)
+    trees = ProcessTrees(str(tmp_path), reads=20)
     counts = [trees.count(range(100, 150)).running for _ in range(6)]
     assert counts == [10, 20, 30, 40, 50, 50]
     assert trees.count(range(100, 120)).running == 20
@@ -184,7 +184,7 @@ def test_reads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root
         return really(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", counted)
-    Trees(str(tmp_path)).count(roots)
+    ProcessTrees(str(tmp_path)).count(roots)
     assert opened <= READS + 2
 
 
@@ -226,8 +226,8 @@ def spinning(processes: int) -> Iterator[int]:
 def test_children_that_are_busy_are_counted_below_their_parent() -> None:
     with spinning(2) as parent:
         # The parent itself may still be on its way to sleep.
-        assert Trees().count([parent]).running in (2, 3)
-        assert Trees().count([os.getpid()]).running >= 2
+        assert ProcessTrees().count([parent]).running in (2, 3)
+        assert ProcessTrees().count([os.getpid()]).running >= 2
 
 
 def test_each_trees_load_is_damped_as_the_kernels() -> None:

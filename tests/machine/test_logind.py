@@ -134,9 +134,9 @@ async def asking(path: Path) -> AsyncIterator[SessionIdle]:
 async def until(idle: SessionIdle, now: float, value: float | None) -> None:
     async with asyncio.timeout(5):
         while idle.idle(now) != value:
-            idle.told.clear()
+            idle.reported.clear()
             if idle.idle(now) != value:
-                await idle.told.wait()
+                await idle.reported.wait()
 
 
 async def test_the_hint_is_known_and_followed(bus: FakeBus) -> None:
@@ -169,11 +169,11 @@ async def test_many_changes_are_one_round_of_questions(bus: FakeBus) -> None:
     bus.sessions = {"1": session(True)}
     async with asking(bus.path) as idle:
         await until(idle, 5.0, 0.0)
-        idle.told.clear()
+        idle.reported.clear()
         for _ in range(500):
             bus.change()
         async with asyncio.timeout(5):
-            await idle.told.wait()
+            await idle.reported.wait()
         assert bus.calls.count("ListSessions") <= 3
 
 
@@ -196,16 +196,16 @@ async def test_a_bus_that_talks_nonsense_is_no_bus(
     bus.answer = lambda message: answer
     async with asking(bus.path) as idle:
         for _ in range(2):
-            idle.told.clear()
+            idle.reported.clear()
             async with asyncio.timeout(5):
-                await idle.told.wait()
+                await idle.reported.wait()
             assert idle.idle(5.0) is None
 
 
 async def test_a_machine_without_a_bus(tmp_path: Path) -> None:
     async with asking(tmp_path / "none") as idle:
         async with asyncio.timeout(5):
-            await idle.told.wait()
+            await idle.reported.wait()
         assert idle.idle(5.0) is None
 
 
@@ -227,7 +227,9 @@ async def test_a_real_bus_without_logind(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert b"unix:path" in await process.stdout.readline()
         await link.open(f"{tmp_path}/real")
-        listed = await link.ask("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ListNames")
+        listed = await link.call_method(
+            "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ListNames"
+        )
         assert "org.freedesktop.DBus" in listed[0]
         with pytest.raises(logind.BusError, match="ServiceUnknown"):
             await logind._sessions(link)

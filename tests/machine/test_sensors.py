@@ -87,7 +87,7 @@ async def test_the_facts_of_this_machine(sensors: LinuxSensors) -> None:
 
 
 async def test_every_fact_that_the_shipped_policy_asks_for_is_there(sensors: LinuxSensors) -> None:
-    policy = OwnerPolicy.of("desktop", {})
+    policy = OwnerPolicy.from_shipped("desktop", {})
     slot = ClassAd({**sensors.read(time.time()), "Activity": "Busy", "EnteredCurrentActivity": 5})
     assert policy.faults(slot, None, time.time()) == []
 

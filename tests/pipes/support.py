@@ -41,14 +41,14 @@ class Side(Service):
         await self.streams.serve(params, stream)
 
     @method(Right.EXECUTE)
-    async def lend(self, call: Call, params: dict[str, Any]) -> None:
+    async def open_bulk(self, call: Call, params: dict[str, Any]) -> None:
         """As a startd's."""
-        await self.streams.lend(params, call.connection)
+        await self.streams.open_bulk(params, call.connection)
 
     @method(Right.EXECUTE, cancellable=True)
-    async def lent(self, call: Call, params: dict[str, Any]) -> None:
+    async def wait_bulk(self, call: Call, params: dict[str, Any]) -> None:
         """As a startd's."""
-        await self.streams.lent(params)
+        await self.streams.wait_bulk(params)
 
 
 class Crossing:

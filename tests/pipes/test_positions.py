@@ -71,7 +71,7 @@ class Job:
         for _ in range(steps):
             if self.chance.random() < 0.02:
                 self.made.network.cut("here", "there")
-                self.made.network.heal()
+                self.made.network.restore_links()
             (self.writes if self.chance.random() < 0.55 else self.reads)()
             for _ in range(self.chance.randrange(4)):
                 await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
     async with crossing(chance.choice([0.0, 0.0005])) as made:
         job = Job(made, chance)
         await job.lives(chance.randrange(300) if seed % 3 else 600)
-        await made.out.hold()
+        await made.out.pause()
         await job.lives(chance.randrange(30))
         out, into, wrote, got, in_pipe = SenderPosition(), ReceiverPosition(), 0, b"", b""
 
@@ -120,7 +120,7 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             into, got, in_pipe = made.receiver.frozen(), job.got, DATA[len(job.got) :][: lies_in(made.read)]
             assert into.used == len(got) + len(in_pipe)
-            made.receiver.go()
+            made.receiver.resume()
 
         moments = [writer_stands_still, reader_stands_still]
         chance.shuffle(moments)
@@ -128,7 +128,7 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
             await moment()
             await job.lives(chance.randrange(30))
         PipePositions({0: out}, {1: into}).save(tmp_path)
-        made.out.go()
+        made.out.resume()
         await job.ends()
         assert job.got == DATA
 
@@ -137,7 +137,7 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
         assert os.write(again.write, DATA[out.read : wrote]) == wrote - out.read or wrote == out.read
         if in_pipe:
             os.write(again.receiver._fd, in_pipe)  # as the keeper does
-        again.receiver.go()
+        again.receiver.resume()
         job = Job(again, chance, wrote, got)
         await job.ends()
         assert job.got == DATA
@@ -147,23 +147,23 @@ async def test_nothing_is_taken_from_a_pipe_that_is_held() -> None:
     async with crossing() as made:
         os.write(made.write, b"one")
         assert await asyncio.to_thread(os.read, made.read, 10) == b"one"
-        await made.out.hold()
+        await made.out.pause()
         os.write(made.write, b"two")
         for _ in range(50):
             await asyncio.sleep(0)
         assert made.out.frozen(True) == SenderPosition(3, [b"one"])
         assert lies_in(made.write) == 3
-        made.out.go()
+        made.out.resume()
         assert await asyncio.to_thread(os.read, made.read, 10) == b"two"
 
 
 async def test_what_lay_in_a_pipe_that_nobody_writes_to_any_more_is_the_outlets() -> None:
     async with crossing() as made:
-        await made.out.hold()
+        await made.out.pause()
         os.write(made.write, b"last")
         made.done_writing()
         assert made.out.frozen(False) == SenderPosition(4, [b"last"])
-        made.out.go()
+        made.out.resume()
         assert await asyncio.to_thread(os.read, made.read, 10) == b"last"
         assert await asyncio.to_thread(os.read, made.read, 10) == b""
         await asyncio.wait_for(made.sender, 20)
@@ -181,7 +181,7 @@ async def test_of_a_writer_that_has_ended_the_reader_has_the_rest() -> None:
                     await asyncio.sleep(0)
             made.done_writing()
             await made.sender
-        await made.out.hold()
+        await made.out.pause()
         assert made.out.frozen(False).over
         made.receiver.freeze()
         into, in_pipe = made.receiver.frozen(), lies_in(made.read)
@@ -196,7 +196,7 @@ async def test_the_pipes_are_the_jobs_users() -> None:
     joint = Joint("w", "r", "", "")
     start = replace(START, processes=(PipelineProcess("r", "/bin/cat"),), pipes=(joint,), crossings=((0, 0, 1),))
     made = RemotePipes(start, Alone(), lambda why: None)
-    assert await made.meet(owner) == [None, None]
+    assert await made.exchange_cards(owner) == [None, None]
     status = os.fstat(made.ends[0])
     assert (status.st_uid, status.st_gid) == owner
     await made.abandon()
@@ -207,7 +207,7 @@ class Alone:
 
     patience = 1.0
 
-    async def meet(self, start: Activation) -> list[dict[str, Any] | None]:
+    async def wait_for_parts(self, start: Activation) -> list[dict[str, Any] | None]:
         return [None, None]
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Any:

@@ -30,7 +30,7 @@ async def test_a_connection_that_breaks_loses_and_doubles_nothing() -> None:
         for begin in range(0, len(DATA), 500_000):
             await written(made, DATA[begin : begin + 500_000])
             made.network.cut("here", "there")
-            made.network.heal()
+            made.network.restore_links()
         made.done_writing()
         assert hashlib.sha256(await reading).digest() == hashlib.sha256(DATA).digest()
         await asyncio.wait_for(made.sender, 20)
@@ -53,7 +53,7 @@ async def test_a_part_that_is_over_tells_those_who_come_later() -> None:
         made.network.cut("here", "there")
         await made.receiver.close()
         made.side.streams.forget(START)
-        made.network.heal()
+        made.network.restore_links()
         await asyncio.wait_for(made.sender, 20)
 
 
@@ -82,7 +82,7 @@ async def test_all_that_an_outlet_had_kept_goes_on_from_a_checkpoint(tmp_path: P
     kept = [bytes([number % 251]) * ROOM for number in range(WINDOW // ROOM + 1)]
     PipePositions({0: SenderPosition(len(kept) * ROOM, kept)}).save(tmp_path)
     async with crossing(out=PipePositions.load(tmp_path).out[0], into=ReceiverPosition()) as made:
-        made.receiver.go()
+        made.receiver.resume()
         made.done_writing()
         assert hashlib.sha256(await read(made)).digest() == hashlib.sha256(b"".join(kept)).digest()
         await asyncio.wait_for(made.sender, 20)
@@ -94,7 +94,7 @@ async def test_a_machine_that_has_forgotten_the_stream_breaks_it() -> None:
         assert await read(made, 1) == b"x"
         await made.lost()
         made.network.cut("here", "there")
-        made.network.heal()
+        made.network.restore_links()
         with pytest.raises(StreamLost):
             await asyncio.wait_for(made.sender, 20)
 
@@ -116,7 +116,7 @@ async def test_what_all_came_before_the_job_was_put_back_is_written_when_it_is()
     receiver._waiting.append(DATA[:1000])
     receiver._ended = True
     receiver._work.set()
-    receiver.go()
+    receiver.resume()
     async with asyncio.timeout(60):
         await receiver._writing
     assert os.read(reading, 2000) == DATA[:1000]

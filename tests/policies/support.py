@@ -57,7 +57,7 @@ def run(
         async with SimPool(11, config=configuration(page), settings={**QUICK, **settings}, stateful=stateful) as pool:
             await pool.add("head", "collector,negotiator,schedd")
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -72,7 +72,7 @@ async def became(pool: SimPool, node: str, condition: SlotCondition, within: flo
     """Seconds until a machine's slot came into a condition."""
     loop = asyncio.get_running_loop()
     before = loop.time()
-    await pool.until(lambda: slot(pool, node).condition == condition, within=within, step=0.5)
+    await pool.run_until(lambda: slot(pool, node).condition == condition, within=within, step=0.5)
     return loop.time() - before
 
 

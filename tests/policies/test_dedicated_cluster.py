@@ -17,7 +17,7 @@ def test_jobs_share_a_machine_and_nothing_disturbs_them() -> None:
         await pool.kill("node1")
         await pool.restart("node1")
         cluster = await pool.submit("head", count=6)
-        await pool.until(lambda: len(pool.witness.running) == 4, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 4, within=60)
         await asyncio.sleep(10 * MINUTE)
         node.sensors.touched = pool.wall()
         node.sensors.owners_load = 8.0

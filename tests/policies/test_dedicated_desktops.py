@@ -20,9 +20,9 @@ def test_a_desktop_runs_dedicated_jobs_whatever_its_owner_does() -> None:
             pool.nodes[name].sensors.touched = pool.wall() - 10 * HOUR
         await asyncio.sleep(MINUTE)
         await pool.submit("head", ad=parallel(2))
-        await pool.until(lambda: running(pool) == {"1.0"}, within=120)
+        await pool.run_until(lambda: running(pool) == {"1.0"}, within=120)
         await pool.submit("head", owner="bob")
-        await pool.until(lambda: running(pool) == {"1.0", "2.0"}, within=200)
+        await pool.run_until(lambda: running(pool) == {"1.0", "2.0"}, within=200)
         for name in ("desk1", "desk2", "desk3"):
             pool.nodes[name].sensors.touched = pool.wall()
         await asyncio.sleep(10)

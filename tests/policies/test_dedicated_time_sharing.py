@@ -18,14 +18,14 @@ def test_dedicated_jobs_take_turns() -> None:
         day = 24 * HOUR
         await machines(pool, "node1", "node2", seconds={"1.0": day, "2.0": 60.0})
         await pool.submit("head", ad=parallel(2))
-        await pool.until(lambda: running(pool) == {"1.0"}, within=60)
+        await pool.run_until(lambda: running(pool) == {"1.0"}, within=60)
         await asyncio.sleep(15 * MINUTE)
         await pool.submit("head", owner="bob", ad=parallel(2))
-        await pool.until(lambda: running(pool) == {"2.0"}, within=10 * MINUTE)
+        await pool.run_until(lambda: running(pool) == {"2.0"}, within=10 * MINUTE)
         await asyncio.sleep(10)
         same(page, "poolnode why 1.0", (await why(pool, "1.0")).lines())
-        await pool.until(lambda: running(pool) == {"1.0"}, within=10 * MINUTE)
-        await pool.until(lambda: pool.queued("head") == 0, within=2 * day)
+        await pool.run_until(lambda: running(pool) == {"1.0"}, within=10 * MINUTE)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=2 * day)
         alices: dict[str, Any] = next(one for one in await pool.ended("head") if one["ClusterId"] == 1)
         assert alices.get("LostTime", 0) == 0
         assert alices["CommittedTime"] < day + 5 * MINUTE

@@ -44,7 +44,9 @@ def test_a_job_comes_waits_and_leaves_as_the_page_says() -> None:
 def test_what_one_sees_is_what_the_page_shows() -> None:
     async def story(pool: SimPool) -> None:
         desk = await pool.add("desk1", "startd")
-        await pool.until(lambda: pool.role("desk1", "startd").slots["slot1"].condition == slots.UNCLAIMED, within=60)
+        await pool.run_until(
+            lambda: pool.role("desk1", "startd").slots["slot1"].condition == slots.UNCLAIMED, within=60
+        )
         desk.sensors.touched = pool.wall()
         await became(pool, "desk1", slots.OWNER, within=LOOK)
         cluster = await pool.submit("head")

@@ -21,10 +21,10 @@ def test_only_dedicated_jobs_run() -> None:
         same(page, "poolnode why 1.0", (await why(pool, "1.0")).lines())
         await machines(pool, "node2")
         await pool.submit("head", owner="bob", ad=parallel(2))
-        await pool.until(lambda: running(pool) == {"2.0"}, within=60)
+        await pool.run_until(lambda: running(pool) == {"2.0"}, within=60)
         await asyncio.sleep(10 * MINUTE)
         same(page, "poolnode why slot1@node1", (await why_machine(pool, "slot1@node1")).lines())
-        await pool.until(lambda: pool.queued("head") == 1, within=2 * HOUR)
+        await pool.run_until(lambda: pool.queued("head") == 1, within=2 * HOUR)
         await asyncio.sleep(10 * MINUTE)
         assert not running(pool), "not on a machine that is idle either"
 

@@ -21,12 +21,12 @@ def test_the_group_takes_its_machines_and_a_stranger_does_not() -> None:
         for name in ("group1", "group2"):
             await pool.add(name, "startd", behave=lambda spec: LONG)
         stranger = await pool.submit("head", count=3, owner="dave")
-        await pool.until(lambda: owners(pool) == ["dave", "dave"], within=60)
+        await pool.run_until(lambda: owners(pool) == ["dave", "dave"], within=60)
         await asyncio.sleep(30)
         group = await pool.submit("head", owner="ann")
-        await pool.until(lambda: owners(pool) == ["ann", "dave"], within=120)
+        await pool.run_until(lambda: owners(pool) == ["ann", "dave"], within=120)
         await pool.submit("head", owner="ann")
-        await pool.until(lambda: owners(pool) == ["ann", "ann"], within=120)
+        await pool.run_until(lambda: owners(pool) == ["ann", "ann"], within=120)
         other = await pool.submit("head", owner="eve")
         await asyncio.sleep(120)
         assert owners(pool) == ["ann", "ann"]

@@ -16,7 +16,7 @@ def test_nobody_is_thrown_out_in_the_first_hour() -> None:
         for name in ("node1", "node2"):
             await pool.add(name, "startd", behave=lambda spec: LONG)
         heavy = await pool.submit("head", count=4, owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         began = loop.time()
         await asyncio.sleep(20 * MINUTE)
         light = await pool.submit("head", count=2, owner="alice")
@@ -27,7 +27,7 @@ def test_nobody_is_thrown_out_in_the_first_hour() -> None:
         page = [line.replace("2.0", f"{light}.0") for line in shown(PAGE, "poolnode why 2.0")]
         assert seen[: len(page)] == page
 
-        await pool.until(lambda: bool(pool.witness.ends), within=HOUR)
+        await pool.run_until(lambda: bool(pool.witness.ends), within=HOUR)
         assert HOUR <= loop.time() - began < HOUR + 10 * MINUTE
         await asyncio.sleep(2 * HOUR)
         running = sorted(job.split(".")[0] for job in pool.witness.running)

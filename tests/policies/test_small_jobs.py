@@ -19,11 +19,11 @@ def test_the_small_one_waits_and_the_big_one_leaves() -> None:
             await pool.add(node, "startd", behave=lambda spec: Behaviour(1e6, stubborn=False))
         small = await pool.submit("head", ad={"ImageSize": 20 * MEGABYTE, "Requirements": ['Machine == "desk1"']})
         await pool.submit("head", ad={"ImageSize": 500 * MEGABYTE, "Requirements": ['Machine == "desk2"']})
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         for node in ("desk1", "desk2"):
             pool.nodes[node].sensors.touched = pool.wall()
         await became(pool, "desk1", slots.SUSPENDED, within=LOOK)
-        await pool.until(lambda: slot(pool, "desk2").condition == slots.OWNER, within=LOOK)
+        await pool.run_until(lambda: slot(pool, "desk2").condition == slots.OWNER, within=LOOK)
         assert list(pool.witness.running) == [f"{small}.0"]
         await asyncio.sleep(40)
         said = str(await why_machine(pool, "slot1_1@desk1"))

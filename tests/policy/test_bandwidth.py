@@ -12,15 +12,15 @@ def sent(share: FairBandwidth, wishes: dict[str, list[int]], seconds: float) -> 
     now, done = 0.0, Counter[str]()
     who = {}
     for name, sizes in wishes.items():
-        who[share.ask(name, sizes[0], 0.0)] = (name, sizes[0], 1)
+        who[share.request(name, sizes[0], 0.0)] = (name, sizes[0], 1)
     while now < seconds:
-        given, again = share.give(now)
+        given, again = share.grant(now)
         for number in given:
             name, size, place = who.pop(number)
             done[name] += size
             if place < len(wishes[name]):
                 following = wishes[name][place]
-                who[share.ask(name, following, now)] = (name, following, place + 1)
+                who[share.request(name, following, now)] = (name, following, place + 1)
         if not given:
             if again is None:
                 break
@@ -41,22 +41,22 @@ def test_large_and_small_pieces_share_evenly() -> None:
 def test_who_sends_little_hardly_waits() -> None:
     share = FairBandwidth(1000.0, burst=0.0)
     for _ in range(50):
-        share.ask("greedy", 100, 0.0)
-    assert share.give(0.0)[0] == [1]
-    small = share.ask("modest", 10, 0.0)
-    assert small in share.give(0.2)[0][:3]
+        share.request("greedy", 100, 0.0)
+    assert share.grant(0.0)[0] == [1]
+    small = share.request("modest", 10, 0.0)
+    assert small in share.grant(0.2)[0][:3]
 
 
 def test_nobody_saves_up() -> None:
     share = FairBandwidth(1000.0)
-    share.ask("a", 1000, 0.0)
-    share.give(0.0)
-    first, second = share.ask("idle until now", 500, 100.0), share.ask("a", 500, 100.0)
-    third = share.ask("idle until now", 500, 100.0)
+    share.request("a", 1000, 0.0)
+    share.grant(0.0)
+    first, second = share.request("idle until now", 500, 100.0), share.request("a", 500, 100.0)
+    third = share.request("idle until now", 500, 100.0)
     order = []
     now = 100.0
     while share.waiting:
-        given, again = share.give(now)
+        given, again = share.grant(now)
         order += given
         now = again or now
     assert order.index(second) < order.index(third)
@@ -65,15 +65,15 @@ def test_nobody_saves_up() -> None:
 
 def test_without_a_bound_nobody_waits() -> None:
     share = FairBandwidth(0.0)
-    numbers = [share.ask(who, 10**9, 0.0) for who in "abc"]
-    assert share.give(0.0) == (numbers, None)
+    numbers = [share.request(who, 10**9, 0.0) for who in "abc"]
+    assert share.grant(0.0) == (numbers, None)
 
 
 def test_who_gives_up_takes_nothing_from_others() -> None:
     share = FairBandwidth(10.0, burst=0.0)
-    share.ask("a", 10, 0.0)
-    gone = share.ask("b", 1000, 0.0)
-    last = share.ask("c", 10, 0.0)
+    share.request("a", 10, 0.0)
+    gone = share.request("b", 1000, 0.0)
+    last = share.request("c", 10, 0.0)
     share.withdraw(gone)
-    assert share.give(0.0)[0] == [1]
-    assert share.give(1.0)[0] == [last]
+    assert share.grant(0.0)[0] == [1]
+    assert share.grant(1.0)[0] == [last]

@@ -12,14 +12,14 @@ from pool.classad import ClassAd
 from pool.policy.carve import (
     CarveRefusal,
     LayoutError,
+    add,
     carve,
     demand,
     devices,
     fits,
-    give_back,
     layout,
-    lessen,
     named_resources,
+    reduce_slot,
 )
 
 MACHINE = {"Cpus": 8, "Memory": 16000, "Disk": 10**6, "GPUs": 2}
@@ -103,7 +103,7 @@ def test_nothing_is_given_twice_and_nothing_is_lost(whole: dict[str, int], wishe
         free = carved[1]
         assert all(amount >= 0 for amount in free.values())
     for part in made:
-        free = give_back(free, part)
+        free = add(free, part)
     assert free == whole
 
 
@@ -113,7 +113,7 @@ def test_fits_agrees_with_carve(free: dict[str, int], wish: dict[str, int]) -> N
     carved = carve(free, dict(wish))
     assert fits(ad, wish) == (not isinstance(carved, CarveRefusal))
     if not isinstance(carved, CarveRefusal):
-        less = lessen(ad, wish)
+        less = reduce_slot(ad, wish)
         assert {name: less.value(name) for name in free} == carved[1]
 
 

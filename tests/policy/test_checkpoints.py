@@ -7,43 +7,52 @@ import pytest
 from pool.classad import ClassAd
 from pool.policy.checkpoints import (
     Attempt,
+    CheckpointInterval,
     CheckpointWish,
-    Rhythm,
+    avoided_machines,
     before_leaving,
     go_on_from,
     rhythm_of,
-    shunned,
     wish_of,
 )
 
 
 def test_the_papers_rhythm() -> None:
     """EV 2.7: after 30 minutes, then twice the interval, up to 2 hours."""
-    minutes = [interval / 60 for made in range(6) if (interval := Rhythm().interval(made)) is not None]
+    minutes = [interval / 60 for made in range(6) if (interval := CheckpointInterval().interval(made)) is not None]
     assert minutes == [30, 60, 120, 120, 120, 120]
-    assert Rhythm().interval(10**6) == 7200
+    assert CheckpointInterval().interval(10**6) == 7200
 
 
 @pytest.mark.parametrize(
     ("rhythm", "intervals"),
     [
-        (Rhythm(0), [None, None]),
-        (Rhythm(-5), [None, None]),
-        (Rhythm(60, 60, 1), [60, 60]),
-        (Rhythm(100, 30), [30, 30]),
-        (Rhythm(10, 1000, 10), [10, 100, 1000, 1000]),
-        (Rhythm(10, 1000, 0.5), [10, 10]),
+        (CheckpointInterval(0), [None, None]),
+        (CheckpointInterval(-5), [None, None]),
+        (CheckpointInterval(60, 60, 1), [60, 60]),
+        (CheckpointInterval(100, 30), [30, 30]),
+        (CheckpointInterval(10, 1000, 10), [10, 100, 1000, 1000]),
+        (CheckpointInterval(10, 1000, 0.5), [10, 10]),
     ],
 )
-def test_other_rhythms(rhythm: Rhythm, intervals: list[float | None]) -> None:
+def test_other_rhythms(rhythm: CheckpointInterval, intervals: list[float | None]) -> None:
     assert [rhythm.interval(made) for made in range(len(intervals))] == intervals
 
 
 def test_what_came_to_nothing_is_tried_again_soon_and_never_later_than_the_next() -> None:
-    assert [Rhythm().interval(1, failed) for failed in range(8)] == [3600, 60, 120, 240, 480, 960, 1920, 3600]
-    assert Rhythm().interval(1, 10**6) == 3600
-    assert Rhythm(30, 30).interval(0, 1) == 30
-    assert Rhythm(0).interval(0, 1) is None
+    assert [CheckpointInterval().interval(1, failed) for failed in range(8)] == [
+        3600,
+        60,
+        120,
+        240,
+        480,
+        960,
+        1920,
+        3600,
+    ]
+    assert CheckpointInterval().interval(1, 10**6) == 3600
+    assert CheckpointInterval(30, 30).interval(0, 1) == 30
+    assert CheckpointInterval(0).interval(0, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -65,17 +74,17 @@ def test_what_a_job_wants(text: str, wish: CheckpointWish) -> None:
 @pytest.mark.parametrize(
     ("text", "rhythm"),
     [
-        ("", Rhythm()),
-        ("CheckpointInterval = 60", Rhythm(60, 60, 1)),
-        ("CheckpointInterval = 0", Rhythm(0)),
-        ("CheckpointInterval = 0.001", Rhythm(1, 1, 1)),
-        ("CheckpointInterval = true", Rhythm()),
-        ('CheckpointInterval = "often"', Rhythm()),
-        ("CheckpointInterval = error", Rhythm()),
+        ("", CheckpointInterval()),
+        ("CheckpointInterval = 60", CheckpointInterval(60, 60, 1)),
+        ("CheckpointInterval = 0", CheckpointInterval(0)),
+        ("CheckpointInterval = 0.001", CheckpointInterval(1, 1, 1)),
+        ("CheckpointInterval = true", CheckpointInterval()),
+        ('CheckpointInterval = "often"', CheckpointInterval()),
+        ("CheckpointInterval = error", CheckpointInterval()),
     ],
 )
-def test_a_jobs_own_rhythm(text: str, rhythm: Rhythm) -> None:
-    assert rhythm_of(ClassAd.from_long(text), Rhythm()) == rhythm
+def test_a_jobs_own_rhythm(text: str, rhythm: CheckpointInterval) -> None:
+    assert rhythm_of(ClassAd.from_long(text), CheckpointInterval()) == rhythm
 
 
 @pytest.mark.parametrize(
@@ -110,6 +119,6 @@ def test_a_restore_that_fails_never_eats_the_work() -> None:
 
 def test_a_machine_where_it_failed_thrice_is_shunned() -> None:
     tries = [Attempt("a", 4), Attempt("a", 4), Attempt("b", 4)]
-    assert shunned(tries) == ()
-    assert shunned([*tries, Attempt("a", 3)]) == ("a",)
-    assert shunned([*tries, Attempt("a", 3)], "a") == ()
+    assert avoided_machines(tries) == ()
+    assert avoided_machines([*tries, Attempt("a", 3)]) == ("a",)
+    assert avoided_machines([*tries, Attempt("a", 3)], "a") == ()

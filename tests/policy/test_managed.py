@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd, parse_expr, rank, requirements_accept
-from pool.policy.managed import MOST, RANK, is_dedicated, managed, marked, said, schedulers_of, submitter_of
-from pool.policy.owner import OwnerPolicy, decide, preference, settled, wire
+from pool.policy.managed import MOST, RANK, is_dedicated, managed, marked, manager_attributes, schedulers_of, submitter_of
+from pool.policy.owner import OwnerPolicy, decide, preference, is_decided, wire
 from pool.policy.shipped import DEDICATED, DESKTOP, PolicyError
 from pool.policy.slots import BUSY, CONDITIONS, OWNER, UNCLAIMED, SlotEvent
 from tests.policy.test_owner import NOW, slot
@@ -15,7 +15,7 @@ HEAD = schedulers_of("head")
 OURS = ClassAd({"Scheduler": "DedicatedScheduler@head", "Owner": "ada", "ImageSize": 5000})
 OTHER = ClassAd({"Scheduler": "DedicatedScheduler@elsewhere", "Owner": "ada", "ImageSize": 5000})
 PLAIN = ClassAd({"Owner": "ada", "ImageSize": 5000})
-desktop = OwnerPolicy.of("desktop", {}, schedulers=HEAD)
+desktop = OwnerPolicy.from_shipped("desktop", {}, schedulers=HEAD)
 
 
 def test_its_jobs_start_whatever_the_machine_is_doing() -> None:
@@ -45,7 +45,7 @@ def test_what_has_begun_stays_and_another_job_on_the_same_machine_makes_room() -
 @pytest.mark.parametrize("rank", ["0.0", "TARGET.JobPrio", "TARGET.Nothing", "1e300", "TARGET.Worth * 1e200"])
 def test_nothing_is_preferred_to_it(rank: str) -> None:
     """W3: a user who writes the greatest number there is has not more."""
-    policy = OwnerPolicy.of("dedicated", {"RANK": rank}, schedulers=HEAD)
+    policy = OwnerPolicy.from_shipped("dedicated", {"RANK": rank}, schedulers=HEAD)
     greedy = ClassAd({"JobPrio": 2**62, "Worth": 1e100})
     ours, _ = preference(policy, slot(), OURS, NOW)
     assert ours == RANK
@@ -55,12 +55,12 @@ def test_nothing_is_preferred_to_it(rank: str) -> None:
 
 def test_the_first_of_several_goes_before_the_second_and_that_before_the_rest() -> None:
     """W55."""
-    policy = OwnerPolicy.of("desktop", {"RANK": "1"}, schedulers=schedulers_of("head, elsewhere"))
+    policy = OwnerPolicy.from_shipped("desktop", {"RANK": "1"}, schedulers=schedulers_of("head, elsewhere"))
     ranks = [preference(policy, slot(), job, NOW)[0] for job in (OURS, OTHER, PLAIN)]
     assert ranks == [2 * RANK, RANK, 1.0]
     for job in (OURS, OTHER):
         assert decide(policy, slot(BUSY, idle=1), job, BUSY, NOW) is None
-    assert said(schedulers_of("head elsewhere")) == {
+    assert manager_attributes(schedulers_of("head elsewhere")) == {
         "DedicatedScheduler": "DedicatedScheduler@head",
         "DedicatedSchedulers": "DedicatedScheduler@head, DedicatedScheduler@elsewhere",
     }
@@ -68,15 +68,15 @@ def test_the_first_of_several_goes_before_the_second_and_that_before_the_rest() 
 
 def test_a_policy_of_constants_stays_one() -> None:
     """Such a machine is not looked at every five seconds."""
-    policy = OwnerPolicy.of("dedicated", {}, schedulers=HEAD)
-    plain = OwnerPolicy.of("dedicated", {})
-    assert [settled(policy, one) for one in CONDITIONS] == [settled(plain, one) for one in CONDITIONS]
+    policy = OwnerPolicy.from_shipped("dedicated", {}, schedulers=HEAD)
+    plain = OwnerPolicy.from_shipped("dedicated", {})
+    assert [is_decided(policy, one) for one in CONDITIONS] == [is_decided(plain, one) for one in CONDITIONS]
     assert managed(DESKTOP, ()) == DESKTOP
     assert managed(DEDICATED, HEAD)["START"] == "true"
 
 
 def test_only_its_jobs_start_where_the_owner_lets_no_others() -> None:
-    policy = OwnerPolicy.of("dedicated", {"START": "false"}, schedulers=HEAD)
+    policy = OwnerPolicy.from_shipped("dedicated", {"START": "false"}, schedulers=HEAD)
     assert decide(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW) is None
     ad = slot(UNCLAIMED)
     ad.update_from_wire(wire(policy))
@@ -84,7 +84,7 @@ def test_only_its_jobs_start_where_the_owner_lets_no_others() -> None:
 
 
 def test_an_urgent_job_does_not_stop_its_jobs() -> None:
-    policy = OwnerPolicy.of("desktop", {"START_URGENT": "true"}, schedulers=HEAD)
+    policy = OwnerPolicy.from_shipped("desktop", {"START_URGENT": "true"}, schedulers=HEAD)
     held, lower = slot(BUSY), slot(BUSY)
     held["CurrentRank"], lower["CurrentRank"] = RANK, 5.0
     assert policy.value("START_URGENT", held, PLAIN, NOW) is False
@@ -121,7 +121,7 @@ def test_no_request_says_for_itself_whose_it_is() -> None:
 
 def test_a_rank_that_is_another_one_each_time_stays_below_the_schedulers() -> None:
     """A job's attribute may have random(): its second value counted, and the first was within the bound."""
-    likes = OwnerPolicy.of("dedicated", {"RANK": "TARGET.Wish"}, schedulers=HEAD)
+    likes = OwnerPolicy.from_shipped("dedicated", {"RANK": "TARGET.Wish"}, schedulers=HEAD)
     machine = slot(UNCLAIMED)
     machine.update_from_wire(wire(likes))
     for limit in range(1, 20):

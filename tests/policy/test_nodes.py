@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.jobs.pipes.model import MOST_PROCESSES, read_ends
-from pool.policy.nodes import ends_job, kept, merged, ranges, rows, taken_over
+from pool.policy.nodes import ends_job, merged, ranges, rows, stored_report, taken_over
 
 EXIT: dict[str, Any] = {"cause": "exit", "code": 0, "signal": None}
 DEAD: dict[str, Any] = {"cause": "signal", "code": None, "signal": 11, "core": True}
@@ -35,7 +35,10 @@ def test_a_signal_ends_it_at_once_unless_the_job_says_otherwise() -> None:
 
 
 def reports(*each: tuple[int, dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
-    return [(node, kept({**one, "user_cpu": 1.0, "max_rss": 5}, f"slot1@m{node}", 100.0 + node)) for node, one in each]
+    return [
+        (node, stored_report({**one, "user_cpu": 1.0, "max_rss": 5}, f"slot1@m{node}", 100.0 + node))
+        for node, one in each
+    ]
 
 
 def test_the_end_is_node_zeros_and_sums_are_of_all() -> None:

@@ -43,8 +43,8 @@ from pool.policy.slots import (
 NOW = 10**9
 QUIET = 10**6
 JOB = ClassAd({"ImageSize": 5000, "Owner": "ada"})
-desktop = OwnerPolicy.of("desktop", {})
-dedicated = OwnerPolicy.of("Dedicated", {})
+desktop = OwnerPolicy.from_shipped("desktop", {})
+dedicated = OwnerPolicy.from_shipped("Dedicated", {})
 
 
 def slot(
@@ -115,12 +115,12 @@ def test_a_running_job_is_not_preempted_by_time() -> None:
 
 
 def test_a_job_may_retire_where_its_owner_grants_that() -> None:
-    policy = OwnerPolicy.of("desktop", {"PREEMPT": "true", "MAX_JOB_RETIREMENT": "3600"})
+    policy = OwnerPolicy.from_shipped("desktop", {"PREEMPT": "true", "MAX_JOB_RETIREMENT": "3600"})
     assert asks(BUSY, policy) is SlotEvent.RETIRE
     assert asks(RETIRING, policy, since=3599) is None
     assert asks(RETIRING, policy, since=3600) is SlotEvent.VACATE
     assert asks(SUSPENDED, policy) is SlotEvent.VACATE
-    assert asks(BUSY, OwnerPolicy.of("desktop", {"PREEMPT": "true"})) is SlotEvent.VACATE
+    assert asks(BUSY, OwnerPolicy.from_shipped("desktop", {"PREEMPT": "true"})) is SlotEvent.VACATE
 
 
 def left(policy: OwnerPolicy, job: ClassAd, *, ran: float, suspended: float = 0) -> SlotEvent | None:
@@ -131,16 +131,16 @@ def left(policy: OwnerPolicy, job: ClassAd, *, ran: float, suspended: float = 0)
 
 
 def test_retirement_counts_from_the_start_without_suspensions() -> None:
-    policy = OwnerPolicy.of("dedicated", {"MAX_JOB_RETIREMENT": "3600"})
+    policy = OwnerPolicy.from_shipped("dedicated", {"MAX_JOB_RETIREMENT": "3600"})
     assert left(policy, JOB, ran=3599) is SlotEvent.RETIRE
     assert left(policy, JOB, ran=3600) is SlotEvent.VACATE
     assert left(policy, JOB, ran=3700, suspended=200) is SlotEvent.RETIRE
     assert left(policy, JOB, ran=3800, suspended=200) is SlotEvent.VACATE
-    assert left(OwnerPolicy.of("dedicated", {}), JOB, ran=0) is SlotEvent.VACATE
+    assert left(OwnerPolicy.from_shipped("dedicated", {}), JOB, ran=0) is SlotEvent.VACATE
 
 
 def test_a_job_may_wish_for_less_retirement_and_not_for_more() -> None:
-    policy = OwnerPolicy.of("dedicated", {"MAX_JOB_RETIREMENT": "TARGET.Nice =?= true ? 0 : 3600"})
+    policy = OwnerPolicy.from_shipped("dedicated", {"MAX_JOB_RETIREMENT": "TARGET.Nice =?= true ? 0 : 3600"})
     assert left(policy, ClassAd({"MaxJobRetirementTime": 60}), ran=61) is SlotEvent.VACATE
     assert left(policy, ClassAd({"MaxJobRetirementTime": 7200}), ran=3601) is SlotEvent.VACATE
     assert left(policy, ClassAd({"MaxJobRetirementTime": "soon"}), ran=61) is SlotEvent.RETIRE
@@ -148,7 +148,7 @@ def test_a_job_may_wish_for_less_retirement_and_not_for_more() -> None:
 
 
 def test_a_retiring_job_leaves_rather_than_waits() -> None:
-    policy = OwnerPolicy.of("desktop", {"MAX_JOB_RETIREMENT": "3600"})
+    policy = OwnerPolicy.from_shipped("desktop", {"MAX_JOB_RETIREMENT": "3600"})
     assert asks(RETIRING, policy, idle=3) is SlotEvent.VACATE
     assert asks(RETIRING, policy) is None
     assert asks(RETIRING) is SlotEvent.VACATE  # its owner promises no retirement any more
@@ -190,19 +190,19 @@ def test_dedicated_machines_always_run_jobs() -> None:
 
 
 def test_small_jobs_are_suspended_and_others_preempted() -> None:
-    policy = OwnerPolicy.of("desktop", {"WANT_SUSPEND": "TARGET.ImageSize < 10000"})
+    policy = OwnerPolicy.from_shipped("desktop", {"WANT_SUSPEND": "TARGET.ImageSize < 10000"})
     assert asks(BUSY, policy, idle=1) is SlotEvent.SUSPEND
     assert asks(BUSY, policy, ClassAd({"ImageSize": 10**6}), idle=1) is SlotEvent.VACATE
 
 
 def test_an_owner_may_have_jobs_killed_without_asking() -> None:
-    policy = OwnerPolicy.of("desktop", {"WANT_SUSPEND": "false", "WANT_VACATE": "false"})
+    policy = OwnerPolicy.from_shipped("desktop", {"WANT_SUSPEND": "false", "WANT_VACATE": "false"})
     assert asks(BUSY, policy, idle=1) is SlotEvent.KILL
     assert asks(RETIRING, policy, idle=1) is SlotEvent.KILL
 
 
 def test_an_owner_may_change_a_time_alone() -> None:
-    policy = OwnerPolicy.of("desktop", {}, {"START_IDLE": 60, "SUSPEND_LOAD": 3})
+    policy = OwnerPolicy.from_shipped("desktop", {}, {"START_IDLE": 60, "SUSPEND_LOAD": 3})
     assert asks(OWNER, policy, idle=61) is SlotEvent.OWNER_LEAVES
     assert asks(BUSY, policy, load=2.5) is None
     assert policy.texts["START"].endswith("KeyboardIdle > 60")
@@ -216,13 +216,13 @@ def test_a_start_that_depends_on_the_job_is_offered() -> None:
         "TARGET.Nice =?= true",
         "KeyboardIdle > 900 && isUndefined(TARGET.Owner) == false",
     ):
-        policy = OwnerPolicy.of("desktop", {"START": text})
+        policy = OwnerPolicy.from_shipped("desktop", {"START": text})
         assert judge(policy, slot(OWNER), None, OWNER, NOW) == OwnerVerdict(SlotEvent.OWNER_LEAVES, "START"), text
         assert judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW) == OwnerVerdict(None), text
 
 
 def test_the_owner_at_the_keyboard_settles_a_start_that_depends_on_the_job() -> None:
-    policy = OwnerPolicy.of("desktop", {"START": 'KeyboardIdle > 900 && TARGET.Owner == "ada"'})
+    policy = OwnerPolicy.from_shipped("desktop", {"START": 'KeyboardIdle > 900 && TARGET.Owner == "ada"'})
     assert asks(UNCLAIMED, policy, idle=3) is SlotEvent.OWNER_RETURNS
 
 
@@ -250,7 +250,7 @@ def test_the_owner_at_the_keyboard_settles_a_start_that_depends_on_the_job() -> 
 def test_an_expression_without_value_counts_as_is_written_and_is_told(
     name: str, condition: SlotCondition, facts: dict[str, float], event: SlotEvent | None, text: str, value: str
 ) -> None:
-    policy = OwnerPolicy.of("desktop", {name: text})
+    policy = OwnerPolicy.from_shipped("desktop", {name: text})
     verdict = judge(policy, slot(condition, **facts), JOB, condition, NOW)
     assert verdict.event is event
     assert verdict.faults == (Fault(name, value),)
@@ -261,7 +261,7 @@ def test_an_expression_without_value_counts_as_is_written_and_is_told(
 
 @pytest.mark.parametrize("text", ["NotThere", "TARGET.NotThere", '1 + "a"', '"much"', 'real("NaN")'])
 def test_an_amount_without_value_counts_as_is_written_and_is_told(text: str) -> None:
-    policy = OwnerPolicy.of("dedicated", {"RANK": text, "MAX_JOB_RETIREMENT": text, "SLOT_WEIGHT": text})
+    policy = OwnerPolicy.from_shipped("dedicated", {"RANK": text, "MAX_JOB_RETIREMENT": text, "SLOT_WEIGHT": text})
     rank, verdict = preference(policy, slot(BUSY), JOB, NOW)
     assert (rank, [fault.name for fault in verdict.faults]) == (0.0, ["RANK"])
     verdict = judge_replaced(policy, slot(BUSY), JOB, NOW)
@@ -271,24 +271,24 @@ def test_an_amount_without_value_counts_as_is_written_and_is_told(text: str) -> 
 
 
 def test_amounts_are_numbers_and_a_weight_is_not_below_nothing() -> None:
-    policy = OwnerPolicy.of("dedicated", {"RANK": 'TARGET.Owner == "ada"', "SLOT_WEIGHT": "-1"})
+    policy = OwnerPolicy.from_shipped("dedicated", {"RANK": 'TARGET.Owner == "ada"', "SLOT_WEIGHT": "-1"})
     assert preference(policy, slot(BUSY), JOB, NOW) == (1.0, OwnerVerdict(None))
     assert weight(policy, slot(BUSY), NOW) == (None, OwnerVerdict(None, "", (Fault("SLOT_WEIGHT", "-1.0"),)))
-    assert weight(OwnerPolicy.of("dedicated", {}), slot(BUSY), NOW) == (2.0, OwnerVerdict(None))
+    assert weight(OwnerPolicy.from_shipped("dedicated", {}), slot(BUSY), NOW) == (2.0, OwnerVerdict(None))
 
 
 def test_a_start_that_names_what_nobody_may_have_is_told() -> None:
-    policy = OwnerPolicy.of("dedicated", {"START": "KeybordIdle > 900 && TARGET.Nice"})
+    policy = OwnerPolicy.from_shipped("dedicated", {"START": "KeybordIdle > 900 && TARGET.Nice"})
     verdict = judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW)
     assert verdict.event is None
     assert [fault.text for fault in verdict.faults] == ["START: undefined without a job: no attribute KeybordIdle"]
-    policy = OwnerPolicy.of("dedicated", {"START": "ImageSize < 1000"})
+    policy = OwnerPolicy.from_shipped("dedicated", {"START": "ImageSize < 1000"})
     assert judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW) == OwnerVerdict(None)
 
 
 @pytest.mark.parametrize("text", ['1 + "a"', '"yes"', "error"])
 def test_nothing_starts_where_start_makes_no_sense(text: str) -> None:
-    policy = OwnerPolicy.of("dedicated", {"START": text})
+    policy = OwnerPolicy.from_shipped("dedicated", {"START": text})
     verdict = judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW)
     assert (verdict.event, verdict.because) == (SlotEvent.OWNER_RETURNS, "START")
     assert [fault.name for fault in verdict.faults] == ["START"]
@@ -296,12 +296,12 @@ def test_nothing_starts_where_start_makes_no_sense(text: str) -> None:
 
 
 def test_only_what_is_needed_is_told() -> None:
-    policy = OwnerPolicy.of("desktop", {"KILL": "NotThere", "CONTINUE": "error"})
+    policy = OwnerPolicy.from_shipped("desktop", {"KILL": "NotThere", "CONTINUE": "error"})
     assert judge(policy, slot(BUSY), JOB, BUSY, NOW).faults == ()
 
 
 def test_a_fault_of_an_earlier_step_is_told_with_the_decision() -> None:
-    policy = OwnerPolicy.of("desktop", {"PREEMPT": "NotThere", "WANT_SUSPEND": "error"})
+    policy = OwnerPolicy.from_shipped("desktop", {"PREEMPT": "NotThere", "WANT_SUSPEND": "error"})
     verdict = judge(policy, slot(BUSY, idle=0), JOB, BUSY, NOW)
     assert verdict == OwnerVerdict(
         SlotEvent.SUSPEND, "SUSPEND", (Fault("PREEMPT", "undefined"), Fault("WANT_SUSPEND", "error"))
@@ -317,8 +317,8 @@ def test_a_slot_without_facts_is_safe() -> None:
 
 
 def test_numbers_count_as_truth() -> None:
-    assert asks(BUSY, OwnerPolicy.of("desktop", {"SUSPEND": "1"})) is SlotEvent.SUSPEND
-    assert asks(BUSY, OwnerPolicy.of("desktop", {"SUSPEND": "0.0"})) is None
+    assert asks(BUSY, OwnerPolicy.from_shipped("desktop", {"SUSPEND": "1"})) is SlotEvent.SUSPEND
+    assert asks(BUSY, OwnerPolicy.from_shipped("desktop", {"SUSPEND": "0.0"})) is None
 
 
 @given(
@@ -333,7 +333,7 @@ def test_numbers_count_as_truth() -> None:
 def test_whatever_the_policy_says_the_table_allows_it(
     condition: SlotCondition, texts: dict[str, str], idle: int, load: float, since: int
 ) -> None:
-    policy = OwnerPolicy.of("desktop", texts)
+    policy = OwnerPolicy.from_shipped("desktop", texts)
     verdict = judge(policy, slot(condition, idle=idle, load=load, since=since), JOB, condition, NOW)
     assert verdict.event is None or (condition, verdict.event) in TABLE
     if condition in (DRAINED, KILLING):
@@ -352,13 +352,13 @@ def test_a_shipped_policy_is_complete_and_in_plain_expressions() -> None:
 
 def test_unknown_policies_and_what_is_no_expression_are_refused() -> None:
     with pytest.raises(PolicyError, match=r"POLICY = desk: there is no such policy \(one of desktop, dedicated\)"):
-        OwnerPolicy.of("desk", {})
+        OwnerPolicy.from_shipped("desk", {})
     with pytest.raises(PolicyError, match=r"START = KeyboardIdle >: "):
-        OwnerPolicy.of("desktop", {"START": "KeyboardIdle >"})
+        OwnerPolicy.from_shipped("desktop", {"START": "KeyboardIdle >"})
 
 
 def test_an_empty_override_is_none() -> None:
-    assert OwnerPolicy.of("desktop", {"START": ""}).texts["START"] == DESKTOP["START"]
+    assert OwnerPolicy.from_shipped("desktop", {"START": ""}).texts["START"] == DESKTOP["START"]
 
 
 def test_a_machines_ad_accepts_what_fits() -> None:

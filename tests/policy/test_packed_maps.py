@@ -26,7 +26,7 @@ def test_a_jobs_whole_ad_is_packed_as_it_is() -> None:
     job = QueuedJob(
         cluster, 7, HELD, {"Arguments": "x"}, {"HoldReason": "why", "EnteredCurrentStatus": 5, "_run": {"run": 1}}
     )
-    assert unpack(cluster.packed_with(job.own())) == job.wire()
+    assert unpack(cluster.packed_with(job.own_wire())) == job.wire()
 
 
 def test_what_is_equal_is_packed_once_and_what_only_seems_so_is_not() -> None:

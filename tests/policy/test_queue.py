@@ -80,16 +80,16 @@ def test_what_machines_refer_to_matters_once_it_is_known() -> None:
     jobs = queue()
     add(jobs, 1, 2, deltas=[{"Project": "a"}, {"Project": "b"}])
     assert len(jobs.groups("alice")) == 1
-    assert jobs.learn(frozenset({"project"}))
+    assert jobs.add_references(frozenset({"project"}))
     assert sum(1 for _ in jobs.regroup()) == 2
     assert len(jobs.groups("alice")) == 2
-    assert not jobs.learn(frozenset({"project"}))
+    assert not jobs.add_references(frozenset({"project"}))
 
 
 def test_jobs_come_into_new_groups_one_by_one_whatever_happens_meanwhile() -> None:
     jobs = queue()
     cluster = add(jobs, 1, 6, deltas=[{"Project": "a", "Site": str(number)} for number in range(6)])
-    assert jobs.learn(frozenset({"project"}))
+    assert jobs.add_references(frozenset({"project"}))
     work = jobs.regroup()
     next(work)
     jobs.remove(cluster.jobs[1])
@@ -97,7 +97,7 @@ def test_jobs_come_into_new_groups_one_by_one_whatever_happens_meanwhile() -> No
     add(jobs, 2, 1, Project="a")
     assert sum(1 for _ in work) == 5
     assert [group.idle for group in jobs.groups("alice")] == [5]
-    assert jobs.learn(frozenset({"site"}))
+    assert jobs.add_references(frozenset({"site"}))
     stopped = jobs.regroup()
     next(stopped)
     assert jobs.reprioritise(parse_expr("-ProcId", syntax="old"))
@@ -189,10 +189,10 @@ def test_what_was_kept_of_a_job_comes_back() -> None:
     job = cluster.jobs[0]
     job.update({"_run": {"claim": "secret"}, "RemoteHost": "slot1", "Gone": 1})
     job.update({"Gone": None})
-    again = QueuedJob(cluster, 0, RUNNING, None, unpack(job.kept()))
+    again = QueuedJob(cluster, 0, RUNNING, None, unpack(job.packed_changes()))
     assert (again.state, again.notes) == ({"RemoteHost": "slot1"}, {"_run": {"claim": "secret"}})
     job.update({"_run": None, "RemoteHost": None})
-    assert job.kept() == b""
+    assert job.packed_changes() == b""
 
 
 def test_names_of_files_that_are_not_utf_8_are_kept() -> None:

@@ -51,7 +51,7 @@ def ran(*events: Event) -> tuple[StartState, list[StartAction]]:
     machine = Machine()
     last: list[StartAction] = []
     for event in (Event.DEFAULT, Event.SUCCESS, Event.SUCCESS, *events):
-        last = machine.happen(event)
+        last = machine.handle_event(event)
     return machine.state, last
 
 
@@ -122,16 +122,16 @@ def test_the_papers_ways(events: tuple[Event, ...], state: StartState, action: S
 
 def test_a_job_that_leaves_before_it_began_is_not_started() -> None:
     machine = Machine()
-    machine.happen(Event.DEFAULT)
-    machine.happen(Event.VACATE)
-    assert machine.happen(Event.SUCCESS) == [StartAction.TELL]
+    machine.handle_event(Event.DEFAULT)
+    machine.handle_event(Event.VACATE)
+    assert machine.handle_event(Event.SUCCESS) == [StartAction.TELL]
 
 
 def test_what_is_wished_during_the_start_is_answered_when_the_program_runs() -> None:
     machine = Machine()
     for event in (Event.DEFAULT, Event.SUSPEND, Event.SUCCESS):
-        machine.happen(event)
-    assert machine.happen(Event.SUCCESS) == [StartAction.SUPERVISE, StartAction.STOP]
+        machine.handle_event(event)
+    assert machine.handle_event(Event.SUCCESS) == [StartAction.SUPERVISE, StartAction.STOP]
     assert machine.state is StartState.SUSPENDED
 
 
@@ -142,8 +142,8 @@ def test_a_job_that_saves_itself_when_it_is_asked_to_leave_leaves() -> None:
 def test_the_strongest_wish_comes_first_and_a_continue_takes_a_suspend_back() -> None:
     machine = Machine()
     for event in (Event.DEFAULT, Event.SUCCESS, Event.SUSPEND, Event.VACATE, Event.DIE, Event.CONTINUE):
-        machine.happen(event)
-    assert machine.happen(Event.SUCCESS) == [StartAction.SUPERVISE, StartAction.KILL]
+        machine.handle_event(event)
+    assert machine.handle_event(Event.SUCCESS) == [StartAction.SUPERVISE, StartAction.KILL]
     assert not machine.kept
 
 
@@ -174,7 +174,7 @@ def test_any_story(data: st.DataObject) -> None:
         before = machine.state
         own = [event for event in Event if event not in ASYNCHRONOUS and (before, event) in TABLE]
         event = data.draw(st.sampled_from([*own, *own, *ASYNCHRONOUS]))
-        actions = machine.happen(event)
+        actions = machine.handle_event(event)
         left = left or machine.state in LEAVING
         if event is Event.DIE and before in WITH_PROCESSES - {StartState.SPAWN_ALL}:
             assert StartAction.KILL in actions

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pool.remoteio.direct import Direct, Mount, candidates, find, lay, mounts_of, take_away
+from pool.remoteio.direct import Direct, Mount, candidates, find, mounts_of, place_probes, remove_probes
 from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
 from pool.starter.files import seen_of
@@ -19,7 +19,7 @@ NONCE = "0123456789abcdef" * 2
 def laid(tree: Path, directory: Path, nonce: str = NONCE) -> list[dict[str, Any]]:
     places = Places([Tree(str(tree))])
     try:
-        return lay(places, [str(directory)], nonce)
+        return place_probes(places, [str(directory)], nonce)
     finally:
         places.close()
 
@@ -30,7 +30,7 @@ def test_a_tree_of_the_same_name_is_found_while_its_probe_lies_there(tmp_path: P
     (probe,) = laid(tmp_path / "tree", inner)
     assert (probe["tree"], probe["directory"]) == (str(tmp_path / "tree"), str(inner))
     assert find([probe], os.geteuid(), os.getegid()) == [Direct(str(tmp_path / "tree"), str(tmp_path / "tree"))]
-    take_away([probe])
+    remove_probes([probe])
     assert find([probe], os.geteuid(), os.getegid()) == []
     assert os.listdir(inner) == []
 
@@ -53,7 +53,7 @@ def test_the_same_disk_under_another_name_is_a_candidate() -> None:
 
 def test_nothing_is_laid_where_the_job_may_only_read(tmp_path: Path) -> None:
     places = Places([Tree(str(tmp_path), readonly=True)])
-    assert lay(places, [str(tmp_path)], NONCE) == []
+    assert place_probes(places, [str(tmp_path)], NONCE) == []
     places.close()
     assert os.listdir(tmp_path) == []
 

@@ -57,7 +57,7 @@ def test_a_file_whose_path_has_no_room_for_a_hidden_name_comes_back(desk: Desk) 
     assert rollback(desk.journal, 0) == []
     assert os.listdir(f"/proc/self/fd/{at}") == ["f"]
     desk.do("unlink", path + b"/f")
-    desk.journal.settle(1)
+    desk.journal.keep_changes(1)
     assert os.listdir(f"/proc/self/fd/{at}") == []
     os.close(at)
 

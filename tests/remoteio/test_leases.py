@@ -29,7 +29,7 @@ class Leasing:
         self.desk = desk
         self.watches = DirectoryWatches(limit, mounts="/dev/null")  # others' mounts would end leases in between
         self.session = RemoteSession(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
-        desk.work.leases = FileLeases(self.watches, desk.work.places, self.session.tell)
+        desk.work.leases = FileLeases(self.watches, desk.work.places, self.session.send_notice)
         self.job = self.connect()
 
     def connect(self) -> JobEnd:

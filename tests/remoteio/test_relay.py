@@ -12,8 +12,8 @@ import pytest
 
 from pool.errors import PoolError
 from pool.identity import identity_of
-from pool.remoteio.relay import carry
-from pool.remoteio.serving import HomeLost, Homes
+from pool.remoteio.relay import forward
+from pool.remoteio.serving import FileServerLost, FileServers
 from pool.roles.schedd.files.remote_io import BandwidthGate
 from pool.testing.loop import VirtualLoop
 
@@ -31,7 +31,7 @@ class Pipe:
     async def finish(self) -> None:
         await self.outward.put(None)
 
-    def widen(self, size: int) -> None:
+    def raise_limit(self, size: int) -> None:
         assert size > 0
 
     def __aiter__(self) -> Pipe:
@@ -50,7 +50,7 @@ async def test_bytes_are_carried_both_ways_until_one_side_ends() -> None:
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setblocking(False)
-    carrying = loop.create_task(carry(stream, ours))
+    carrying = loop.create_task(forward(stream, ours))
     await stream.inward.put(b"from the job")
     assert await loop.sock_recv(theirs, 100) == b"from the job"
     await loop.sock_sendall(theirs, b"from home")
@@ -106,43 +106,43 @@ def fields(tree: Path) -> dict[str, Any]:
 
 async def test_a_home_that_has_just_ended_is_not_asked_twice(tmp_path: Path) -> None:
     """The first question after its end finds that out, before the loop has heard of it; the second has a new home."""
-    homes = Homes(lambda owner: identity_of(owner, "me"))
+    file_servers = FileServers(lambda owner: identity_of(owner, "me"))
     (tmp_path / "journal").mkdir()
     journal = os.open(tmp_path / "journal", os.O_RDONLY)
     ours, theirs = socket.socketpair()
-    await homes.ask("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
+    await file_servers.request("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
     theirs.close()
-    pid = homes.pid("me")
+    pid = file_servers.pid("me")
     assert pid is not None
     os.kill(pid, 9)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 # the loop shall not run meanwhile
-    with pytest.raises(HomeLost):
-        await homes.ask("me", "commit", job="1.0", mark=1)
-    await homes.ask("me", "finish", (journal,), job="1.0")
-    assert homes.pid("me") != pid
+    with pytest.raises(FileServerLost):
+        await file_servers.request("me", "commit", job="1.0", mark=1)
+    await file_servers.request("me", "finish", (journal,), job="1.0")
+    assert file_servers.pid("me") != pid
     os.close(journal)
     ours.close()
-    await homes.close()
+    await file_servers.close()
 
 
 async def test_a_home_is_started_when_needed_and_ended_when_not(tmp_path: Path) -> None:
-    homes = Homes(lambda owner: identity_of(owner, "me"), idle=0.05)
+    file_servers = FileServers(lambda owner: identity_of(owner, "me"), idle=0.05)
     (tmp_path / "journal").mkdir()
-    assert homes.pid("me") is None
+    assert file_servers.pid("me") is None
     journal = os.open(tmp_path / "journal", os.O_RDONLY)
     ours, theirs = socket.socketpair()
-    facts = await homes.ask("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
+    facts = await file_servers.request("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
     theirs.close()
     assert facts["trees"] == [[str(tmp_path), False]]
-    pid = homes.pid("me")
+    pid = file_servers.pid("me")
     assert pid is not None
     await asyncio.sleep(0.2)
-    assert homes.pid("me") == pid, "a job is there"
+    assert file_servers.pid("me") == pid, "a job is there"
     os.kill(pid, 9)
-    with pytest.raises(HomeLost):
-        await homes.ask("me", "commit", job="1.0", mark=1)
-    await homes.ask("me", "finish", (journal,), job="1.0")
-    second = homes.pid("me")
+    with pytest.raises(FileServerLost):
+        await file_servers.request("me", "commit", job="1.0", mark=1)
+    await file_servers.request("me", "finish", (journal,), job="1.0")
+    second = file_servers.pid("me")
     assert second != pid
     assert second is not None
     pidfd = os.pidfd_open(second)
@@ -153,14 +153,14 @@ async def test_a_home_is_started_when_needed_and_ended_when_not(tmp_path: Path) 
     os.close(pidfd)
     os.close(journal)
     ours.close()
-    await homes.close()
+    await file_servers.close()
 
 
 async def test_what_a_home_cannot_do_is_said_in_words(tmp_path: Path) -> None:
-    homes = Homes(lambda owner: identity_of(owner, "me"))
+    file_servers = FileServers(lambda owner: identity_of(owner, "me"))
     with pytest.raises(PoolError, match="file server of me"):
-        await homes.ask("me", "open", (), **fields(tmp_path))
+        await file_servers.request("me", "open", (), **fields(tmp_path))
     if os.geteuid() != 0:
         with pytest.raises(PoolError, match="cannot use the files of other"):
-            await homes.ask("other", "open", (), **fields(tmp_path))
-    await homes.close()
+            await file_servers.request("other", "open", (), **fields(tmp_path))
+    await file_servers.close()

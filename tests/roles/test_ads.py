@@ -38,7 +38,7 @@ def test_a_claimed_slot_goes_on_advertising() -> None:
             assert ad["EnteredCurrentState"] == ad["ClaimStart"] == ad["JobStart"] == BEGINNING + 100
             assert (ad["SlotWeight"], ad["MaxJobRetirementTime"], ad["Cpus"]) == (["Cpus * 2"], 0, 1)
             assert id_now["ClaimId"] != secret["ClaimId"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -49,7 +49,7 @@ def test_dynamic_slots_may_be_preempted_and_leaving_ones_not() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, stubborn=True))
             await pool.submit("head", ad={"JobMaxVacateTime": 100})
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             await asyncio.sleep(1.0)
             ad, private = told(pool, "slot1_1@m1")
             assert ad["Activity"] == "Busy"
@@ -60,7 +60,7 @@ def test_dynamic_slots_may_be_preempted_and_leaving_ones_not() -> None:
             await asyncio.sleep(1.0)
             ad, private = told(pool, "slot1_1@m1")
             assert (ad["State"], private) == ("Preempting", {})
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -78,13 +78,13 @@ def test_jobs_that_come_and_go_on_a_claim_are_told_once_in_a_while() -> None:
                 said.add(_known(pool))
                 return pool.queued("head") == 0
 
-            await pool.until(over, within=600, step=0.02)
+            await pool.run_until(over, within=600, step=0.02)
             took = asyncio.get_running_loop().time()
             assert len(pool.witness.starts) == 500
             assert 2 < len(said) <= took + 4
             await asyncio.sleep(5.0)
             assert told(pool, "slot1@m1")[0]["State"] == "Unclaimed"
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -104,7 +104,7 @@ def test_each_job_has_gpus_of_its_own_also_after_a_restart(kind: str) -> None:
             await pool.kill("m1")
             await pool.restart("m1")
             await pool.submit("head", count=2, ad={"RequestGPUs": 1})
-            await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
             for _ in range(2):
                 await asyncio.sleep(2.0)
                 claimed = [slot for slot in pool.role("m1", "startd").slots.values() if slot.claim is not None]
@@ -112,11 +112,11 @@ def test_each_job_has_gpus_of_its_own_also_after_a_restart(kind: str) -> None:
                 assert sorted(ad["AssignedGPUs"] for ad in ads) == ["GPU-a", "GPU-b"]
                 await pool.kill("m1")
                 await pool.restart("m1")
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
-            await pool.until(lambda: not pool.role("m1", "startd").claims, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: not pool.role("m1", "startd").claims, within=60)
             whole = [slot for slot in pool.role("m1", "startd").slots.values() if slot.gpus]
             assert sorted(name for slot in whole for name in slot.gpus) == ["GPU-a", "GPU-b"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 

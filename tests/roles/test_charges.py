@@ -32,7 +32,7 @@ def tell(story: Story, settings: dict[str, str] | None = None, *, machines: int 
                 await pool.add(f"m{number}", "startd", behave=lambda spec: lasting(20))
             await asyncio.sleep(1)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -78,7 +78,7 @@ def test_a_claim_goes_on_with_jobs_of_its_kind_without_the_negotiator() -> None:
         await pool.submit("head", count=12, ad={"AcctGroup": "physics"})
         await asyncio.sleep(5)
         before = pool.role("head", "negotiator").own_ad()["Matches"]
-        await pool.until(lambda: not pool.queued("head"), within=100)
+        await pool.run_until(lambda: not pool.queued("head"), within=100)
         assert pool.role("head", "negotiator").own_ad()["Matches"] == before == 4
 
     tell(story)
@@ -96,7 +96,7 @@ def test_an_idle_claim_is_given_back_though_other_jobs_keep_coming() -> None:
         others = asyncio.create_task(keep_coming())
         await asyncio.sleep(5)
         await pool.submit("head", count=1, owner="bob")
-        await pool.until(lambda: bool(running(pool, "Owner")["bob"]), within=30)
+        await pool.run_until(lambda: bool(running(pool, "Owner")["bob"]), within=30)
         others.cancel()
 
     tell(story, machines=1)
@@ -115,7 +115,7 @@ def test_nice_jobs_come_after_everybody_elses(policy: str) -> None:
         assert running(pool, "Owner") == {"alice": 4}
         # And again as soon as there are others: a nice claim serves only nice jobs, and none after them.
         await pool.submit("head", count=40, owner="bob")
-        await pool.until(lambda: running(pool, "Owner") == {"bob": 4}, within=25)
+        await pool.run_until(lambda: running(pool, "Owner") == {"bob": 4}, within=25)
         async with asking(pool) as user:
             assert [account["name"].split("@")[0] for account in (await priorities(user)).accounts] == [
                 "bob",
@@ -131,7 +131,7 @@ def test_ones_own_nice_jobs_come_after_ones_others() -> None:
         await asyncio.sleep(5)
         await pool.submit("head", count=8)
         # A claim of the nice jobs goes on serving them, as it does beside any other user's, and no others.
-        await pool.until(lambda: running(pool, "NiceUser") == {None: 4}, within=60)
+        await pool.run_until(lambda: running(pool, "NiceUser") == {None: 4}, within=60)
 
     tell(story, {"CLAIM_LIFE": "30"})
 
@@ -193,7 +193,7 @@ def test_a_member_of_a_group_rises_while_waiting_though_nothing_runs() -> None:
 def test_what_a_user_has_used_last_is_his_though_he_has_gone() -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("head", count=4)
-        await pool.until(lambda: not pool.queued("head"), within=60)
+        await pool.run_until(lambda: not pool.queued("head"), within=60)
         await asyncio.sleep(700)
         (account,) = pool.role("head", "negotiator").accounting.listed()
         assert account["name"] == f"alice@{pool.role('head', 'schedd').settings.text('UID_DOMAIN')}"

@@ -20,23 +20,23 @@ def test_a_slot_is_not_offered_while_its_job_dies() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, dying=300.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             startd = pool.role("m1", "startd")
             (slot,) = startd.slots.values()
             pool.network.cut("head", "m1")
-            await pool.until(lambda: slot.condition == slots.KILLING, within=120)
+            await pool.run_until(lambda: slot.condition == slots.KILLING, within=120)
             killed = asyncio.get_running_loop().time()
-            pool.network.heal()
+            pool.network.restore_links()
             await asyncio.sleep(200.0)
             assert slot.condition == slots.KILLING
             assert slot.claim.over
-            await pool.until(lambda: pool.queued("head") == 0, within=3600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=3600)
             (first, second), (died, _) = pool.witness.starts, pool.witness.ends
             assert (first[1], second[1]) == ("m1", "m1")
             assert second[2] >= died[2] > killed + 250.0
             (ad,) = await pool.ended("head")
             assert (ad["NumJobStarts"], ad["ExitCode"]) == (2, 0)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -49,19 +49,19 @@ def test_a_claim_that_is_over_is_no_claim() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, dying=100.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             (slot,) = pool.role("m1", "startd").slots.values()
             claim = slot.claim.id
             pool.network.cut("head", "m1")
-            await pool.until(lambda: slot.condition == slots.KILLING, within=120)
-            pool.network.heal()
+            await pool.run_until(lambda: slot.condition == slots.KILLING, within=120)
+            pool.network.restore_links()
             host = pool.network.host("head", roles=("schedd",))
             link = await host.connect("mem://m1")
             answer = await link.call("startd.resume", {"claim": claim, "job": [1, 0], "run": 1}, timeout=300.0)
             assert answer == {"state": "unknown"}
             assert not pool.witness.running
             await link.close()
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -74,17 +74,17 @@ def test_a_job_that_ended_by_itself_is_not_evicted_afterwards() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             startd = pool.role("m1", "startd")
             (slot,) = startd.slots.values()
             pool.network.cut("head", "m1")
-            await pool.until(lambda: not pool.witness.running, within=60)
+            await pool.run_until(lambda: not pool.witness.running, within=60)
             await startd.evict(slot, True)
-            pool.network.heal()
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            pool.network.restore_links()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             (ad,) = await pool.ended("head")
             assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -97,14 +97,14 @@ def test_a_job_that_is_sent_as_its_claim_ends_is_not_lost() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
             await pool.submit("head", count=2)
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             startd = pool.role("m1", "startd")
             (slot,) = startd.slots.values()
-            pool.when("schedd.ended", TrapPhase.AFTER, lambda: startd.evict(slot, True))
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            pool.run_at("schedd.ended", TrapPhase.AFTER, lambda: startd.evict(slot, True))
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert sorted(ad["ExitCode"] for ad in await pool.ended("head")) == [0, 0]
             assert len(pool.witness.starts) == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -120,9 +120,9 @@ def test_a_claim_that_nobody_learned_of_does_not_last() -> None:
             pool.trap("startd.claim", TrapPhase.AFTER, "submit")
             await pool.submit("submit")
             (slot,) = pool.role("m1", "startd").slots.values()
-            await pool.until(lambda: slot.condition == slots.CLAIMED_IDLE, within=10)
-            await pool.until(lambda: slot.condition == slots.UNCLAIMED, within=20)
-            pool.sound()
+            await pool.run_until(lambda: slot.condition == slots.CLAIMED_IDLE, within=10)
+            await pool.run_until(lambda: slot.condition == slots.UNCLAIMED, within=20)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -133,12 +133,12 @@ def test_a_claim_that_is_over_is_forgotten() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
             await pool.submit("head", count=20)
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             await asyncio.sleep(5.0)
             watch = pool.role("head", "schedd").placement._watch
             assert pool.traps.called["startd.claim"] >= 10
             assert not any(watch._over.values())
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -151,11 +151,11 @@ def test_an_evicted_job_is_matched_again_at_once() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(100.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=60, step=0.001)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60, step=0.001)
             await asyncio.sleep(0.3)  # its start was advertised a moment ago
             startd = pool.role("m1", "startd")
             await startd.evict(startd.slots["slot1"], True)
-            await pool.until(lambda: len(pool.witness.starts) == 2, within=2)
-            pool.sound()
+            await pool.run_until(lambda: len(pool.witness.starts) == 2, within=2)
+            pool.assert_sound()
 
     run_virtual(work())

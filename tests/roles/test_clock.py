@@ -32,7 +32,7 @@ def test_jumps_of_a_month_lose_nothing_and_forget_no_machine(seed: int, tmp_path
             cluster = await pool.submit("head", count=20)
             for jump in range(8):
                 began = len(pool.witness.starts)
-                await pool.until(partial(more_than, pool.witness.starts, began), within=400)
+                await pool.run_until(partial(more_than, pool.witness.starts, began), within=400)
                 pool.wall_shift = chance.choice((-1, 1)) * chance.choice((3.0, 3600.0, 30 * 86400.0))
                 if jump == 4:
                     await pool.kill("head")
@@ -40,7 +40,7 @@ def test_jumps_of_a_month_lose_nothing_and_forget_no_machine(seed: int, tmp_path
                     continue
                 async with asking(pool) as user:
                     assert {ad.value("Machine") for ad in await user.machines()} == {"m1", "m2"}
-            await pool.until(lambda: pool.queued("head") == 0, within=4000)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=4000)
             assert Counter(ad["ProcId"] for ad in await pool.ended("head")) == Counter(range(20))
             assert len(pool.witness.starts) == 20, "no job was started again for a clock"
             async with asking(pool) as user:
@@ -49,6 +49,6 @@ def test_jumps_of_a_month_lose_nothing_and_forget_no_machine(seed: int, tmp_path
                         assert event["data"].get("real", 0.0) >= 0.0
                     if not batch:
                         break
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

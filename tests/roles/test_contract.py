@@ -29,7 +29,7 @@ STEPS = [
     ("schedd.matched", ("head", "submit")),
     ("startd.claim", ("submit", "m1")),
     ("startd.activate", ("submit", "m1")),
-    ("schedd.told", ("submit", "m1")),
+    ("schedd.report", ("submit", "m1")),
     ("schedd.renew", ("submit", "m1")),
     ("schedd.ended", ("submit", "m1")),
     ("startd.release", ("submit", "m1")),
@@ -68,7 +68,7 @@ async def through(pool: SimPool, set_trap: Callable[[], Trap], *, restart_after:
         (job.id, job.status, job.state, job.notes) for job in pool.role("submit", "schedd").queue.jobs()
     ]
     assert all(ad["ExitCode"] == 0 for ad in ended)
-    pool.sound()
+    pool.assert_sound()
     return trap
 
 
@@ -138,11 +138,11 @@ def test_cut_off_at_any_time(seed: int, silent: bool, tmp_path: Path) -> None:
                 machine = f"m{pool.chance.randrange(3)}"
                 pool.network.partition({"submit"}, {machine}, silent=silent)
                 await asyncio.sleep(pool.chance.uniform(1.0, 150.0))
-                pool.network.heal()
-            await pool.until(lambda: pool.queued("submit") == 0, within=4000)
+                pool.network.restore_links()
+            await pool.run_until(lambda: pool.queued("submit") == 0, within=4000)
             ended = await pool.ended("submit")
             assert Counter(ad["ProcId"] for ad in ended) == Counter(range(9))
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -154,11 +154,11 @@ def test_a_clock_that_jumps_ends_no_lease(jump: float) -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(100.0))
             await pool.submit("head", count=2)
-            await pool.until(lambda: len(pool.witness.running) == 1, within=30)
+            await pool.run_until(lambda: len(pool.witness.running) == 1, within=30)
             pool.wall_shift = jump
-            await pool.until(lambda: pool.queued("head") == 0, within=1000)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=1000)
             assert len(pool.witness.starts) == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -171,9 +171,9 @@ def test_two_schedds_of_one_name_do_not_mix() -> None:
             await pool.add("two", "schedd", settings={"NODE_NAME": "same"})
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
             await pool.submit("one", count=3)
-            await pool.until(lambda: pool.queued("one") == 0, within=300)
+            await pool.run_until(lambda: pool.queued("one") == 0, within=300)
             assert len(await pool.ended("one")) == 3
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -184,12 +184,12 @@ def test_ended_jobs_leave_no_claims_behind() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
             await pool.submit("head", count=5)
-            await pool.until(lambda: pool.queued("head") == 0, within=300)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=300)
             startd, schedd = pool.role("m1", "startd"), pool.role("head", "schedd")
-            await pool.until(lambda: not startd.claims, within=30)
+            await pool.run_until(lambda: not startd.claims, within=30)
             assert not schedd.placement.claims
             assert set(startd.slots) == {"slot1"}
             assert not pool.nodes["m1"].machine.keepers
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

@@ -69,7 +69,7 @@ async def test_others_get_their_turn_and_it_is_given_up() -> None:
 async def work_through(turns: WorkTurns, who: str, things: int, order: list[str]) -> None:
     async with turns.work(who, "work") as turn:
         for _ in range(things):
-            if turn.over:
+            if turn.is_over:
                 await turn.pause()
             until = time.perf_counter() + 1.5 * SLICE
             while time.perf_counter() < until:
@@ -134,7 +134,7 @@ class Listener:
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
     turns = WorkTurns()
-    rules = Rules.of(Settings.load(None, sets={}, environ={}))
+    rules = Rules.from_settings(Settings.load(None, sets={}, environ={}))
     nothing: Any = None
     acts = JobActions(
         ledger,
@@ -157,7 +157,7 @@ async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
             await listings.query({"constraint": DEAR}, listener, "ann", "ann")  # type: ignore[arg-type]
             assert listener.items == []
         else:
-            await acts._look_through(list(ledger.queue.clusters.values()))
+            await acts._evaluate_clusters(list(ledger.queue.clusters.values()))
     assert len(ledger.queue.clusters[1].jobs) == 20
     assert len(rounds) > 15
     await ledger.store.close()

@@ -17,14 +17,14 @@ def test_a_schedd_that_was_replaced_does_not_reach_for_its_claims_again() -> Non
             await pool.add("s1", "schedd")
             await pool.add("m1", "startd", behave=lambda spec: lasting(600.0))
             await pool.submit("s1")
-            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
             # Without a queue on disk the second knows of no job: all that is asked of m1 now, the first asks.
             await pool.restart_role("s1", "schedd")
             await asyncio.sleep(1.0)
             before = pool.traps.called.get("startd.resume", 0)
             pool.network.cut("s1", "m1")
             await asyncio.sleep(1.0)
-            pool.network.heal()
+            pool.network.restore_links()
             await asyncio.sleep(20.0)
             assert pool.traps.called.get("startd.resume", 0) == before
 
@@ -48,7 +48,7 @@ def test_nothing_begins_in_a_role_that_is_dead() -> None:
             await asyncio.wait([task])
             assert task.cancelled()
             assert begun == []
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -62,16 +62,16 @@ def test_a_startd_that_was_replaced_leaves_the_next_jobs_directory_alone() -> No
             await pool.add("s1", "schedd")
             await pool.add("m1", "startd", behave=lambda spec: lasting(1.0 if spec.id.startswith("1.") else 60.0))
             await pool.submit("s1")
-            await pool.until(lambda: not pool.queued("s1"), within=60)
+            await pool.run_until(lambda: not pool.queued("s1"), within=60)
             slot = pool.role("m1", "startd").slots["slot1"]
             assert slot.claim is not None
             assert slot.claim.running is None
             await pool.restart_role("m1", "startd")
             await pool.submit("s1")
-            await pool.until(lambda: len(pool.witness.starts) == 2, within=5)
+            await pool.run_until(lambda: len(pool.witness.starts) == 2, within=5)
             await asyncio.sleep(20.0)
             assert pool.witness.running
             assert (pool.role("m1", "startd").execute / "slot1").is_dir()
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

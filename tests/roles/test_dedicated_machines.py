@@ -33,7 +33,7 @@ class Schedd(Service):
         return {"gone": []}
 
     @method(Right.EXECUTE)
-    async def told(self, call: Any, params: dict[str, Any]) -> dict[str, Any]:
+    async def report(self, call: Any, params: dict[str, Any]) -> dict[str, Any]:
         return {}
 
     @method(Right.EXECUTE)
@@ -55,7 +55,7 @@ class Story:
 
     async def grant(self, submitter: str, node: str) -> str:
         """The negotiator gives the machine to somebody; returns the slot's secret."""
-        await self.pool.until(lambda: bool(self.key()), within=60)
+        await self.pool.run_until(lambda: bool(self.key()), within=60)
         key = self.key()
         link = await self.pool.network.host("broker", roles=("negotiator",)).connect("mem://m1")
         given = {"slot": "slot1@m1", "claim": key, "count": 1, "submitter": submitter, "node": node}
@@ -109,17 +109,17 @@ def test_one_claim_serves_several_users_and_counts_to_whose_job_runs() -> None:
         at.pool.nodes["m1"].sensors.touched = at.pool.wall()
         made = await at.claim(head, await at.grant(OURS, "head"), OURS)
         claim = made["claims"][0]["claim"]
-        await at.pool.until(lambda: at.ad().get("State") == "Claimed", within=5)
+        await at.pool.run_until(lambda: at.ad().get("State") == "Claimed", within=5)
         assert (at.ad()["RemoteUser"], at.ad()["RemoteOwner"]) == (OURS, "DedicatedScheduler")
         for number, owner in enumerate(("alice", "bob"), 1):
             await at.start(head, claim, number, owner, Scheduler=OURS)
-            await at.pool.until(lambda owner=owner: at.ad()["RemoteUser"] == f"{owner}@head", within=5)  # type: ignore[misc]
+            await at.pool.run_until(lambda owner=owner: at.ad()["RemoteUser"] == f"{owner}@head", within=5)  # type: ignore[misc]
             at.pool.nodes["m1"].sensors.touched = at.pool.wall()
             await asyncio.sleep(60)
             assert at.slot.condition == BUSY
             assert at.ad()["CurrentRank"] == RANK
-            await at.pool.until(lambda: at.slot.condition == CLAIMED_IDLE, within=300)
-            await at.pool.until(lambda: at.ad()["RemoteUser"] == OURS, within=5)
+            await at.pool.run_until(lambda: at.slot.condition == CLAIMED_IDLE, within=300)
+            await at.pool.run_until(lambda: at.ad()["RemoteUser"] == OURS, within=5)
         assert [job for job, _, _ in at.pool.witness.starts] == ["1.0", "2.0"]
 
     play(story)
@@ -144,7 +144,7 @@ def test_a_job_that_the_machine_is_lent_to_has_the_owners_policy_and_the_claim_s
         await asyncio.sleep(6)
         assert at.slot.condition == SUSPENDED
         at.pool.nodes["m1"].sensors.touched = at.pool.wall() - 10_000
-        await at.pool.until(lambda: at.slot.condition == CLAIMED_IDLE, within=600)
+        await at.pool.run_until(lambda: at.slot.condition == CLAIMED_IDLE, within=600)
         at.pool.nodes["m1"].sensors.touched = at.pool.wall()
         await asyncio.sleep(60)
         assert at.slot.condition == CLAIMED_IDLE, "an empty claim is the scheduler's, whatever ran on it last"
@@ -213,7 +213,7 @@ def test_a_machine_becomes_dedicated_and_ordinary_again_while_a_job_runs() -> No
             assert at.slot.condition == BUSY
             assert at.ad().get("DedicatedScheduler") == (OURS if text else None)
         assert startd.settings is not plain
-        await at.pool.until(lambda: at.slot.condition == CLAIMED_IDLE, within=300)
+        await at.pool.run_until(lambda: at.slot.condition == CLAIMED_IDLE, within=300)
         assert len(at.pool.witness.starts) == 1
 
     play(story, DEDICATED_SCHEDULER="")

@@ -33,7 +33,7 @@ class Story:
             await link.close()
 
     async def drained(self, within: float = 10.0) -> None:
-        await self.pool.until(lambda: self.slot().condition == slots.DRAINED, within=within)
+        await self.pool.run_until(lambda: self.slot().condition == slots.DRAINED, within=within)
         await asyncio.sleep(1.0)
         ad, private = told(self.pool, "slot1@m1")
         assert (ad["State"], ad["Draining"], private) == ("Drained", True, {})
@@ -47,10 +47,10 @@ def play(
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: behave)
             await pool.submit("head", count=3)
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             await asyncio.sleep(1.0)
             await story(Story(pool))
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -63,13 +63,13 @@ def test_what_runs_finishes_and_nothing_new_comes(kind: str) -> None:
         await asyncio.sleep(1.0)
         ad, _ = told(it.pool, f"{running}@m1")
         assert (ad["Activity"], ad["Draining"], ad["DrainReason"]) == ("Busy", True, "more memory")
-        await it.pool.until(lambda: it.pool.queued("head") == 2, within=120)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 2, within=120)
         await it.drained()
         assert [ad["ExitCode"] for ad in await it.pool.ended("head")] == [0]
         await asyncio.sleep(1000.0)
         assert len(it.pool.witness.starts) == 1
         await it.tell("undrain")
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=400)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=400)
         assert "Draining" not in told(it.pool, "slot1@m1")[0]
 
     play(story, kind=kind)
@@ -86,7 +86,7 @@ def test_what_runs_leaves(how: str, stubborn: bool, within: float) -> None:
         assert len(jobs) == 3
         assert jobs[0].get("VacateReason") == "the machine is taken out of use"
         await it.tell("undrain")
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 2, within=10)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 2, within=10)
 
     play(story, Behaviour(10_000.0, stubborn=stubborn))
 
@@ -96,7 +96,7 @@ def test_a_machine_that_is_wanted_after_all_goes_on_as_before() -> None:
         await it.tell("drain")
         await asyncio.sleep(10.0)
         await it.tell("undrain")
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=400)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=400)
         assert it.pool.traps.called["startd.claim"] == 1
 
     play(story)

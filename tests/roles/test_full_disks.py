@@ -22,7 +22,7 @@ def carried(directory: Path) -> dict[str, Any]:
 async def held(pool: SimPool, why: str) -> None:
     """Wait until the one job is held, for that reason."""
     (job,) = pool.role("head", "schedd").queue.jobs()
-    await pool.until(lambda: job.status == HELD, within=3000)  # it is tried five times, after growing pauses
+    await pool.run_until(lambda: job.status == HELD, within=3000)  # it is tried five times, after growing pauses
     assert why in job.get("HoldReason")
     assert "No space left" in job.get("HoldReason")
 
@@ -34,7 +34,7 @@ def test_a_queue_on_a_full_disk_acknowledges_nothing_until_there_is_space(tmp_pa
             await pool.add("s1", "schedd")
             await pool.add("m1", "startd", behave=lambda spec: lasting(30.0))
             await pool.submit("s1")
-            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
             pool.fill_disk("s1")
             second = asyncio.create_task(pool.submit("s1"))
             await asyncio.sleep(60.0)
@@ -43,10 +43,10 @@ def test_a_queue_on_a_full_disk_acknowledges_nothing_until_there_is_space(tmp_pa
             assert not await pool.ended("s1"), "the end of the first is not durable yet"
             pool.free_disk("s1")
             await asyncio.gather(second, return_exceptions=True)
-            await pool.until(lambda: not pool.queued("s1"), within=300)
+            await pool.run_until(lambda: not pool.queued("s1"), within=300)
             await asyncio.sleep(5.0)
             assert len(await pool.ended("s1")) == len(pool.witness.starts)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -62,16 +62,16 @@ def test_a_job_without_space_for_its_input_waits_for_it(tmp_path: Path) -> None:
             assert not pool.witness.starts
             pool.free_disk("m1")
             await pool.act("head", "alice", action="release", all=True)
-            await pool.until(lambda: not pool.queued("head"), within=900)
+            await pool.run_until(lambda: not pool.queued("head"), within=900)
             pool.fill_disk("m1")
             await pool.submit("head", ad=carried(tmp_path))
             await held(pool, "5 starts failed, on m1")
             assert len(pool.witness.starts) == 1
             pool.free_disk("m1")
             await pool.act("head", "alice", action="release", all=True)
-            await pool.until(lambda: not pool.queued("head"), within=900)
+            await pool.run_until(lambda: not pool.queued("head"), within=900)
             assert len(pool.witness.starts) == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -86,19 +86,19 @@ def test_a_start_is_not_sent_before_it_is_durable_whatever_happens_to_the_connec
             async def fill() -> None:
                 pool.fill_disk("s1")
 
-            pool.when("startd.claim", TrapPhase.AFTER, fill)
+            pool.run_at("startd.claim", TrapPhase.AFTER, fill)
             await pool.submit("s1")
-            await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
+            await pool.run_until(lambda: pool.nodes["s1"].disk.full, within=60)
             await asyncio.sleep(1.0)
             pool.network.cut("s1", "m1")
             await asyncio.sleep(1.0)
-            pool.network.heal()
+            pool.network.restore_links()
             await asyncio.sleep(20.0)
             assert pool.traps.called.get("startd.resume"), "the claim was reached for"
             assert not pool.witness.starts
             pool.free_disk("s1")
-            await pool.until(lambda: not pool.queued("s1"), within=900)
-            pool.sound()
+            await pool.run_until(lambda: not pool.queued("s1"), within=900)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -113,14 +113,14 @@ def test_a_claim_may_be_lost_while_its_start_is_being_written(tmp_path: Path) ->
             async def fill() -> None:
                 pool.fill_disk("s1")
 
-            pool.when("startd.claim", TrapPhase.AFTER, fill)
+            pool.run_at("startd.claim", TrapPhase.AFTER, fill)
             await pool.submit("s1")
-            await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
+            await pool.run_until(lambda: pool.nodes["s1"].disk.full, within=60)
             await pool.crash("m1")
             await asyncio.sleep(60.0)
             pool.free_disk("s1")
             await pool.restart("m1")
-            await pool.until(lambda: not pool.queued("s1"), within=900)
-            pool.sound()
+            await pool.run_until(lambda: not pool.queued("s1"), within=900)
+            pool.assert_sound()
 
     run_virtual(work())

@@ -22,7 +22,7 @@ def test_the_timer_of_a_grant_finds_that_its_time_has_come() -> None:
             pool_view = pool.role("head", "negotiator").pool_view
             for time in ROUNDED:
                 await asyncio.sleep(time - loop.time())
-                pool_view.gave(Match("alice", 1, "slot1@gone", 1), None)
+                pool_view.record_match(Match("alice", 1, "slot1@gone", 1), None)
                 assert "slot1@gone" in pool_view.withheld(loop.time())
                 await asyncio.sleep(GIVEN + 0.1)
                 assert "slot1@gone" not in pool_view._given, "a timer saw to it"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from pool.images import ImageStore, Manifest, SendingShare
+from pool.images import BandwidthShare, ImageStore, Manifest
 from pool.outside import OutsideWorld
 from pool.roles.startd.images.image_peers import KEPT, ImagePeers
 from pool.testing.loop import VirtualLoop
@@ -54,18 +54,18 @@ class Machine:
 
 
 def peers_of(machine: Machine, store: ImageStore) -> ImagePeers:
-    return ImagePeers(lambda schedd: store, SendingShare().take, OutsideWorld().secret, machine.spawn)
+    return ImagePeers(lambda schedd: store, BandwidthShare().wait_for_bytes, OutsideWorld().secret, machine.spawn)
 
 
 def kept(store: ImageStore, directory: Path, job: str, seed: int) -> Manifest:
     directory.mkdir()
     (directory / "pages").write_bytes(random.Random(seed).randbytes(100_000))
-    return store.keep(job, directory, 1.0)
+    return store.store_image(job, directory, 1.0)
 
 
 async def give(peers: ImagePeers, job: str, ticket: str, digests: list[bytes]) -> list[Any]:
     stream = Asked(digests)
-    await peers.give({"job": job, "ticket": ticket}, cast(Stream, stream))
+    await peers.send_chunks({"job": job, "ticket": ticket}, cast(Stream, stream))
     return stream.sent
 
 
@@ -74,7 +74,7 @@ async def offered(tmp_path: Path, machine: Machine) -> tuple[ImagePeers, ImageSt
     peers = peers_of(machine, store)
     ticket = peers.ticket(JOB)
     image = kept(store, tmp_path / "image", "1.0", 1)
-    peers.hold(JOB, store, image)
+    peers.offer_image(JOB, store, image)
     store.drop("1.0")
     return peers, store, image, ticket
 
@@ -102,7 +102,7 @@ async def test_a_later_image_takes_the_place_of_the_one_before(tmp_path: Path) -
     peers, store, image, ticket = await offered(tmp_path, machine)
     again = peers.ticket(JOB)
     later = kept(store, tmp_path / "later", "1.0", 3)
-    peers.hold(JOB, store, later)
+    peers.offer_image(JOB, store, later)
     await machine.settle()
     store.drop("1.0")
     with pytest.raises(CallRefused):
@@ -159,23 +159,23 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     machine = Machine()
     store = ImageStore(tmp_path / "store")
     peers = peers_of(machine, store)
-    ticket = peers.leaves(JOB)
+    ticket = peers.begin_last(JOB)
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):
         with pytest.raises(CallRefused, match="no such checkpoint"):
-            await peers.give_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
+            await peers.send_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
     stream = Sent()
-    giving = asyncio.ensure_future(peers.give_ahead({"job": "1.0", "ticket": ticket}, cast(Stream, stream)))
+    giving = asyncio.ensure_future(peers.send_ahead({"job": "1.0", "ticket": ticket}, cast(Stream, stream)))
     image = kept(store, tmp_path / "image", "1.0", 1)
     (digest,) = image.digests()
-    coming = peers.coming(JOB)
+    coming = peers.last_checkpoint(JOB)
     assert coming is not None
-    coming.have(("pages", 0, digest))
+    coming.add_chunks(("pages", 0, digest))
     async with asyncio.timeout(20):
         await stream.began.wait()
     assert stream.sent == [["pages", 0, digest, store.packed(digest)]]
     assert not stream.over.is_set()
     assert peers.ticket(JOB) == ticket  # the one that goes to the submit side with it
-    peers.hold(JOB, store, image)
+    peers.offer_image(JOB, store, image)
     await giving
     assert stream.over.is_set()
     with pytest.raises(CallRefused):  # it lies there now, and on the submit side

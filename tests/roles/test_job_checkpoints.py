@@ -45,17 +45,17 @@ class Story:
         self.pool.nodes["m1"].sensors.owners_load = load
 
     async def begun(self) -> None:
-        await self.pool.until(lambda: self.slot.condition == slots.BUSY, within=100)
+        await self.pool.run_until(lambda: self.slot.condition == slots.BUSY, within=100)
         await asyncio.sleep(1.0)
 
     async def left(self, within: float = 100.0) -> float:
         """Seconds until the job has left m1."""
         before = asyncio.get_running_loop().time()
-        await self.pool.until(lambda: self.slot.claim is None, within=within)
+        await self.pool.run_until(lambda: self.slot.claim is None, within=within)
         return asyncio.get_running_loop().time() - before
 
     async def ad(self) -> dict[str, Any]:
-        await self.pool.until(lambda: not self.pool.queued("head"), within=10 * HOUR)
+        await self.pool.run_until(lambda: not self.pool.queued("head"), within=10 * HOUR)
         (ad,) = await self.pool.ended("head")
         return ad
 
@@ -80,7 +80,7 @@ def play(
             it = Story(pool)
             await it.begun()
             await story(it)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -110,7 +110,7 @@ def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
 def test_what_a_user_takes_off_is_saved_from_its_first_second(action: str) -> None:
     async def story(it: Story) -> None:
         await it.pool.act("head", "alice", action=action, ids=[[1, 0]])
-        await it.pool.until(lambda: it.job.get("NumCkpts") == 1, within=10.0)
+        await it.pool.run_until(lambda: it.job.get("NumCkpts") == 1, within=10.0)
 
     play(story)
 
@@ -228,7 +228,7 @@ def test_an_owner_may_let_what_cannot_be_saved_wait_for_longer(refused: tuple[st
         await asyncio.sleep(MINUTE)
         await it.pool.act("head", "alice", action="checkpoint", ids=[[1]])
         it.load(3.0)
-        await it.pool.until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
+        await it.pool.run_until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
         assert seconds < await it.left(HOUR) < seconds + 3 * LOOK
 
     play(
@@ -267,7 +267,7 @@ def test_a_periodic_checkpoint_does_not_kill_a_job_that_was_just_asked_to_leave(
         await startd.evict(it.slot, True)
         await asyncio.sleep(9 * MINUTE)
         assert not it.pool.witness.ends  # it has its grace
-        await it.pool.until(lambda: bool(it.pool.witness.ends), within=3 * MINUTE)
+        await it.pool.run_until(lambda: bool(it.pool.witness.ends), within=3 * MINUTE)
 
     play(story, behave=replace(SAVABLE, stubborn=True), ad={"JobCheckpoint": "off"}, CHECKPOINT_FIRST="30 min")
 
@@ -277,7 +277,7 @@ def test_a_checkpoint_of_a_job_that_ends_before_it_is_home_is_none_and_stays_now
         startd, schedd = it.pool.role("m1", "startd"), it.pool.role("head", "schedd")
         await asyncio.sleep(2 * HOUR - 10.0)
         startd.share.rate = 1.0
-        await startd.share.take(25)  # of another checkpoint, which has the network for so many seconds
+        await startd.share.wait_for_bytes(25)  # of another checkpoint, which has the network for so many seconds
         acted = await it.pool.act("head", "alice", action="checkpoint", ids=[[1]])
         why = "job 1.0 has ended before its checkpoint was on the submit side"
         assert [one["why"] for one in acted["refused"]] == [why]
@@ -296,11 +296,11 @@ def test_a_removed_jobs_checkpoint_is_kept_and_another_job_begins_with_it() -> N
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
-        await it.pool.until(lambda: not it.pool.queued("head"), within=MINUTE)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=MINUTE)
         (ad,) = await it.pool.ended("head")
         assert (ad["JobStatus"], ad["CheckpointKept"], ad["NumCkpts"]) == (3, "1.0", 1)
         await it.pool.submit("head", ad={"StartFromCheckpoint": "1.0"})
-        await it.pool.until(lambda: not it.pool.queued("head"), within=2 * HOUR)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=2 * HOUR)
         assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
         images = it.pool.role("head", "schedd").placement.images
         await asyncio.sleep(10.0)
@@ -319,7 +319,7 @@ def test_an_idle_jobs_checkpoint_is_kept_too() -> None:
         await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
         it.load(0.0)
         await it.pool.submit("head", ad={"StartFromCheckpoint": "1.0"})
-        await it.pool.until(lambda: not it.pool.queued("head"), within=2 * HOUR)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=2 * HOUR)
         assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
 
     wanted_back(story)
@@ -329,7 +329,7 @@ def test_a_job_that_is_removed_without_more_is_not_saved_for_nothing() -> None:
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         await it.pool.act("head", "alice", action="remove", ids=[[1]])
-        await it.pool.until(lambda: not it.pool.queued("head"), within=1.0)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=1.0)
         (ad,) = await it.pool.ended("head")
         assert not ad.get("NumCkpts")
         assert "CheckpointKept" not in ad
@@ -341,7 +341,7 @@ def test_nobody_begins_with_what_is_not_his_or_not_there() -> None:
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
-        await it.pool.until(lambda: not it.pool.queued("head"), within=MINUTE)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=MINUTE)
         for owner, origin, why in (
             ("bob", "1.0", "job 1.0 was not one of bob's"),
             ("alice", "7.0", "no checkpoint of such a job is kept here"),
@@ -389,7 +389,7 @@ def test_what_a_program_was_refused_for_is_kept_for_its_owner() -> None:
         await asyncio.sleep(MINUTE)
         schedd = it.pool.role("head", "schedd")
         again = Notes(schedd.store, schedd.log, schedd.spawn)
-        again.take_up(schedd.store.load().meta, lambda cluster, digest: None)
+        again.restore(schedd.store.load().meta, lambda cluster, digest: None)
         assert again.refusals("alice", [program]) == {program: SOCKET}
 
     play(story, behave=replace(SAVABLE, refused=(SOCKET,)))
@@ -426,7 +426,7 @@ def test_a_start_elsewhere_takes_back_what_was_said_of_the_one_before() -> None:
         await asyncio.sleep(12.0)
         it.pool.nodes["m1"].machine.behave = lambda spec: SAVABLE
         await it.pool.act("head", "alice", action="vacate", ids=[[1]])
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 2, within=MINUTE)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 2, within=MINUTE)
         assert it.job.get("CheckpointTrouble") == SOCKET
         await asyncio.sleep(12.0)
         assert it.job.get("CheckpointTrouble") is None
@@ -477,7 +477,7 @@ def test_a_last_checkpoint_loses_nothing_and_suspension_is_no_work() -> None:
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         it.load(3.0)
-        await it.pool.until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
+        await it.pool.run_until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
         await it.left(HOUR)
         it.load(0.0)
         ad = await it.ad()

@@ -31,10 +31,10 @@ def play(tmp_path: Path, story: Callable[[SimPool], Coroutine[Any, Any, None]], 
             await pool.add("submit", "schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(100.0, dying=dying))
             await pool.submit("submit")
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             await asyncio.sleep(5.0)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -44,16 +44,16 @@ def the_job(pool: SimPool) -> Any:
 
 
 async def silent(pool: SimPool, seconds: float) -> None:
-    pool.network.silence("submit", "m1")
+    pool.network.drop_silently("submit", "m1")
     await asyncio.sleep(seconds)
-    pool.network.heal()
+    pool.network.restore_links()
 
 
 @pytest.mark.parametrize("seconds", [23.0, 26.0, 40.0, 55.0])
 def test_the_job_runs_again(seconds: float, tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await silent(pool, seconds)
-        await pool.until(lambda: pool.queued("submit") == 0, within=400)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=400)
         (ad,) = await pool.ended("submit")
         assert (ad["NumJobStarts"], ad["ExitCode"]) == (2, 0)
         assert not pool.role("submit", "schedd").placement.claims
@@ -66,8 +66,8 @@ def test_the_schedds_own_lease_decides(tmp_path: Path) -> None:
 
     async def story(pool: SimPool) -> None:
         pool.network.keepalive = None
-        pool.network.silence("submit", "m1")
-        await pool.until(lambda: the_job(pool).status != RUNNING, within=25)
+        pool.network.drop_silently("submit", "m1")
+        await pool.run_until(lambda: the_job(pool).status != RUNNING, within=25)
         assert not pool.witness.running
 
     play(tmp_path, story)
@@ -80,7 +80,7 @@ def test_the_startd_tells_of_a_lease_that_has_ended(tmp_path: Path) -> None:
         startd = pool.role("m1", "startd")
         (slot,) = startd.claims.values()
         slot.claim.asked -= 100.0
-        await pool.until(lambda: the_job(pool).get("NumJobStarts") == 2, within=10)
+        await pool.run_until(lambda: the_job(pool).get("NumJobStarts") == 2, within=10)
 
     play(tmp_path, story)
 
@@ -96,17 +96,19 @@ def test_what_is_done_to_a_job_whose_claim_is_gone_takes_effect(action: str, tmp
         slot.claim.running.abandoned = True
         slot.claim.link = None  # it cannot be reported
         await keeper.kill()
-        await pool.until(lambda: slot.claim is None, within=1)
+        await pool.run_until(lambda: slot.claim is None, within=1)
         job = the_job(pool)
         assert job.status == RUNNING
-        asyncio.get_running_loop().call_later(4.0, pool.network.silence, "submit", "head")  # nor matched again soon
+        asyncio.get_running_loop().call_later(
+            4.0, pool.network.drop_silently, "submit", "head"
+        )  # nor matched again soon
         await pool.act("submit", "alice", action=action, ids=[[1, 0]])
         if action == "remove":
-            await pool.until(lambda: pool.queued("submit") == 0, within=3)
+            await pool.run_until(lambda: pool.queued("submit") == 0, within=3)
         elif action == "hold":
-            await pool.until(lambda: job.status == HELD, within=3)
+            await pool.run_until(lambda: job.status == HELD, within=3)
         else:
-            await pool.until(lambda: job.run is None or job.get("NumJobStarts") == 2, within=3)
+            await pool.run_until(lambda: job.run is None or job.get("NumJobStarts") == 2, within=3)
         assert len(pool.witness.starts) <= 2
 
     play(tmp_path, story)
@@ -119,9 +121,9 @@ def test_no_second_copy_while_the_first_one_dies(tmp_path: Path) -> None:
         await pool.add("m2", "startd", behave=lambda spec: Behaviour(100.0))
         startd = pool.role("m1", "startd")
         (slot,) = startd.claims.values()
-        await pool.role("m1", "startd").leases.give_up(slot)
+        await pool.role("m1", "startd").leases.abandon_claim(slot)
         await pool.act("submit", "alice", action="vacate", ids=[[1, 0]])
-        await pool.until(lambda: pool.queued("submit") == 0, within=400)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=400)
         assert len(pool.witness.starts) == 2
 
     play(tmp_path, story, dying=8.0)
@@ -133,11 +135,11 @@ def test_a_keeper_that_hangs_when_the_lease_ends_does_not_outlive_it(tmp_path: P
     async def story(pool: SimPool) -> None:
         await pool.add("m2", "startd", behave=lambda spec: Behaviour(100.0))
         (keeper,) = pool.nodes["m1"].machine.keepers.values()
-        keeper.hang()
-        pool.network.silence("submit", "m1")
-        await pool.until(lambda: len(pool.witness.starts) == 2, within=60)
-        pool.network.heal()
-        await pool.until(lambda: pool.queued("submit") == 0, within=400)
+        keeper.stop_answering()
+        pool.network.drop_silently("submit", "m1")
+        await pool.run_until(lambda: len(pool.witness.starts) == 2, within=60)
+        pool.network.restore_links()
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=400)
 
     play(tmp_path, story)
 
@@ -148,7 +150,7 @@ def test_a_renewal_that_is_missed_is_asked_after(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         (slot,) = pool.role("m1", "startd").claims.values()
         slot.claim.link = None
-        await pool.until(lambda: pool.queued("submit") == 0, within=400)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=400)
         assert len(pool.witness.starts) == 1
 
     play(tmp_path, story)
@@ -159,13 +161,13 @@ def test_a_renewal_that_is_missed_is_asked_after(tmp_path: Path) -> None:
 def test_silence_begins_at_a_call(method: str, phase: TrapPhase, tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         async def falls_silent() -> None:
-            pool.network.silence("submit", "m1")
-            asyncio.get_running_loop().call_later(35.0, pool.network.heal)
+            pool.network.drop_silently("submit", "m1")
+            asyncio.get_running_loop().call_later(35.0, pool.network.restore_links)
 
-        pool.when(method, phase, falls_silent)
+        pool.run_at(method, phase, falls_silent)
         await asyncio.sleep(10.0)
         await pool.act("submit", "alice", action="vacate", ids=[[1, 0]])
-        await pool.until(lambda: pool.queued("submit") == 0, within=600)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=600)
 
     play(tmp_path, story)
 
@@ -177,16 +179,16 @@ def test_a_startd_that_was_started_again_counts_a_lease_on_and_ends_a_keeper_tha
             for name in ("m1", "m2"):
                 await pool.add(name, "startd", behave=lambda spec: lasting(300.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
             machine = pool.witness.starts[0][1]
             await asyncio.sleep(10.0)
-            pool.network.silence("head", machine)
+            pool.network.drop_silently("head", machine)
             (keeper,) = pool.nodes[machine].machine.keepers.values()
-            keeper.hang()
+            keeper.stop_answering()
             await asyncio.sleep(8.0)
             await pool.restart_role(machine, "startd")
-            await pool.until(lambda: len(pool.witness.starts) == 2, within=60)
+            await pool.run_until(lambda: len(pool.witness.starts) == 2, within=60)
             await asyncio.sleep(30.0)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

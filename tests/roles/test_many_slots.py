@@ -38,7 +38,7 @@ def test_all_are_told_in_portions_and_changes_meanwhile_too() -> None:
             table.add(Slot(name, "static", {}, "", 0.0))
         facts: Any = SimpleNamespace(wire={})
         ads = SlotAds(table, facts, facts, dict, told, node="x", address="")
-        ads.tell_all()
+        ads.publish_all()
         assert len(told.names) == AT_ONCE
         ads.touch(table.slots["slot0"])  # while the others wait to be sent
         async with asyncio.timeout(30):

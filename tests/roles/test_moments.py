@@ -51,7 +51,7 @@ async def test_long_work_and_moments_take_turns() -> None:
     async def long() -> None:
         async with turns.work("ben", "list") as turn:
             while order.count("ann") < PIECES:
-                if turn.over:
+                if turn.is_over:
                     order.append("ben")
                     await turn.pause()
 

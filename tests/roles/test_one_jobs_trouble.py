@@ -29,12 +29,12 @@ def play(tmp_path: Path, story: Callable[[SimPool], Coroutine[Any, Any, None]]) 
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(SECONDS))
             await pool.submit("head", count=2)
-            await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
             await asyncio.sleep(5.0)
             await story(pool)
-            await pool.until(lambda: pool.queued("head") == 0, within=3000)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=3000)
             assert [ad["ExitCode"] for ad in await pool.ended("head")] == [0, 0]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -50,9 +50,9 @@ def starts(pool: SimPool) -> list[str]:
 def test_a_keeper_that_hangs(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         keeper = keeper_of(pool, "1.0")
-        keeper.hang()
-        await pool.until(lambda: keeper.ended.done(), within=130)
-        await pool.until(lambda: len(starts(pool)) == 3, within=120)
+        keeper.stop_answering()
+        await pool.run_until(lambda: keeper.ended.done(), within=130)
+        await pool.run_until(lambda: len(starts(pool)) == 3, within=120)
         assert starts(pool) == ["1.0", "1.0", "1.1"]
 
     play(tmp_path, story)
@@ -79,7 +79,7 @@ def test_a_role_that_fails_finds_its_jobs_and_renews_their_leases(tmp_path: Path
         await asyncio.sleep(1.0)
         claims = [slot.claim for slot in pool.role("m1", "startd").claims.values()]
         assert len(claims) == 2
-        await pool.until(lambda: pool.queued("head") == 0, within=SECONDS + 100)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=SECONDS + 100)
         assert starts(pool) == ["1.0", "1.1"]
 
     play(tmp_path, story)
@@ -89,7 +89,7 @@ def test_a_role_that_fails_finds_its_jobs_and_renews_their_leases(tmp_path: Path
 def test_another_role_that_fails(role: str, tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await pool.restart_role("head", role)
-        await pool.until(lambda: pool.queued("head") == 0, within=SECONDS + 100)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=SECONDS + 100)
         assert starts(pool) == ["1.0", "1.1"]
 
     play(tmp_path, story)
@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_looked_after(
     monkeypatch.setattr(Starter, method, fails)
 
     async def story(pool: SimPool) -> None:
-        await pool.until(lambda: pool.queued("head") == 0, within=3000)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=3000)
         assert starts(pool).count("1.1") == 1
         assert failed
         assert not pool.role("m1", "startd").claims
@@ -140,10 +140,10 @@ def test_a_start_that_cannot_be_worked_out(tmp_path: Path, monkeypatch: pytest.M
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             await pool.submit("head", count=2)
-            await pool.until(lambda: len(pool.witness.ends) == 1, within=100)
+            await pool.run_until(lambda: len(pool.witness.ends) == 1, within=100)
             (job,) = pool.role("head", "schedd").queue.jobs()
             assert (job.status, job.get("HoldReason")) == (HELD, "cannot start: TypeError: no such thing")
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -161,8 +161,8 @@ def test_a_start_that_fails_unforeseen_is_tried_again(tmp_path: Path, monkeypatc
 
     async def story(pool: SimPool) -> None:
         await pool.act("head", "alice", action="vacate", ids=[[1, 0]])
-        await pool.until(lambda: bool(failed), within=200)
-        await pool.until(lambda: pool.queued("head") == 0, within=3000)
+        await pool.run_until(lambda: bool(failed), within=200)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=3000)
         assert starts(pool) == ["1.0", "1.0", "1.1"]
 
     play(tmp_path, story)
@@ -174,11 +174,11 @@ def test_a_role_that_has_failed_begins_nothing_more(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await pool.restart_role("head", "schedd")
         await asyncio.sleep(5.0)
-        pool.network.silence("head", "m1")
+        pool.network.drop_silently("head", "m1")
         pool.network.cut("head", "m1")
         await asyncio.sleep(1.0)
         reaching = [task for task in asyncio.all_tasks() if task.get_name() == "schedd.reach"]
         assert len(reaching) == 2, "for each claim one"
-        pool.network.heal()
+        pool.network.restore_links()
 
     play(tmp_path, story)

@@ -24,7 +24,7 @@ def test_a_home_that_cannot_take_the_outputs_holds_the_job(
 ) -> None:
     """It was tried for as long as the lease was renewed: for ever, on a slot that stayed claimed."""
     tries = 0
-    plain = Shadow.bring
+    plain = Shadow.store_outputs
 
     async def full(self: Shadow, params: object, stream: object) -> None:
         nonlocal tries
@@ -34,7 +34,7 @@ def test_a_home_that_cannot_take_the_outputs_holds_the_job(
             return
         raise PoolError(f"cannot write {tmp_path}/out: too many open files", retry=True)
 
-    monkeypatch.setattr(Shadow, "bring", full)
+    monkeypatch.setattr(Shadow, "store_outputs", full)
 
     async def work() -> None:
         async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
@@ -43,16 +43,16 @@ def test_a_home_that_cannot_take_the_outputs_holds_the_job(
             wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
             cluster = await pool.submit("head", ad=wish)
             job = pool.role("head", "schedd").queue.jobs().__iter__().__next__()
-            await pool.until(lambda: job.status in (4, 5), within=3 * running_job.OUTPUT_PATIENCE)
+            await pool.run_until(lambda: job.status in (4, 5), within=3 * running_job.OUTPUT_PATIENCE)
             assert job.cluster.id == cluster
             if heals:
                 assert (job.status, tries) == (4, 3)
                 return
             assert (job.status, job.get("HoldReasonCode")) == (5, 12)
-            assert "its output could not be brought home" in job.get("HoldReason")
+            assert "its output could not be sent to the submit side" in job.get("HoldReason")
             assert "too many open files" in job.get("HoldReason")
             assert job.get("NumJobStarts") == 1
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -65,19 +65,19 @@ def test_outputs_that_come_before_a_restarted_schedd_has_reached_the_machine_wai
             await pool.add("m1", "startd", behave=lambda spec: lasting(20.0))
             files = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path)}
             await pool.submit("s1", ad=files)
-            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
             await asyncio.sleep(18.0)
 
             async def stand_still() -> None:
                 await asyncio.sleep(9.0)
 
-            pool.when("startd.resume", TrapPhase.BEFORE, stand_still)
+            pool.run_at("startd.resume", TrapPhase.BEFORE, stand_still)
             await pool.restart_role("s1", "schedd")
-            await pool.until(lambda: not pool.queued("s1"), within=300)
+            await pool.run_until(lambda: not pool.queued("s1"), within=300)
             await asyncio.sleep(1.0)
             (ad,) = await pool.ended("s1")
             assert (ad["NumJobStarts"], ad["NumJobCompletions"]) == (1, 1)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -91,10 +91,10 @@ def test_a_scratch_directory_that_is_gone_holds_the_job(tmp_path: Path) -> None:
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
             wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
             await pool.submit("head", ad=wish)
-            await pool.until(lambda: bool(pool.witness.running), within=100)
+            await pool.run_until(lambda: bool(pool.witness.running), within=100)
             shutil.rmtree(pool.role("m1", "startd").execute / "slot1")
             job = pool.role("head", "schedd").queue.jobs().__iter__().__next__()
-            await pool.until(lambda: job.status == 5, within=100)
+            await pool.run_until(lambda: job.status == 5, within=100)
             assert "cannot open its scratch directory" in job.get("HoldReason")
 
     run_virtual(work())
@@ -111,13 +111,13 @@ def test_outputs_that_come_before_a_restarted_schedd_knows_the_start_again(tmp_p
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
             wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
             await pool.submit("s1", ad=wish)
-            await pool.until(lambda: bool(pool.witness.running), within=100)
+            await pool.run_until(lambda: bool(pool.witness.running), within=100)
             pool.network.delay = (1.0, 1.0)
             await asyncio.sleep(20.0 - before)
             await pool.restart_role("s1", "schedd")
-            await pool.until(lambda: not pool.queued("s1"), within=100)
+            await pool.run_until(lambda: not pool.queued("s1"), within=100)
             assert [ad["ExitCode"] for ad in await pool.ended("s1")] == [0]
             assert len(pool.witness.starts) == 1
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

@@ -55,13 +55,13 @@ class Story:
         return int(job.status)
 
     async def begun(self) -> None:
-        await self.pool.until(self.is_at(slots.BUSY), within=LOOK + 60)
+        await self.pool.run_until(self.is_at(slots.BUSY), within=LOOK + 60)
         await asyncio.sleep(1.0)
 
     async def took(self, condition: SlotCondition, within: float = 86400.0) -> float:
         """Seconds until the slot came into this condition."""
         before = now()
-        await self.pool.until(self.is_at(condition), within=within)
+        await self.pool.run_until(self.is_at(condition), within=within)
         return now() - before
 
 
@@ -80,7 +80,7 @@ def tell(
             if submit:
                 await pool.submit("head", count=submit, ad=ad)
             await story(Story(pool, node))
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -91,7 +91,7 @@ def tell(
 def test_a_job_starts_only_after_fifteen_idle_minutes() -> None:
     async def story(it: Story) -> None:
         it.touch()
-        await it.pool.until(it.is_at(slots.OWNER), within=LOOK)
+        await it.pool.run_until(it.is_at(slots.OWNER), within=LOOK)
         await it.pool.submit("head")
         took = await it.took(slots.BUSY)
         assert 15 * MINUTE - LOOK < took < 15 * MINUTE + 2 * LOOK
@@ -131,7 +131,7 @@ def test_it_leaves_after_ten_suspended_minutes_and_runs_elsewhere() -> None:
         await it.pool.add("m2", "startd", behave=lambda spec: Behaviour(30.0))
         took = await it.took(slots.OWNER)
         assert 10 * MINUTE <= took < 10 * MINUTE + 2 * LOOK
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=600)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=600)
         assert [machine for _, machine, _ in it.pool.witness.starts] == ["m1", "m2"]
         (ad,) = await it.pool.ended("head")
         assert (ad["NumJobStarts"], ad["ExitCode"]) == (2, 0)
@@ -164,7 +164,7 @@ def test_a_suspended_job_that_ends_by_a_signal_is_rid_of() -> None:
         it.touch()
         await it.took(slots.SUSPENDED, within=LOOK)
         await it.pool.act("head", "alice", action="remove", all=True, force=True)
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=60)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=60)
         await it.took(slots.OWNER, within=60)
 
     tell(story)
@@ -331,7 +331,7 @@ def test_an_owner_between_two_jobs_ends_the_claim() -> None:
         await asyncio.sleep(5 * MINUTE)
         assert len(it.pool.witness.starts) == started
         it.sensors.facts["Away"] = True
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=3600)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=3600)
         assert len(it.pool.witness.starts) == 20
 
     rules = {"START": "Away =!= false", "SUSPEND": "false"}
@@ -342,7 +342,7 @@ def test_a_start_that_asks_for_something_lets_only_that_in() -> None:
     async def story(it: Story) -> None:
         nice = await it.pool.submit("head", ad={"Nice": True})
         other = await it.pool.submit("head", ad={"Nice": False})
-        await it.pool.until(lambda: it.pool.queued("head") == 1, within=3600)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 1, within=3600)
         await asyncio.sleep(10 * MINUTE)
         assert [job for job, _, _ in it.pool.witness.starts] == [f"{nice}.0"]
         assert next(iter(it.pool.role("head", "schedd").queue.jobs())).id[0] == other
@@ -402,7 +402,7 @@ def test_the_schedd_is_told_when_the_owner_ends_an_idle_claim() -> None:
         assert schedd.placement.claims
         it.touch()
         await it.took(slots.OWNER, within=LOOK)
-        await it.pool.until(lambda: not schedd.placement.claims, within=0.5)
+        await it.pool.run_until(lambda: not schedd.placement.claims, within=0.5)
 
     tell(story, settings={"SUSPEND": "false"}, behave=Behaviour(10.0))
 
@@ -422,8 +422,8 @@ def test_an_administrator_takes_the_machine_back() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await vacate(it, slot="slot1@m1", graceful=True) == {"slots": ["slot1"]}
-        await it.pool.until(lambda: len(it.pool.witness.ends) == 1, within=LOOK)
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 2, within=120)
+        await it.pool.run_until(lambda: len(it.pool.witness.ends) == 1, within=LOOK)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 2, within=120)
         assert it.pool.queued("head") == 1
 
     tell(story)
@@ -440,7 +440,7 @@ def test_vacating_twice_hurries_and_never_goes_back() -> None:
         await asyncio.sleep(MINUTE)
         assert it.slot().since_activity == since
         await vacate(it, graceful=False)
-        await it.pool.until(lambda: not it.pool.witness.running, within=1)
+        await it.pool.run_until(lambda: not it.pool.witness.running, within=1)
 
     tell(story, behave=Behaviour(100_000.0, stubborn=True))
 
@@ -474,7 +474,7 @@ def test_a_job_that_was_suspended_when_the_node_died_goes_on() -> None:
         await asyncio.sleep(0.1)
         assert not it.keeper().suspended
         assert it.slot().condition == slots.BUSY
-        await it.pool.until(lambda: it.status() == 2, within=120)
+        await it.pool.run_until(lambda: it.status() == 2, within=120)
 
     tell(story, settings={"CLAIM_LEASE": "600"})
 
@@ -511,7 +511,7 @@ def test_a_job_that_is_still_being_started_is_suspended_when_it_is() -> None:
         await it.took(slots.BUSY)
         it.sensors.owners_load = 3.0
         await it.took(slots.SUSPENDED, within=LOOK)
-        await it.pool.until(lambda: bool(it.node.machine.keepers), within=60)
+        await it.pool.run_until(lambda: bool(it.node.machine.keepers), within=60)
         await asyncio.sleep(0.1)
         assert it.keeper().suspended
 

@@ -23,7 +23,7 @@ def test_a_job_goes_through() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             cluster = await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             (ad,) = await pool.ended("head")
             assert (ad["ClusterId"], ad["JobStatus"], ad["ExitCode"], ad["NumJobStarts"]) == (
                 cluster,
@@ -32,7 +32,7 @@ def test_a_job_goes_through() -> None:
                 1,
             )
             assert ad["LastRemoteHost"] == "slot1@m1"
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -45,10 +45,10 @@ def test_a_hundred_machines_run_a_thousand_jobs() -> None:
                 await pool.add(f"m{number}", "startd")
             await pool.submit("head", count=600, owner="alice")
             await pool.submit("head", count=400, owner="bob")
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert len(pool.witness.starts) == 1000
             assert len({machine for _, machine, _ in pool.witness.starts}) == 100
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -58,9 +58,9 @@ def test_files_whose_names_are_not_utf_8() -> None:
         async with SimPool(3, settings=QUICK) as pool:
             await pool.add("head", "collector,negotiator,schedd,startd")
             await pool.submit("head", ad={"Cmd": "/tmp/\udcff"})
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert [ad["Cmd"] for ad in await pool.ended("head")] == ["/tmp/\udcff"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -71,10 +71,10 @@ def test_a_claim_serves_job_after_job() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             await pool.submit("head", count=20)
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert pool.traps.called["startd.claim"] == 1
             assert pool.traps.called["schedd.ended"] == 20
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -88,14 +88,14 @@ def test_a_partitionable_slot_is_carved() -> None:
             await pool.kill("m1")
             await pool.restart("m1")
             await pool.submit("head", count=8, ad={"RequestMemory": 1000})
-            await pool.until(lambda: len(pool.witness.running) == 4, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 4, within=60)
             slots = pool.role("m1", "startd").slots
             assert slots["slot1"].resources["Memory"] == 96
             assert len(slots) == 5
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
-            await pool.until(lambda: len(slots) == 1, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: len(slots) == 1, within=60)
             assert slots["slot1"].resources["Memory"] == 4096
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -109,14 +109,14 @@ def test_users_share_equally() -> None:
             await asyncio.sleep(1.0)  # virtual: both are known to the negotiator
             for number in range(10):
                 await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(1000.0))
-            await pool.until(lambda: len(pool.witness.running) == 10, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 10, within=60)
             mine = [job for job in pool.witness.running if job.startswith(f"{heavy}.")]
             others = [job for job in pool.witness.running if job.startswith(f"{light}.")]
             assert (len(mine), len(others)) == (5, 5)
             await pool.act("head", "heavy", action="remove", all=True, force=True)
             await pool.act("head", "light", action="remove", all=True, force=True)
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -128,21 +128,21 @@ def test_held_released_and_removed() -> None:
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(300.0))
             cluster = await pool.submit("head", count=2)
             queue = pool.role("head", "schedd").queue
-            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
             running = next(iter(pool.witness.running))
             proc = int(running.split(".")[1])
             done = await pool.act("head", "alice", action="hold", ids=[[cluster, proc]], reason="later")
             assert done["done"] == 1
-            await pool.until(lambda: queue.find(cluster, proc).status == 5, within=60)
+            await pool.run_until(lambda: queue.find(cluster, proc).status == 5, within=60)
             assert queue.find(cluster, proc).get("HoldReason") == "later"
             other = await pool.act("head", "bob", action="release", ids=[[cluster, proc]])
             assert "belongs to alice" in other["refused"][0]["why"]
             await pool.act("head", "alice", action="release", ids=[[cluster, proc]])
             assert queue.find(cluster, proc).status in (1, 2)
             await pool.act("head", "alice", action="remove", ids=[[cluster]])
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             assert {ad["JobStatus"] for ad in await pool.ended("head")} == {3}
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -154,12 +154,12 @@ def test_the_collector_is_relearned_after_a_restart() -> None:
             await pool.add("submit", "schedd")
             await pool.add("m1", "startd")
             await pool.submit("submit")
-            await pool.until(lambda: pool.queued("submit") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("submit") == 0, within=60)
             await pool.kill("head")
             await pool.submit("submit")
             await pool.restart("head")
-            await pool.until(lambda: pool.queued("submit") == 0, within=120)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("submit") == 0, within=120)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -171,11 +171,11 @@ def test_a_dead_central_manager_stops_no_running_job() -> None:
             await pool.add("submit", "schedd")
             await pool.add("m1", "startd")
             await pool.submit("submit", count=5)
-            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
             await pool.kill("head")
-            await pool.until(lambda: pool.queued("submit") == 0, within=200)
+            await pool.run_until(lambda: pool.queued("submit") == 0, within=200)
             assert len(pool.witness.starts) == 5
-            pool.sound(["submit", "m1"])
+            pool.assert_sound(["submit", "m1"])
 
     run_virtual(work())
 
@@ -186,7 +186,7 @@ def test_the_example_of_the_page_runs() -> None:
     first = next(number for number, line in enumerate(lines) if line.startswith("    async with"))
     code = "\n".join(itertools.takewhile(str.strip, lines[first:]))
     found: dict[str, Any] = {"SimPool": SimPool}
-    code += "\n        pool.sound()\n        assert len(await pool.ended('head')) == 10"
+    code += "\n        pool.assert_sound()\n        assert len(await pool.ended('head')) == 10"
     exec(f"async def work() -> None:\n{code}", found)
     run_virtual(found["work"]())
 
@@ -198,7 +198,7 @@ def test_the_same_seed_is_the_same_run() -> None:
             for number in range(5):
                 await pool.add(f"m{number}", "startd")
             await pool.submit("head", count=30)
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             return pool.witness.starts
 
     first, again, other = run_virtual(work(9)), run_virtual(work(9)), run_virtual(work(10))
@@ -217,9 +217,9 @@ def test_a_schedd_restarts_with_its_queue(tmp_path: Path) -> None:
             second = await pool.submit("head")
             assert second > first
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert len(await pool.ended("head")) == 51
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -244,8 +244,8 @@ def test_a_client_cannot_say_who_it_is_or_what_became_of_its_jobs() -> None:
                 wire = job.wire()
                 assert (wire["Owner"], wire["JobStatus"], wire["QDate"] > 1) == ("mallory", 1, True)
                 assert wire["ProcId"] in (0, 1)
-                assert not job.note("_run")
-            pool.sound()
+                assert not job.stored_note("_run")
+            pool.assert_sound()
 
     run_virtual(work())
 

@@ -72,7 +72,7 @@ class Story:
     async def begun(self, slot: str = "slot1@m1") -> None:
         """Alice's job runs."""
         assert await self.match("alice", "low", slot)
-        await self.pool.until(lambda: bool(self.running()), within=10)
+        await self.pool.run_until(lambda: bool(self.running()), within=10)
         await asyncio.sleep(2.0)
 
     async def idle(self) -> None:
@@ -82,7 +82,7 @@ class Story:
         async def tell() -> None:
             ended.set()
 
-        self.pool.when("schedd.ended", TrapPhase.AFTER, tell)
+        self.pool.run_at("schedd.ended", TrapPhase.AFTER, tell)
         await ended.wait()
         await asyncio.sleep(0.1)
         assert self.slot().condition == slots.CLAIMED_IDLE
@@ -101,13 +101,13 @@ class Story:
 
         matching = asyncio.create_task(match_what_is_free())
         try:
-            await self.pool.until(lambda: not self.pool.queued("low") + self.pool.queued("high"), within=within)
+            await self.pool.run_until(lambda: not self.pool.queued("low") + self.pool.queued("high"), within=within)
         finally:
             matching.cancel()
         for node in ("low", "high"):
             (ad,) = [ad for ad in await self.pool.ended(node) if ad["JobStatus"] == 4]
             assert ad["ExitCode"] == 0
-        await self.pool.until(lambda: not self.pool.role("m1", "startd").claims, within=200)
+        await self.pool.run_until(lambda: not self.pool.role("m1", "startd").claims, within=200)
         assert not self.pool.nodes["m1"].machine.keepers
         for node in ("low", "high"):
             assert not self.pool.role(node, "schedd").placement.claims
@@ -136,7 +136,7 @@ def play(
             await pool.act("high", "bob", action="remove", all=True)
             await pool.submit("high", owner="bob", ad={"Worth": 5})
             await story(Story(pool))
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -149,8 +149,8 @@ def test_a_job_that_the_machine_prefers_takes_its_place() -> None:
         await it.begun()
         assert it.running() == {"1.0"}
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=1)
-        await it.pool.until(lambda: it.of("low").status == 1, within=1)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=1)
+        await it.pool.run_until(lambda: it.of("low").status == 1, within=1)
         alices = it.of("low")
         assert alices.get("VacateReason") == "preempted by rank: the machine prefers a job of bob@high (5 over 1)"
         await asyncio.sleep(1.0)
@@ -166,7 +166,7 @@ def test_the_word_of_the_negotiator_counts_for_priorities() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="priority")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=1)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=1)
         assert it.of("low").get("VacateReason") == "preempted by the user priority of bob@high"
 
     play(story, settings={"RANK": "0"})
@@ -176,7 +176,7 @@ def test_a_grant_that_does_not_say_why_is_taken_for_what_it_can_be() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="unsaid")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=1)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=1)
         assert it.of("low").get("VacateReason").startswith("preempted by rank")
 
     play(story)
@@ -224,7 +224,7 @@ def test_an_idle_claim_makes_room_at_once_and_its_schedd_is_told() -> None:
         await it.idle()
         assert len(it.pool.role("low", "schedd").placement.claims) == 1
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=0.5)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=0.5)
         assert not it.pool.role("low", "schedd").placement.claims
 
     play(story, first=Behaviour(20.0))
@@ -235,11 +235,11 @@ def test_a_dynamic_slot_is_taken_over_as_it_is() -> None:
         await it.begun()
         assert set(it.pool.role("m1", "startd").slots) == {"slot1", "slot1_1"}
         assert await it.match("bob", "high", "slot1_1@m1", why="rank")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=1)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=1)
         assert it.slot("slot1_1").resources["Memory"] == 500
         assert it.slot().resources["Memory"] == 4096 - 500
         await it.both_end()
-        await it.pool.until(lambda: set(it.pool.role("m1", "startd").slots) == {"slot1"}, within=60)
+        await it.pool.run_until(lambda: set(it.pool.role("m1", "startd").slots) == {"slot1"}, within=60)
         assert it.slot().resources["Memory"] == 4096
 
     play(story, settings={"SLOTS": "partitionable"}, ad={"RequestMemory": 500})
@@ -266,10 +266,10 @@ def test_retirement_is_respected_and_the_jobs_own_smaller_wish(wish: int | None,
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.slot().condition == slots.RETIRING, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.RETIRING, within=1)
         ad, private = told(it.pool, "slot1@m1")
         assert (ad["Activity"], ad["PreemptingUser"], private) == ("Retiring", "bob@high", {})
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=1000)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=1000)
         (_, _, began), (_, _, over) = it.pool.witness.starts[0], it.pool.witness.ends[0]
         assert expected - 1 <= over - began <= expected + 6
         assert it.of("low").get("VacateReason").startswith("preempted by rank")
@@ -282,7 +282,7 @@ def test_a_job_that_ends_in_its_retirement_has_ended_well() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=150)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=150)
         (ad,) = await it.pool.ended("low")
         assert (ad["ExitCode"], ad["NumJobStarts"]) == (0, 1)
         await it.both_end()
@@ -294,10 +294,10 @@ def test_a_job_that_does_not_want_to_leave_is_killed_in_time() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.slot().condition == slots.VACATING, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.VACATING, within=1)
         await asyncio.sleep(60.0)
         assert it.running() == {"1.0"}
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=120)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=120)
 
     play(story, settings={"MAX_VACATE": "2 min"}, first=Behaviour(3000.0, stubborn=True))
 
@@ -309,14 +309,14 @@ def test_who_does_not_want_the_slot_any_more_leaves_the_job_alone() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.slot().condition == slots.RETIRING, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.RETIRING, within=1)
         await it.pool.act("high", "bob", action="remove", all=True)
-        await it.pool.until(lambda: it.slot().condition == slots.BUSY, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.BUSY, within=1)
         assert it.slot().waiting is None
-        await it.pool.until(lambda: it.pool.queued("low") == 0, within=4000)
+        await it.pool.run_until(lambda: it.pool.queued("low") == 0, within=4000)
         (ad,) = await it.pool.ended("low")
         assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
-        await it.pool.until(lambda: not it.pool.role("m1", "startd").claims, within=5)
+        await it.pool.run_until(lambda: not it.pool.role("m1", "startd").claims, within=5)
 
     play(story, settings={"MAX_JOB_RETIREMENT": "2 h"})
 
@@ -359,9 +359,9 @@ def test_an_owner_who_comes_back_has_the_machine_before_anybody() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.slot().condition == slots.RETIRING, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.RETIRING, within=1)
         it.pool.nodes["m1"].sensors.owners_load = 3.0
-        await it.pool.until(lambda: it.slot().condition == slots.OWNER, within=60)
+        await it.pool.run_until(lambda: it.slot().condition == slots.OWNER, within=60)
         assert it.slot().waiting is None
         assert not it.running()
         assert it.of("low").get("VacateReason") == "the machine's owner is back"
@@ -378,10 +378,10 @@ def test_an_administrator_who_vacates_hurries_a_retirement() -> None:
     async def story(it: Story) -> None:
         await it.begun()
         assert await it.match("bob", "high", why="rank")
-        await it.pool.until(lambda: it.slot().condition == slots.RETIRING, within=1)
+        await it.pool.run_until(lambda: it.slot().condition == slots.RETIRING, within=1)
         startd = it.pool.role("m1", "startd")
         await startd.evict(it.slot(), True)
-        await it.pool.until(lambda: it.running() == {"2.0"}, within=5)
+        await it.pool.run_until(lambda: it.running() == {"2.0"}, within=5)
         await it.both_end()
 
     play(story, settings={"MAX_JOB_RETIREMENT": "1 h"})
@@ -449,7 +449,7 @@ def test_cut_off_while_somebody_waits(who: str, silent: bool, seconds: float, tm
         await asyncio.sleep(5.0)
         it.pool.network.partition({who}, {"m1"}, silent=silent)
         await asyncio.sleep(seconds)
-        it.pool.network.heal()
+        it.pool.network.restore_links()
         await it.both_end()
 
     rules = {"MAX_JOB_RETIREMENT": "3 min"}
@@ -465,16 +465,16 @@ def test_the_negotiator_preempts_by_rank_and_the_evicted_job_comes_back() -> Non
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(600.0))
             await pool.submit("head", owner="alice", ad={"Worth": 1})
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             await asyncio.sleep(60.0)
             await pool.submit("head", owner="bob", ad={"Worth": 5})
-            await pool.until(lambda: "2.0" in pool.witness.running, within=5)
+            await pool.run_until(lambda: "2.0" in pool.witness.running, within=5)
             # Nobody preempts the better one, and two equal ones do not change places.
             await pool.submit("head", owner="carol", ad={"Worth": 5})
-            await pool.until(lambda: not pool.queued("head"), within=4000)
+            await pool.run_until(lambda: not pool.queued("head"), within=4000)
             assert [job for job, _, _ in pool.witness.starts][:2] == ["1.0", "2.0"]
             assert Counter(job for job, _, _ in pool.witness.starts) == {"1.0": 2, "2.0": 1, "3.0": 1}
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -492,9 +492,9 @@ def test_a_storm_of_better_jobs_for_all_machines_at_once() -> None:
                 await asyncio.sleep(20.0)
             assert {job.partition(".")[0] for job in pool.witness.running} == {"3"}
             assert pool.traps.called["startd.preempt"] <= 70
-            await pool.until(lambda: not pool.queued("head"), within=20000)
+            await pool.run_until(lambda: not pool.queued("head"), within=20000)
             assert {ad["ExitCode"] for ad in await pool.ended("head")} == {0}
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -507,8 +507,8 @@ def test_a_slot_taken_for_one_job_of_a_user_is_not_used_for_the_one_that_left() 
             for worth in (1, 5):
                 await pool.submit("head", owner="alice", ad={"Worth": worth})
                 await asyncio.sleep(60.0)
-            await pool.until(lambda: not pool.queued("head"), within=4000)
+            await pool.run_until(lambda: not pool.queued("head"), within=4000)
             assert [job for job, _, _ in pool.witness.starts] == ["1.0", "2.0", "1.0"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

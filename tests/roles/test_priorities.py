@@ -40,7 +40,7 @@ def tell(
                 await pool.add(f"m{number}", "startd", behave=lambda spec: lasting(seconds))
             await asyncio.sleep(1)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -83,7 +83,7 @@ def test_a_light_user_is_served_next_whatever_the_heavy_one_has_queued() -> None
         await asyncio.sleep(300)
         await pool.submit("head", count=3, owner="light")
         # One job of the heavy user's at most on each machine.
-        await pool.until(lambda: not idle(pool, "light"), within=22)
+        await pool.run_until(lambda: not idle(pool, "light"), within=22)
 
     tell(story)
 
@@ -226,13 +226,13 @@ def test_a_schedd_that_falls_silent_does_not_keep_the_others_waiting() -> None:
         async def never() -> None:
             await asyncio.sleep(1e6)
 
-        trap = pool.when("schedd.requests", TrapPhase.BEFORE, never)
+        trap = pool.run_at("schedd.requests", TrapPhase.BEFORE, never)
         await pool.submit("mute", count=5, owner="ann")
-        await pool.until(lambda: trap.sprung, within=2)
+        await pool.run_until(lambda: trap.sprung, within=2)
         await pool.submit("head", count=2, owner="bob")
-        await pool.until(lambda: owners(pool)["bob"] == 2, within=5)
+        await pool.run_until(lambda: owners(pool)["bob"] == 2, within=5)
         # The mute one is asked again later, and served.
-        await pool.until(lambda: not pool.queued("mute"), within=300)
+        await pool.run_until(lambda: not pool.queued("mute"), within=300)
 
     tell(story, machines=4)
 
@@ -247,7 +247,7 @@ def test_the_administrator_says_which_machines_go_first() -> None:
                 await pool.add(name, "startd", behave=lambda spec: lasting(20.0))
             await asyncio.sleep(1)
             await pool.submit("head", ad={"Rank": [rank]})
-            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
             return str(pool.witness.starts[0][1])
 
     before, after = {"NEGOTIATOR_PRE_JOB_RANK": 'Machine == "mb"'}, {"NEGOTIATOR_POST_JOB_RANK": 'Machine == "mb"'}
@@ -297,7 +297,7 @@ def test_two_negotiators_do_not_tear_a_pool_apart() -> None:
         await pool.submit("head", count=40, owner="ann")
         await asyncio.sleep(400)
         assert not list(pool.role("head", "schedd").queue.jobs())
-        pool.sound(["m0", "m1", "m2", "m3"])
+        pool.assert_sound(["m0", "m1", "m2", "m3"])
 
     tell(story, {"NEGOTIATION_SETTLE": "0.01"})
 
@@ -320,7 +320,7 @@ def test_a_negotiator_that_dies_between_match_and_notice_costs_one_match() -> No
                 await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(5))
             await asyncio.sleep(1)
             await story(pool)
-            pool.sound(["head", "m0", "m1"])
+            pool.assert_sound(["head", "m0", "m1"])
 
     run_virtual(work())
 
@@ -333,7 +333,7 @@ def test_a_better_job_that_comes_just_after_another_was_matched_does_not_wait_fo
         await pool.submit("head", count=4, owner="ann")
         await asyncio.sleep(gap)
         await pool.submit("head", count=2, owner="boss")
-        await pool.until(lambda: owners(pool)["boss"] == 2, within=5)
+        await pool.run_until(lambda: owners(pool)["boss"] == 2, within=5)
 
     tell(story, {"RANK": '10 * (TARGET.Owner == "boss")', "NEGOTIATION_INTERVAL": "3600"}, seconds=1e6)
 
@@ -342,11 +342,11 @@ def test_a_better_job_that_comes_just_after_another_was_matched_does_not_wait_fo
 def test_over_machines_all_jobs_of_one_stand_in_one_order(over: str) -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("head", count=2, owner="first")  # they hold the machines meanwhile
-        await pool.until(lambda: owners(pool) == {"first": 2}, within=60)
+        await pool.run_until(lambda: owners(pool) == {"first": 2}, within=60)
         await pool.submit("head", count=3, owner="low", ad={"JobPrio": 0})
         await pool.submit("head", count=1, owner="high", ad={"JobPrio": 5})
         await pool.submit("head", count=1, owner="high", ad={"JobPrio": 7})
-        await pool.until(lambda: idle(pool, "low") + idle(pool, "high") == 3, within=600)
+        await pool.run_until(lambda: idle(pool, "low") + idle(pool, "high") == 3, within=600)
         expected = {"high": 2} if over == "machines" else {"high": 1, "low": 1}
         assert {name: count for name, count in owners(pool).items() if name != "first"} == expected
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.policy.owner import OwnerPolicy, settled
+from pool.policy.owner import OwnerPolicy, is_decided
 from pool.policy.slots import BUSY, OWNER, UNCLAIMED
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
@@ -38,9 +38,9 @@ def test_a_dedicated_machine_is_read_when_it_advertises_and_when_something_happe
             await asyncio.sleep(HOUR)
             assert 29 <= len(reads) <= 32, "every two minutes, when it is told anew"
             await pool.submit("head")
-            await pool.until(lambda: not pool.queued("head"))
+            await pool.run_until(lambda: not pool.queued("head"))
             assert len(reads) <= 80
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -93,6 +93,6 @@ def test_an_owner_who_is_back_is_seen_at_once_by_a_policy_that_asks_for_him() ->
 def test_only_plain_constants_settle_what_an_owner_wants(
     wishes: dict[str, str], owner: bool, unclaimed: bool, busy: bool
 ) -> None:
-    policy = OwnerPolicy.of("dedicated", wishes)
-    found = [settled(policy, condition) for condition in (OWNER, UNCLAIMED, BUSY)]
+    policy = OwnerPolicy.from_shipped("dedicated", wishes)
+    found = [is_decided(policy, condition) for condition in (OWNER, UNCLAIMED, BUSY)]
     assert found == [owner, unclaimed, busy]

@@ -21,7 +21,7 @@ def seconds_of(spec: KeeperSpec) -> Behaviour:
 
 def test_outputs_that_hang_until_the_lease_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slot went to another job meanwhile, and its files were removed when the stream to the first schedd broke."""
-    hangs, plain = asyncio.Event(), Shadow.bring
+    hangs, plain = asyncio.Event(), Shadow.store_outputs
 
     async def bring(self: Shadow, params: object, stream: object) -> None:
         if not hangs.is_set():
@@ -29,7 +29,7 @@ def test_outputs_that_hang_until_the_lease_has_ended(tmp_path: Path, monkeypatch
             await asyncio.Event().wait()
         await plain(self, params, stream)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Shadow, "bring", bring)
+    monkeypatch.setattr(Shadow, "store_outputs", bring)
 
     async def work() -> None:
         settings = {**QUICK, "SLOTS": "1", "CLAIM_LEASE": "20"}
@@ -41,17 +41,19 @@ def test_outputs_that_hang_until_the_lease_has_ended(tmp_path: Path, monkeypatch
             wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
             await pool.submit("s1", ad=wish)
             await hangs.wait()
-            pool.network.silence("s1", "m1")
+            pool.network.drop_silently("s1", "m1")
             await pool.submit("s2", ad=wish)
-            await pool.until(lambda: any(job.status == 2 for job in pool.role("s2", "schedd").queue.jobs()), within=200)
+            await pool.run_until(
+                lambda: any(job.status == 2 for job in pool.role("s2", "schedd").queue.jobs()), within=200
+            )
             await asyncio.sleep(1.0)
             made = pool.role("m1", "startd").execute / "slot1" / "made"
             made.write_text("by the second job")
             pool.network.cut("s1", "m1")
             await asyncio.sleep(60.0)
             assert made.exists()
-            pool.network.heal()
-            await pool.until(lambda: not pool.queued("s1") and not pool.queued("s2"), within=3000)
-            pool.sound()
+            pool.network.restore_links()
+            await pool.run_until(lambda: not pool.queued("s1") and not pool.queued("s2"), within=3000)
+            pool.assert_sound()
 
     run_virtual(work())

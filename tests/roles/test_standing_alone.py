@@ -29,7 +29,7 @@ def play(
                 await pool.add(name, "startd", behave=lambda spec: Behaviour(seconds))
             await asyncio.sleep(5.0)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -43,9 +43,9 @@ def test_jobs_run_for_hours_without_a_central_manager(tmp_path: Path) -> None:
 
     async def story(pool: SimPool) -> None:
         await pool.submit("submit", count=40)
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         await pool.kill("head")
-        await pool.until(lambda: pool.queued("submit") == 0, within=4 * 3600.0)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=4 * 3600.0)
 
     play(tmp_path, story, settings={"CLAIM_LIFE": "1200"})
 
@@ -53,7 +53,7 @@ def test_jobs_run_for_hours_without_a_central_manager(tmp_path: Path) -> None:
 def test_claims_are_given_back_when_the_central_manager_is_there_again(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("submit", count=40)
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         claims = set(pool.role("submit", "schedd").placement.claims)
         await pool.kill("head")
         await asyncio.sleep(3600.0)
@@ -71,7 +71,7 @@ def test_a_dead_machine_leaves_the_pool_in_about_a_minute(silent: bool, tmp_path
         assert machines(pool) == {"slot1@m1", "slot1@m2"}
         pool.network.crash("m1", silent=silent)
         await pool.kill("m1") if not silent else None
-        await pool.until(lambda: machines(pool) == {"slot1@m2"}, within=90)
+        await pool.run_until(lambda: machines(pool) == {"slot1@m2"}, within=90)
 
     play(tmp_path, story, settings={"AD_LIFETIME": "900", "UPDATE_INTERVAL": "300"})
 
@@ -91,12 +91,12 @@ def test_a_node_that_is_started_again_stays_in_the_pool(tmp_path: Path) -> None:
 def test_a_vacated_job_goes_to_another_machine_that_is_idle(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("submit")
-        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
         for _ in range(3):
             await asyncio.sleep(20.0)
             (before,) = pool.witness.running.values()
             await pool.act("submit", "alice", action="vacate", ids=[[1, 0]])
-            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
             (after,) = pool.witness.running.values()
             assert after != before
 
@@ -107,11 +107,11 @@ def test_a_vacated_job_goes_back_where_there_is_no_other(tmp_path: Path) -> None
     async def story(pool: SimPool) -> None:
         await pool.crash("m2")
         await pool.submit("submit")
-        await pool.until(lambda: len(pool.witness.running) == 1, within=150)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=150)
         await asyncio.sleep(20.0)
         await pool.act("submit", "alice", action="vacate", ids=[[1, 0]])
-        await pool.until(lambda: len(pool.witness.ends) == 1, within=10)
-        await pool.until(lambda: len(pool.witness.running) == 1, within=3)
+        await pool.run_until(lambda: len(pool.witness.ends) == 1, within=10)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=3)
 
     play(tmp_path, story)
 
@@ -122,8 +122,8 @@ def test_a_claim_goes_by_what_the_machine_is_then(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         node = pool.nodes["m1"]
         await pool.kill("m2")
-        look = pool.role("m1", "startd").owner.look
-        pool.role("m1", "startd").owner.look = lambda: asyncio.sleep(0)
+        look = pool.role("m1", "startd").owner.evaluate
+        pool.role("m1", "startd").owner.evaluate = lambda: asyncio.sleep(0)
         assert look is not None
         node.sensors.facts["Speed"] = 1
         await pool.submit("submit", ad={"Requirements": ["TARGET.Speed =?= undefined"]})
@@ -141,10 +141,10 @@ def test_only_jobs_that_can_be_saved_move(ad: dict[str, Any], tmp_path: Path) ->
             await pool.kill(name)
         await pool.restart("m1")
         await pool.submit("submit", ad={"Rank": ["TARGET.Speed"], **ad})
-        await pool.until(lambda: len(pool.witness.running) == 1, within=150)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=150)
         await pool.restart("m2")
         await asyncio.sleep(1000.0)
         assert list(pool.witness.running.values()) == (["m1"] if ad else ["m2"])
-        await pool.until(lambda: pool.queued("submit") == 0, within=10000.0)
+        await pool.run_until(lambda: pool.queued("submit") == 0, within=10000.0)
 
     play(tmp_path, story, 3000.0, {"REMATCH": "true", "REMATCH_PAUSE": "60"})

@@ -32,10 +32,10 @@ def test_a_job_that_runs_too_long_is_held_with_the_code_that_says_so(attribute: 
         async with SimPool(1, settings=QUICK) as pool:
             await one_machine(pool)
             await pool.submit("head", ad={attribute: 200})
-            await pool.until(lambda: only_job(pool).status == 5, within=300)
+            await pool.run_until(lambda: only_job(pool).status == 5, within=300)
             assert only_job(pool).get("HoldReasonCode") == code
             assert "= 200 seconds" in only_job(pool).get("HoldReason")
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -45,10 +45,10 @@ def test_a_job_leaves_its_machine_when_periodic_vacate_becomes_true() -> None:
         async with SimPool(2, settings=QUICK) as pool:
             await one_machine(pool)
             await pool.submit("head", ad={"PeriodicVacate": ["NumJobStarts < 2"]})
-            await pool.until(lambda: only_job(pool).get("NumJobStarts") == 2, within=300)
+            await pool.run_until(lambda: only_job(pool).get("NumJobStarts") == 2, within=300)
             assert only_job(pool).get("VacateReason") == "the job's periodic_vacate became true"
-            await pool.until(lambda: pool.queued("head") == 0, within=2000)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=2000)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -72,16 +72,16 @@ def test_inputs_and_outputs_are_bounded_and_say_so(tmp_path: Path) -> None:
             files = {"Iwd": str(tmp_path), "ShouldTransferFiles": "YES", "TransferExecutable": False}
             inputs = {"TransferInput": "in", **files}
             await pool.submit("head", ad=inputs | {"MaxTransferInputMB": 2})
-            await pool.until(lambda: only_job(pool).status == 5, within=60)
+            await pool.run_until(lambda: only_job(pool).status == 5, within=60)
             assert only_job(pool).get("HoldReasonCode") == 32
             await pool.act("head", "alice", action="remove", all=True)
             await pool.submit("head", ad=inputs | {"TransferOutput": "in", "MaxTransferOutputMB": 2})
-            await pool.until(lambda: only_job(pool).status == 5, within=60)
+            await pool.run_until(lambda: only_job(pool).status == 5, within=60)
             assert only_job(pool).get("HoldReasonCode") == 33
             await pool.act("head", "alice", action="remove", all=True)
             await pool.submit("head", ad=inputs | {"MaxTransferInputMB": 3, "MaxTransferOutputMB": 3})
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -92,14 +92,14 @@ def test_a_claim_is_kept_idle_as_long_as_a_job_asks(keep: int, negotiated: int) 
         async with SimPool(5, settings=QUICK) as pool:
             await one_machine(pool, 5.0)
             await pool.submit("head", ad={"KeepClaimIdle": [f"{keep}"]})
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             ended = pool.wall()
-            await pool.until(lambda: pool.wall() > ended + 50)
+            await pool.run_until(lambda: pool.wall() > ended + 50)
             claims = len(pool.role("head", "schedd").placement.claims)
             assert claims == 2 - negotiated
             await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=200)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=200)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -110,7 +110,7 @@ def test_a_job_remembers_attributes_of_its_machines() -> None:
             await one_machine(pool)
             attributes = {"JobMachineAttrs": "Machine, Nothing", "JobMachineAttrsHistoryLength": 2}
             await pool.submit("head", ad=attributes | {"PeriodicVacate": ["NumJobStarts < 2"]})
-            await pool.until(lambda: only_job(pool).get("NumJobStarts") == 2, within=300)
+            await pool.run_until(lambda: only_job(pool).get("NumJobStarts") == 2, within=300)
             job = only_job(pool)
             assert (job.get("MachineAttrMachine0"), job.get("MachineAttrMachine1")) == ("m1", "m1")
             assert job.get("MachineAttrNothing0") == ["undefined"]
@@ -124,11 +124,11 @@ def test_a_job_that_runs_too_long_is_held_when_that_is_due(attribute: str) -> No
         async with SimPool(7, settings=QUICK) as pool:
             await one_machine(pool)
             await pool.submit("head", ad={attribute: 3})
-            await pool.until(lambda: only_job(pool).status == 2, within=60)
+            await pool.run_until(lambda: only_job(pool).status == 2, within=60)
             began = pool.wall()
-            await pool.until(lambda: only_job(pool).status == 5, within=60, step=0.01)
+            await pool.run_until(lambda: only_job(pool).status == 5, within=60, step=0.01)
             assert 2.0 < pool.wall() - began < 4.5
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -138,13 +138,13 @@ def test_a_duration_counts_on_over_a_restart_of_the_schedd(tmp_path: Path) -> No
         async with SimPool(8, settings=QUICK, directory=tmp_path) as pool:
             await one_machine(pool)
             await pool.submit("head", ad={"AllowedExecuteDuration": 40})
-            await pool.until(lambda: only_job(pool).get("JobCurrentStartExecutingDate") is not None, within=60)
+            await pool.run_until(lambda: only_job(pool).get("JobCurrentStartExecutingDate") is not None, within=60)
             began = pool.wall()
             await pool.kill("head")
             await pool.restart("head")
-            await pool.until(lambda: only_job(pool).status == 5, within=60, step=0.01)
+            await pool.run_until(lambda: only_job(pool).status == 5, within=60, step=0.01)
             assert 38.0 < pool.wall() - began < 47.0
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -167,7 +167,7 @@ def test_a_job_over_its_memory_runs_again_with_more(needs: int, asked: list[int]
                         requests.append(job.get("RequestMemory"))
                 return not jobs or jobs[0].status == 5
 
-            await pool.until(over, within=600)
+            await pool.run_until(over, within=600)
             assert requests == asked
             if held:
                 job = only_job(pool)
@@ -176,7 +176,7 @@ def test_a_job_over_its_memory_runs_again_with_more(needs: int, asked: list[int]
                 (ended,) = await pool.ended("head")
                 assert ended["NumJobStarts"] == len(asked)
                 assert "it runs again with RequestMemory = 2000" in ended["VacateReason"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -192,17 +192,17 @@ def test_starts_of_a_cluster_lie_as_far_apart_as_it_says(tmp_path: Path) -> None
             for number in range(4):
                 await pool.add(f"m{number}", "startd", behave=lambda spec: lasting(300.0))
             await pool.submit("head", count=4, ad={"NextJobStartDelay": 20})
-            await pool.until(lambda: len(starts(pool)) == 2, within=100)
+            await pool.run_until(lambda: len(starts(pool)) == 2, within=100)
             async with asking(pool) as user:
                 explained = "\n".join((await user.why("1.3")).lines())
             assert "next_job_start_delay = 20, and one has just started" in explained
             await pool.kill("head")
             await pool.restart("head")
-            await pool.until(lambda: len(starts(pool)) == 4, within=200)
+            await pool.run_until(lambda: len(starts(pool)) == 4, within=200)
             at = starts(pool)
             assert all(19.0 < later - earlier < 30.0 for earlier, later in pairwise(at))
-            await pool.until(lambda: pool.queued("head") == 0, within=2000)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=2000)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -225,18 +225,18 @@ def test_only_so_many_of_a_cluster_are_asked_for_at_once() -> None:
                 assert sum(group.idle for group in queue.groups("alice")) <= 4
                 return not len(queue)
 
-            await pool.until(lambda: queue.count("alice", 2) == 6, within=100)
+            await pool.run_until(lambda: queue.count("alice", 2) == 6, within=100)
             waiting = [job for job in queue.jobs() if job.status == 1]
             assert len(waiting) == 7
-            assert all(job.told() == {"WaitsForTurn": True} for job in waiting)
+            assert all(job.negotiation_answer() == {"WaitsForTurn": True} for job in waiting)
             async with asking(pool) as user:
                 assert "max_materialize = 3" in "\n".join((await user.why("1.9")).lines())
             await pool.act("head", "alice", action="hold", ids=[[1, 0]])
-            await pool.until(lambda: queue.find(1, 0).status == 5)
+            await pool.run_until(lambda: queue.find(1, 0).status == 5)
             await pool.act("head", "alice", action="release", ids=[[1, 0]])
-            await pool.until(over, within=2000)
+            await pool.run_until(over, within=2000)
             assert most == 3
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -265,15 +265,15 @@ def test_a_job_gets_the_gpu_that_it_requires() -> None:
                 ad = attributes(text.format(demand))
                 await pool.submit("head", ad=ad | {"FileSystemDomain": "simulation"})
             queue = pool.role("head", "schedd").queue
-            await pool.until(lambda: queue.count("alice", 2) == 2, within=200)
+            await pool.run_until(lambda: queue.count("alice", 2) == 2, within=200)
             slots = pool.role("m1", "startd").slots
             assert {slot.gpus for slot in slots.values() if slot.claim} == {("GPU-aaaa",), ("GPU-bbbb",)}
             assert sorted(job.status for job in queue.jobs()) == [1, 2, 2]
             assert next(job.id for job in queue.jobs() if job.status == 1) in ((1, 0), (2, 0))
             ad = attributes(text.format("gpus_minimum_memory = 80G"))
             await pool.submit("head", ad=ad | {"FileSystemDomain": "simulation"})
-            await pool.until(lambda: len(queue) == 1, within=2000)
+            await pool.run_until(lambda: len(queue) == 1, within=2000)
             assert only_job(pool).id == (4, 0)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

@@ -102,7 +102,7 @@ def test_a_machine_that_only_runs_a_job_reaches_none_of_its_owners_files() -> No
             await pool.add("desk", "startd", behave=lambda spec: Behaviour(500.0))
             await pool.submit("head", ad={"ShouldTransferFiles": "YES"})
             placement = pool.role("head", "schedd").placement
-            await pool.until(lambda: any(claim.start for claim in placement.claims.values()), 60)
+            await pool.run_until(lambda: any(claim.start for claim in placement.claims.values()), 60)
             (claim,) = placement.claims.values()
             link = await joined(pool, "desk", "startd")
             params = {"claim": claim.id, "run": claim.run, "again": False}
@@ -196,9 +196,9 @@ def test_a_jobs_environment_is_seen_by_its_owner_and_administrators_alone() -> N
             ad = {"Environment": secret, "ENV": secret, "UserLog": "/dev/null"}
             ended = await pool.submit("head", ad={"environment": secret})
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(5.0 if "1." in spec.id else 1000.0))
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             queued = await pool.submit("head", ad=ad)
-            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
             waiting = await pool.submit("head", ad=ad)
             async with asking(pool, "alice") as alice, asking(pool, "bob") as bob:
                 seen = [[ad[name] for name in ("Environment", "Env") if name in ad] for ad in await listed(alice)]
@@ -223,7 +223,7 @@ def test_a_jobs_environment_is_seen_by_its_owner_and_administrators_alone() -> N
             await link.close()
             known = [(entry.ad, entry.private) for entry in pool.role("head", "collector")._registry.entries.values()]
             assert "sesame" not in repr([heard, asked, known])
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 

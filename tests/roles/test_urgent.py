@@ -57,14 +57,14 @@ class Story:
     async def on_top(self, owner: str = "bob", **more: Any) -> None:
         """An urgent job runs, and the one below stands still."""
         await self.ask(owner, **more)
-        await self.pool.until(lambda: self.urgent is not None and self.urgent.condition == slots.BUSY, within=10)
+        await self.pool.run_until(lambda: self.urgent is not None and self.urgent.condition == slots.BUSY, within=10)
         await asyncio.sleep(0.5)
         assert self.slot.condition == slots.YIELDING
         assert self.keeper("alice").suspended
 
     async def handed_back(self, within: float = SHORT + 10) -> None:
-        await self.pool.until(lambda: self.urgent is None, within=within)
-        await self.pool.until(lambda: self.slot.condition == slots.BUSY, within=5)
+        await self.pool.run_until(lambda: self.urgent is None, within=within)
+        await self.pool.run_until(lambda: self.slot.condition == slots.BUSY, within=5)
         await asyncio.sleep(0.5)
         assert not self.keeper("alice").suspended
         assert self.job("alice").status == 2
@@ -87,10 +87,10 @@ def play(
             await pool.add("m1", "startd", behave=behave)
             await pool.submit("head", owner="alice")
             it = Story(pool)
-            await pool.until(lambda: it.slot.condition == slots.BUSY, within=60)
+            await pool.run_until(lambda: it.slot.condition == slots.BUSY, within=60)
             await asyncio.sleep(1.0)
             await story(it)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -105,7 +105,7 @@ def test_an_urgent_job_takes_the_slot_and_hands_it_back() -> None:
         await it.handed_back()
         # It went on where it was: the same start, and its whole time.
         assert [job for job, _, _ in it.pool.witness.starts] == ["1.0", "2.0"]
-        await it.pool.until(lambda: not it.pool.queued("head"), within=LONG + 100)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=LONG + 100)
         ends = {job: when for job, _, when in it.pool.witness.ends}
         starts = {job: when for job, _, when in it.pool.witness.starts}
         assert LONG + SHORT < ends["1.0"] - starts["1.0"] < LONG + SHORT + 5.0
@@ -158,15 +158,15 @@ def test_whoever_asks_sees_who_stands_still_for_whom() -> None:
 def test_time_below_counts_for_nobody_but_the_urgent_user() -> None:
     async def story(it: Story) -> None:
         usage = it.pool.role("head", "negotiator").accounting.usage
-        assert usage.of("alice@head") == 1.0
+        assert usage.held_by("alice@head") == 1.0
         weight = it.pool.role("head", "negotiator").pool_view.weight
         await it.on_top()
         await asyncio.sleep(1.0)
-        assert (usage.of("alice@head"), usage.of("bob@head")) == (0.0, 1.0)
+        assert (usage.held_by("alice@head"), usage.held_by("bob@head")) == (0.0, 1.0)
         assert it.pool.role("head", "negotiator").pool_view.weight == weight
         await it.handed_back()
         await asyncio.sleep(1.0)
-        assert (usage.of("alice@head"), usage.of("bob@head")) == (1.0, 0.0)
+        assert (usage.held_by("alice@head"), usage.held_by("bob@head")) == (1.0, 0.0)
 
     play(story)
 
@@ -186,7 +186,7 @@ def test_one_urgent_job_at_a_time() -> None:
         await it.ask("carol")
         await asyncio.sleep(50.0)
         assert len(it.startd.slots) == 2
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 3, within=SHORT + 100)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 3, within=SHORT + 100)
         await it.handed_back(within=2 * SHORT + 100)
 
     play(story)
@@ -197,15 +197,15 @@ def test_where_memory_is_short_the_job_leaves_instead() -> None:
         it.pool.nodes["m1"].sensors.facts |= {"AvailableMemory": 100, "VirtualMemory": 0}
         await asyncio.sleep(LOOK)
         await it.ask(RequestMemory=200)
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 2, within=60)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 2, within=60)
         assert it.urgent is None
         assert "do not fit into memory and swap" in it.job("alice").get("VacateReason")
         assert it.job("alice").status == 1
         # The slot was taken for that job, and is not kept for others of its user's.
         claim = it.slot.claim
         await it.pool.submit("head", owner="bob")
-        await it.pool.until(lambda: it.slot.claim is not claim, within=SHORT + 5)
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 3, within=60)
+        await it.pool.run_until(lambda: it.slot.claim is not claim, within=SHORT + 5)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 3, within=60)
         assert it.pool.witness.starts[2][0] == "1.0"
 
     play(story)
@@ -217,14 +217,14 @@ def test_the_owner_comes_back_to_both() -> None:
     async def story(it: Story) -> None:
         await it.on_top()
         it.pool.nodes["m1"].sensors.owners_load = 3.0
-        await it.pool.until(lambda: it.urgent.condition == slots.SUSPENDED, within=LOOK)
-        await it.pool.until(lambda: it.urgent is None, within=700)
+        await it.pool.run_until(lambda: it.urgent.condition == slots.SUSPENDED, within=LOOK)
+        await it.pool.run_until(lambda: it.urgent is None, within=700)
         assert it.slot.condition in (slots.BUSY, slots.SUSPENDED)
         await asyncio.sleep(0.5)
         assert it.slot.condition == slots.SUSPENDED
         assert it.keeper("alice").suspended
         it.pool.nodes["m1"].sensors.owners_load = 0.0
-        await it.pool.until(lambda: it.slot.condition == slots.BUSY, within=2 * LOOK)
+        await it.pool.run_until(lambda: it.slot.condition == slots.BUSY, within=2 * LOOK)
         await asyncio.sleep(0.5)
         assert not it.keeper("alice").suspended
 
@@ -235,13 +235,13 @@ def test_the_job_below_is_removed_and_the_slot_stays_taken() -> None:
     async def story(it: Story) -> None:
         await it.on_top()
         await it.pool.act("head", "alice", action="remove", ids=[[1]])
-        await it.pool.until(lambda: it.slot.claim is None, within=LOOK)
+        await it.pool.run_until(lambda: it.slot.claim is None, within=LOOK)
         assert it.slot.condition == slots.OWNER
         await it.pool.submit("head", owner="dave")
         await asyncio.sleep(SHORT / 2)
         assert it.urgent.condition == slots.BUSY
         assert len(it.pool.witness.starts) == 2
-        await it.pool.until(lambda: len(it.pool.witness.starts) == 3, within=SHORT)
+        await it.pool.run_until(lambda: len(it.pool.witness.starts) == 3, within=SHORT)
 
     play(story)
 
@@ -259,7 +259,7 @@ def test_a_drained_machine_is_empty_when_both_have_left() -> None:
     async def story(it: Story) -> None:
         await it.on_top()
         await it.startd.draining.begin("vacate", "new disk")
-        await it.pool.until(lambda: it.slot.condition == slots.DRAINED, within=30)
+        await it.pool.run_until(lambda: it.slot.condition == slots.DRAINED, within=30)
         assert it.urgent is None
 
     play(story)
@@ -271,7 +271,7 @@ def test_a_node_that_is_killed_finds_both_jobs(tmp_path: Path) -> None:
         await it.pool.kill("m1")
         await asyncio.sleep(5.0)
         await it.pool.restart("m1")
-        await it.pool.until(lambda: it.urgent is not None, within=5)
+        await it.pool.run_until(lambda: it.urgent is not None, within=5)
         await asyncio.sleep(2.0)
         assert it.slot.condition == slots.YIELDING
         assert it.keeper("alice").suspended
@@ -289,11 +289,11 @@ def test_whoever_dies_at_whichever_step_nothing_is_lost(victim: str, method: str
         for phase in TrapPhase:
             trap = it.pool.trap(method, phase, victim)
             await it.ask()
-            await it.pool.until(lambda trap=trap: trap.sprung, within=400)  # type: ignore[misc]
+            await it.pool.run_until(lambda trap=trap: trap.sprung, within=400)  # type: ignore[misc]
             await asyncio.sleep(2.0)
             await it.pool.restart(victim)
-            await it.pool.until(lambda: it.pool.queued("head") == 1, within=1000)
-            await it.pool.until(lambda: it.urgent is None and it.slot.condition == slots.BUSY, within=400)
-        await it.pool.until(lambda: not it.pool.queued("head"), within=2 * LONG)
+            await it.pool.run_until(lambda: it.pool.queued("head") == 1, within=1000)
+            await it.pool.run_until(lambda: it.urgent is None and it.slot.condition == slots.BUSY, within=400)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=2 * LONG)
 
     play(story, directory=tmp_path)

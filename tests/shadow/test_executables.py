@@ -27,10 +27,10 @@ def script(directory: Path, name: str, text: str) -> str:
 
 async def test_one_content_is_kept_once(tmp_path: Path) -> None:
     kept = store(tmp_path)
-    one = await kept.keep("me", script(tmp_path, "a", "x"))
+    one = await kept.store("me", script(tmp_path, "a", "x"))
     assert one is not None
-    assert await kept.keep("me", script(tmp_path, "b", "x")) == one
-    assert await kept.keep("me", script(tmp_path, "a", "y and more")) != one
+    assert await kept.store("me", script(tmp_path, "b", "x")) == one
+    assert await kept.store("me", script(tmp_path, "a", "y and more")) != one
     assert len(os.listdir(tmp_path / "kept")) == 2
     path = kept.path(one)
     assert path is not None
@@ -46,7 +46,7 @@ async def test_files_of_one_name_are_kept_apart_while_both_are_read(tmp_path: Pa
         (tmp_path / directory).mkdir(exist_ok=True)
         paths.append(script(tmp_path / directory, "job.sh", directory * 5_000_000))
     try:
-        digests = await asyncio.gather(*(kept.keep("me", path) for path in paths))
+        digests = await asyncio.gather(*(kept.store("me", path) for path in paths))
     finally:
         await files.close()
     for letter, digest in zip("aab", digests, strict=True):
@@ -61,11 +61,11 @@ async def test_files_of_one_name_are_kept_apart_while_both_are_read(tmp_path: Pa
 async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
     remembered: dict[int, str | None] = {}
     kept = store(tmp_path, remembered)
-    one, other = [await kept.keep("me", script(tmp_path, name, name)) for name in "ab"]
+    one, other = [await kept.store("me", script(tmp_path, name, name)) for name in "ab"]
     assert one is not None
     assert other is not None
-    kept.recall(1, one)
-    kept.recall(2, other)
+    kept.restore(1, one)
+    kept.restore(2, other)
     kept.tidy({1, 2}, before=2e9)
     assert len(os.listdir(tmp_path / "kept")) == 2, "a queued cluster needs its copy, however old"
     kept.tidy({1}, before=0.0)
@@ -73,12 +73,12 @@ async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
     assert remembered == {2: None}
     kept.tidy({1}, before=4e9)
     assert os.listdir(tmp_path / "kept") == [one]
-    assert await kept.keep("me", str(tmp_path / "b")) == other, "it is stored again when it is needed again"
+    assert await kept.store("me", str(tmp_path / "b")) == other, "it is stored again when it is needed again"
 
 
 def test_a_job_with_a_program_of_its_own_has_no_stored_one(tmp_path: Path) -> None:
     kept = store(tmp_path)
     cluster = QueuedCluster(1, "me", {"Cmd": "/a"})
-    kept.recall(1, "0" * 64)
+    kept.restore(1, "0" * 64)
     assert kept.digest_of(QueuedJob(cluster, 0, IDLE, None, None)) == "0" * 64
     assert kept.digest_of(QueuedJob(cluster, 1, IDLE, {"Cmd": "/b"}, None)) is None

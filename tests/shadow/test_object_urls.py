@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pool.shadow.object_urls import CannotSign, Keys, signed
+from pool.shadow.object_urls import CannotSign, SigningKeys, signed
 
 NOW = 1767225600.0
 
@@ -31,7 +31,7 @@ def test_it_is_signed_as_the_library_signs_it(
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
-    found = signed(url, Keys("AKID", "secret", token, region), NOW)
+    found = signed(url, SigningKeys("AKID", "secret", token, region), NOW)
     parts = urlsplit(found)
     query = dict(parse_qsl(parts.query))
     plain = {name: value for name, value in query.items() if not name.startswith("X-Amz-")}
@@ -53,4 +53,4 @@ def query_region(query: dict[str, str]) -> str:
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "s3:///key", "s3://user:x@host.org/bucket/key"])
 def test_what_names_no_object_is_refused(url: str) -> None:
     with pytest.raises(CannotSign):
-        signed(url, Keys("AKID", "secret"), NOW)
+        signed(url, SigningKeys("AKID", "secret"), NOW)

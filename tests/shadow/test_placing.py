@@ -54,7 +54,7 @@ def counted(call):
         return call(*given, **how)
     return made
 os.link, os.replace = counted(os.link), counted(os.replace)
-access.place(numbers)
+access.rename_into_place(numbers)
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, FileMode
-from pool.shadow.access import CAME_HOME, Access
+from pool.shadow.access import OUTPUT_MARK, Access
 from pool.shadow.arriving import Note
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.files import LocalFiles
@@ -77,12 +77,12 @@ async def bring(
         (told if told is not None else []).append(text)
 
     files = LocalFiles()
-    claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice", brought=None)}
+    claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice", node_outputs=None)}
     executables = ExecutableStore(None, lambda _: files)
     shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep, tell)
     stream = Items([*items, ["done"]])
     try:
-        await shadow.bring({"claim": "c", "run": 1}, cast(Stream, stream))
+        await shadow.store_outputs({"claim": "c", "run": 1}, cast(Stream, stream))
     finally:
         await files.close()
     return stream.sent[-1]
@@ -199,7 +199,7 @@ def keeps_attributes(directory: Path) -> bool:
     probe = directory / "probe"
     probe.touch()
     try:
-        os.setxattr(probe, CAME_HOME, b"x")
+        os.setxattr(probe, OUTPUT_MARK, b"x")
     except OSError:
         return False
     finally:

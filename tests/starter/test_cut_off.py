@@ -22,7 +22,7 @@ import pytest
 
 from pool.remoteio import direct, frames
 from pool.remoteio.frames import APPEND, Op
-from pool.remoteio.relay import carry
+from pool.remoteio.relay import forward
 from pool.starter.files import StartFiles
 from pool.starter.keeper import Keeper
 from pool.testing import MemoryNetwork
@@ -95,7 +95,7 @@ class Home(Service):
             self._serving.cancel()
         self._serving = asyncio.ensure_future(self._answer(theirs))
         try:
-            await carry(stream, ours)
+            await forward(stream, ours)
         finally:
             theirs.close()
 
@@ -249,13 +249,13 @@ def test_a_job_whose_node_is_cut_off_for_a_minute_goes_on(desk: Desk, how: str) 
         pair = Pair(desk, keepalive=30.0 if "longer" in how else 90.0)
         job = await pair.begin()
         await pair.steps(10)
-        (pair.network.cut if how == "cut" else pair.network.silence)("home", "far")
+        (pair.network.cut if how == "cut" else pair.network.drop_silently)("home", "far")
         began, there = asyncio.get_running_loop().time(), pair.lines()
         await asyncio.sleep(60.0)
         assert pair.lines() <= there + 1  # but for what was on its way
         with (desk.tree / "locked").open("r+") as other, pytest.raises(BlockingIOError):
             fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        pair.network.heal()
+        pair.network.restore_links()
         await asyncio.wait_for(job.working, 120.0)
         assert asyncio.get_running_loop().time() - began > 60.0
         assert (pair.home.streams > 1) == (how != "silent")
@@ -271,11 +271,11 @@ def test_beyond_its_lease_a_job_is_killed_and_nobody_asks_any_more(desk: Desk, h
         pair = Pair(desk, keepalive=30.0)
         job = await pair.begin()
         await pair.steps(10)
-        (pair.network.cut if how == "cut" else pair.network.silence)("home", "far")
+        (pair.network.cut if how == "cut" else pair.network.drop_silently)("home", "far")
         asyncio.get_running_loop().call_later(LEASE, job.kill)  # as its keeper does, by its own clock
         await asyncio.wait_for(job.ended, LEASE + 1)
         streams = pair.home.streams
-        pair.network.heal()
+        pair.network.restore_links()
         await asyncio.sleep(LEASE)
         assert pair.home.streams == streams
         await pair.end(job)
@@ -293,7 +293,7 @@ def test_a_job_that_opens_all_its_files_directly_asks_home_once(desk: Desk, ther
         pair = Pair(desk, keepalive=30.0)
         pair.home.facts |= {"trees": [[str(desk.tree), False]] if there else [], "uid": os.getuid()}
         if there:
-            pair.home.facts["probes"] = direct.lay(desk.work.places, [str(desk.tree)], "0123456789abcdef" * 2)
+            pair.home.facts["probes"] = direct.place_probes(desk.work.places, [str(desk.tree)], "0123456789abcdef" * 2)
         await pair.listen()
         seen, end = await pair.files.begin(os.getuid(), os.getgid(), ())
         found = [str(desk.tree)] if there else []

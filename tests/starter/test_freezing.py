@@ -15,7 +15,7 @@ import pytest
 from pool.images import Draft, ImageDamaged, ImageError, ImageStore, Manifest
 from pool.safe_directory import SafeDirectory
 from pool.starter import freezing
-from pool.starter.freezing import Frozen
+from pool.starter.freezing import ScratchSnapshot
 from pool.starter.keeper import NativeKeepers
 from tests.starter.support import PYTHON, soon, spec, until
 
@@ -39,14 +39,14 @@ def put_back(store: ImageStore, image: Manifest, scratch: Path) -> dict[str, tup
     """Restore an image's files."""
     directory = scratch.with_name(f"{scratch.name}.image")
     store.restore(image, directory)
-    return freezing.put_back(directory, scratch, None)
+    return freezing.restore_files(directory, scratch, None)
 
 
-def kept(store: ImageStore, scratch: Path, directory: Path, frozen: Frozen | None = None) -> Manifest:
+def kept(store: ImageStore, scratch: Path, directory: Path, frozen: ScratchSnapshot | None = None) -> Manifest:
     """An image of a job that has ended with it."""
     directory.mkdir()
     with store.begin("1.0") as draft:
-        parts = (frozen or Frozen(scratch)).gather(draft, directory, {"input": (1, 2)})
+        parts = (frozen or ScratchSnapshot(scratch)).gather(draft, directory, {"input": (1, 2)})
         return draft.commit(parts, 1.0)
 
 
@@ -107,7 +107,7 @@ def test_what_did_not_change_is_not_read_again(
 ) -> None:
     for name in ("input", "output"):
         (scratch / name).write_bytes(os.urandom(300_000))
-    frozen, added = Frozen(scratch), []
+    frozen, added = ScratchSnapshot(scratch), []
     first = kept(store, scratch, tmp_path / "first", frozen)
     (scratch / "output").write_bytes(b"more")
     plain = Draft.add
@@ -133,7 +133,7 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
         spec(scratch, PYTHON, "/job/twins.py"), cwd="/job", stdout="/job/out", stderr="/job/err", fixed=True
     )
     keeper = await soon(best.start(wanted))
-    frozen = Frozen(scratch)
+    frozen = ScratchSnapshot(scratch)
     await until(lambda: (scratch / "ready").exists())
     settled = (scratch / "ready").lstat().st_ctime_ns + freezing.SETTLED
     await until(lambda: time.time_ns() > settled)
@@ -147,7 +147,7 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
         directory, back = tmp_path / f"image{turn}", tmp_path / f"back{turn}"
         back.mkdir()
         with store.begin("1.0") as draft:
-            taken = frozen.settled(draft, keeper.pid, time.time())
+            taken = frozen.add_unchanged(draft, keeper.pid, time.time())
             report = await soon(keeper.checkpoint(directory, taken=taken))
             assert report.refused == ()
             copies = [name for name in os.listdir(directory) if name.startswith("kept.")]
@@ -239,7 +239,7 @@ async def test_a_lease_is_not_broken_by_looking(tmp_path: Path, keepers: NativeK
     await until(lambda: (scratch / "ready").exists())
     store = ImageStore(tmp_path / "images")
     with store.begin("1.0") as draft:
-        assert Frozen(scratch).settled(draft, keeper.pid, time.time() + 1000)
+        assert ScratchSnapshot(scratch).add_unchanged(draft, keeper.pid, time.time() + 1000)
     assert not keeper.ended.done()
     assert freezing.leased_files() >= {(scratch / "leased").stat().st_ino}
     await keeper.kill()

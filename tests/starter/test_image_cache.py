@@ -28,7 +28,7 @@ def image(scratch: Path, name: str, size: int = MB, form: str = "docker") -> str
 
 
 async def take(cache: ImageCache, scratch: Path, name: str, owner: str = "ann") -> Path:
-    root, _ = await cache.take(name, scratch, OWN, owner, "", asyncio.Event())
+    root, _ = await cache.acquire(name, scratch, OWN, owner, "", asyncio.Event())
     assert root is not None
     assert (root / "name").read_text() == name
     return root
@@ -43,15 +43,15 @@ async def test_the_image_used_longest_ago_goes_first_and_one_in_use_stays(tmp_pa
     assert await take(cache, tmp_path, "0.tar") == roots[0]  # of the two that nobody uses now the one used last
     cache.release(roots[0])
     newer = await take(cache, tmp_path, image(tmp_path, "3.tar", 2 * MB - 8192, form))
-    await cache.settled()
+    await cache.removals_done()
     assert [root.exists() for root in (*roots, newer)] == [True, True, False, True]
     cache.release(newer)
     last = await take(cache, tmp_path, image(tmp_path, "4.tar", 3 * MB - 8192, form))
-    await cache.settled()
+    await cache.removals_done()
     assert [root.exists() for root in (*roots, newer, last)] == [False, True, False, False, True]
     cache.release(roots[1])
     await take(cache, tmp_path, image(tmp_path, "5.tar", form=form))
-    await cache.settled()
+    await cache.removals_done()
     assert not roots[1].exists()
     assert sorted(path.name for path in last.parent.iterdir() if path.name.startswith(".")) == []
 
@@ -64,10 +64,10 @@ async def test_a_job_that_was_found_again_keeps_its_image(tmp_path: Path) -> Non
     assert cache.holds(str(tmp_path)) is None
     cache.begin()
     await take(cache, tmp_path, image(tmp_path, "1.tar", 2 * MB))
-    await cache.settled()
+    await cache.removals_done()
     assert root.exists()
     cache.release(root)
-    await cache.settled()
+    await cache.removals_done()
     assert not root.exists()
 
 
@@ -78,7 +78,7 @@ async def test_what_an_earlier_run_left_half_is_removed(tmp_path: Path) -> None:
         (root.parent / name / "inner").mkdir(parents=True)
     cache = ImageCache(tmp_path / "kept", 4 * MB, LOG)
     cache.begin()
-    await cache.settled()
+    await cache.removals_done()
     assert [path.name for path in root.parent.iterdir()] == [root.name]
 
 
@@ -101,14 +101,14 @@ async def test_an_image_that_is_too_large_is_refused_and_leaves_nothing(tmp_path
     with pytest.raises(CannotUnpack, match="unpacks to more than 4 MB, which is all that IMAGE_CACHE") as refused:
         await take(cache, tmp_path, image(tmp_path, "1.tar", 5 * MB))
     assert not refused.value.retry
-    await cache.settled()
+    await cache.removals_done()
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]
 
 
 async def test_without_a_cache_it_lies_in_the_scratch_directory(tmp_path: Path) -> None:
     cache = ImageCache(tmp_path / "kept", 0, LOG)
     image(tmp_path, "0.tar")
-    root, _ = await cache.take("0.tar", tmp_path, OWN, "ann", "", asyncio.Event())
+    root, _ = await cache.acquire("0.tar", tmp_path, OWN, "ann", "", asyncio.Event())
     assert root is None
     assert (tmp_path / ".image" / "name").read_text() == "0.tar"
     assert not (tmp_path / "kept").exists()

@@ -33,4 +33,4 @@ def test_as_docker_puts_them_together(
     start = activation(ClassAd.from_wire({"DockerImage": "lab/fit", "Iwd": "/h", "Cmd": "", **facts}), SLOT, 1, None)
     image = JobImage(ExecutionSite("slot1", Path("/execute"), Path("/executables"), 1, None))
     image.config = ImageConfig({}, entrypoint, command)
-    assert image.words(start, "/job/x") == words
+    assert image.command_line(start, "/job/x") == words

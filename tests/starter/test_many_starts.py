@@ -108,7 +108,7 @@ async def test_an_outbox_keeps_the_order_and_tells_of_what_it_cannot_send() -> N
         box = Outbox(ours, 60.0)
         for number in range(1000):
             message = number.to_bytes(2, "big") * 500
-            box.put(Letter(message, partial(taken.append, number), lost.append))
+            box.send(Letter(message, partial(taken.append, number), lost.append))
         assert 0 < len(taken) < 1000
         read: list[int] = []
         while len(read) < 1000:
@@ -118,7 +118,7 @@ async def test_an_outbox_keeps_the_order_and_tells_of_what_it_cannot_send() -> N
                 await asyncio.sleep(0)
         assert read == taken == list(range(1000))
         theirs.close()
-        box.put(Letter(b"x", lambda: taken.append(-1), lost.append))
+        box.send(Letter(b"x", lambda: taken.append(-1), lost.append))
         assert lost == ["broken pipe"]
         assert taken[-1] == 999
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pool.machine.load import Trees
+from pool.machine.load import ProcessTrees
 from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from pool.starter.messages import pack_start, unpack_start
 from pool.starter.spec import Member, OnFailure, Pipe
@@ -254,7 +254,7 @@ async def test_the_load_of_all_of_them_is_the_jobs(keepers: NativeKeepers, scrat
     """The processes that a machine's owner does not cause (A5, VS 7.4): a busy pipeline counts below its keeper."""
     busy = "while :; do :; done"
     keeper = await soon(keepers.start(line(scratch, busy, busy, busy)))
-    trees = Trees()
+    trees = ProcessTrees()
     await until(lambda: trees.count([keeper.pid]).running >= 3)
     await keeper.suspend()
     await until(lambda: trees.count([keeper.pid]).running == 0)

@@ -242,7 +242,7 @@ async def test_an_image_is_fetched_once_for_jobs_that_start_at_once(tool: str, r
     Registry.gate.clear()
     jobs = [
         asyncio.create_task(
-            cache.take(image, directory(common, str(number), account), account, "ann", "", asyncio.Event())
+            cache.acquire(image, directory(common, str(number), account), account, "ann", "", asyncio.Event())
         )
         for number in range(3)
     ]
@@ -256,20 +256,20 @@ async def test_an_image_is_fetched_once_for_jobs_that_start_at_once(tool: str, r
     layers = [path for path in Registry.asked if "/blobs/" in path]
     assert len(layers) == len(set(layers)), layers
     before = len(layers)
-    again = await cache.take(image, common / "0", account, "ann", "", asyncio.Event())
+    again = await cache.acquire(image, common / "0", account, "ann", "", asyncio.Event())
     assert again == (root, ImageConfig({"COLOUR": "green"}, ("/bin/new",), ("one",)))
     assert len([path for path in Registry.asked if "/blobs/" in path]) == before
     later = ImageCache(common / "kept", 1 << 30, LOG)  # of a node that was started again
-    assert await later.take(image, common / "1", account, "ann", "", asyncio.Event()) == again
+    assert await later.acquire(image, common / "1", account, "ann", "", asyncio.Event()) == again
     assert len([path for path in Registry.asked if "/blobs/" in path]) == before
 
 
 async def test_a_name_that_means_another_image_is_fetched_again(tool: str, registry: str, common: Path) -> None:
     account, image = account_for("own"), f"docker://{registry}/mine:1"
     cache, scratch = ImageCache(common / "kept", 1 << 30, LOG), directory(common, "scratch", account)
-    first, _ = await cache.take(image, scratch, account, "ann", "", asyncio.Event())
+    first, _ = await cache.acquire(image, scratch, account, "ann", "", asyncio.Event())
     Registry.have = blobs([("f", "keep", "another")])
-    second, _ = await cache.take(image, scratch, account, "ann", "", asyncio.Event())
+    second, _ = await cache.acquire(image, scratch, account, "ann", "", asyncio.Event())
     assert first is not None
     assert second is not None
     assert [(root / "keep").read_text() for root in (first, second)] == ["kept", "another"]
@@ -280,11 +280,11 @@ async def test_another_owner_needs_a_login_of_his_own(tool: str, registry: str, 
     Registry.login = base64.b64encode(b"ann:secret").decode()
     account, image = account_for("own"), f"docker://{registry}/mine:1"
     cache, scratch = ImageCache(common / "kept", 1 << 30, LOG), directory(common, "scratch", account)
-    own, _ = await cache.take(image, scratch, account, "ann", login(registry), asyncio.Event())
+    own, _ = await cache.acquire(image, scratch, account, "ann", login(registry), asyncio.Event())
     for owner in ("ann", "bob"):
         with pytest.raises(CannotUnpack, match=f"{tool} says"):
-            await cache.take(image, scratch, account, owner, "", asyncio.Event())
-    others, _ = await cache.take(image, scratch, account, "bob", login(registry), asyncio.Event())
+            await cache.acquire(image, scratch, account, owner, "", asyncio.Event())
+    others, _ = await cache.acquire(image, scratch, account, "bob", login(registry), asyncio.Event())
     assert own is not None
     assert others is not None
     assert own.parent != others.parent
@@ -298,21 +298,21 @@ async def test_a_fetch_that_breaks_leaves_nothing(tool: str, registry: str, comm
     Registry.gate.clear()
     leaves = asyncio.Event()
     waits = directory(common, "waits", account)
-    first = asyncio.create_task(cache.take(image, scratch, account, "ann", "", leaves))
+    first = asyncio.create_task(cache.acquire(image, scratch, account, "ann", "", leaves))
     await until(lambda: any("/blobs/" in path for path in Registry.asked), "the first of its parts is asked for")
-    second = asyncio.create_task(cache.take(image, waits, account, "ann", "", asyncio.Event()))
+    second = asyncio.create_task(cache.acquire(image, waits, account, "ann", "", asyncio.Event()))
     leaves.set()
     with pytest.raises(CannotUnpack, match="stopped"):
         await first
     Registry.gate.set()  # the one that waited fetches it now
     root, _ = await second
-    await cache.settled()
+    await cache.removals_done()
     assert root is not None
     assert [path.name for path in root.parent.iterdir()] == [root.name]
     Registry.have = {path: (kind, data[:-1] if kind == LAYER else data) for path, (kind, data) in blobs([]).items()}
     with pytest.raises(CannotUnpack, match=f"{tool} says"):
-        await cache.take(image, scratch, account, "ann", "", asyncio.Event())
-    await cache.settled()
+        await cache.acquire(image, scratch, account, "ann", "", asyncio.Event())
+    await cache.removals_done()
     assert [path.name for path in root.parent.iterdir()] == [root.name]
     assert list(scratch.iterdir()) == []
     assert left_of(common) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.store import AddEvent, NewCluster, RemoveCluster, Rewrite, Shrink, Store, StoreFull, Trim, session
+from pool.store import AddEvent, NewCluster, RemoveCluster, RewriteFile, Shrink, Store, StoreFull, Trim, session
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK
@@ -104,7 +104,7 @@ async def test_an_older_store_that_keeps_much_is_written_anew_while_it_is_used(
     # Changes written before and after it, in one turn of the loop, are kept.
     results = await asyncio.gather(
         store.write(NewCluster(901, "ann", b"a", 1, None, 0.0)),
-        store.write(Rewrite()),
+        store.write(RewriteFile()),
         store.write(NewCluster(902, "ann", b"b", 1, None, 0.0)),
     )
     assert [*results] == [[None]] * 3
@@ -126,7 +126,7 @@ async def test_without_room_for_it_an_older_store_stays_as_it_is(
     monkeypatch.setattr(session, "_ROOM", 1e12)
     store = Store.open(str(path))
     with pytest.raises(StoreFull, match="no room"):
-        await store.write(Rewrite())
+        await store.write(RewriteFile())
     assert not store.shrinks
     assert len(store.load().clusters) == 200
     await store.write(RemoveCluster(1))
@@ -149,7 +149,7 @@ def test_a_schedd_has_an_older_store_written_anew(tmp_path: Path, monkeypatch: p
             await asyncio.sleep(2 * 3600.0)
             assert store.shrinks
             assert (await store.free())[0] <= full // 3
-            sim.sound()
+            sim.assert_sound()
 
     run_virtual(work())
 
@@ -166,6 +166,6 @@ def test_a_schedd_gives_back_what_its_queue_does_not_need(tmp_path: Path) -> Non
             full, _ = await store.free()
             await asyncio.sleep(2 * 3600.0)  # history goes after an hour, its room after ten minutes more
             assert (await store.free())[0] <= full // 3
-            sim.sound()
+            sim.assert_sound()
 
     run_virtual(work())

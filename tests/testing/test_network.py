@@ -167,7 +167,7 @@ async def test_a_cut_breaks_and_refuses_until_it_heals() -> None:
     assert link.closed.done()
     with pytest.raises(CannotConnect):
         await world.b.connect("mem://a")
-    world.network.heal()
+    world.network.restore_links()
     assert await (await world.b.connect("mem://a")).call("echo.say", {}) == {}
 
 
@@ -180,7 +180,7 @@ async def test_a_partition_parts_groups_only() -> None:
     assert await other.call("echo.say", {"n": 1}) == {"n": 1}
     with pytest.raises(ConnectionLost):
         await link.call("echo.say", {})
-    world.network.heal("b")
+    world.network.restore_links("b")
     assert await (await world.b.connect("mem://a")).call("echo.say", {}) == {}
     with pytest.raises(CannotConnect):
         await world.network.host("d").connect("mem://c")
@@ -190,13 +190,13 @@ async def test_a_partition_parts_groups_only() -> None:
 async def test_silence_tells_nobody_and_what_was_sent_arrives_when_it_heals() -> None:
     world = World()
     link = await world.open()
-    world.network.silence("a", "b")
+    world.network.drop_silently("a", "b")
     with pytest.raises(DeadlineExceeded):
         await link.call("echo.say", {}, timeout=5)
     assert not link.closed.done()
     call = asyncio.ensure_future(link.call("echo.say", {"n": 3}, timeout=100))
     await asyncio.sleep(10)
-    world.network.heal()
+    world.network.restore_links()
     assert await call == {"n": 3}
 
 
@@ -204,7 +204,7 @@ async def test_silence_tells_nobody_and_what_was_sent_arrives_when_it_heals() ->
 async def test_silence_that_lasts_ends_the_connection() -> None:
     world = World(keepalive=60)
     link = await world.open()
-    world.network.silence("a", "b")
+    world.network.drop_silently("a", "b")
     with pytest.raises(ConnectionLost):
         await link.call("echo.say", {}, timeout=1000)
     assert 59 < asyncio.get_running_loop().time() < 62
@@ -312,9 +312,9 @@ async def _busy(seed: int) -> tuple[int, int, float]:
         for _ in range(20):
             await asyncio.sleep(chance.random() * 0.05)
             one, other = chance.sample(names, 2)
-            chance.choice([network.cut, network.silence])(one, other)
+            chance.choice([network.cut, network.drop_silently])(one, other)
             await asyncio.sleep(chance.random() * 0.05)
-            network.heal()
+            network.restore_links()
         return 0
 
     work: list[Awaitable[int]] = [*(talk(name) for name in names), trouble()]

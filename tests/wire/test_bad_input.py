@@ -20,9 +20,10 @@ from pool.wire.admission import Admission
 from pool.wire.bounds import MEMBER
 from pool.wire.frames import HEADER
 from pool.wire.identity import USER_RIGHTS, Identity, node_identity, peer_identity, user_identity
+from pool.wire.protocol import VERSION
 from tests.wire.services import serving, soon
 
-HELLO = {"version": [1, 0], "features": [], **MEMBER.to_wire()}
+HELLO = {"version": list(VERSION), "features": [], **MEMBER.to_wire()}
 
 
 def frame(value: object) -> bytes:
@@ -158,7 +159,7 @@ def test_there_is_room_for_each_peer_and_each_user_and_a_reserve() -> None:
 
     def come(peer: str) -> Stranger:
         one = Stranger()
-        admission.arrive(one, peer)
+        admission.connection_opened(one, peer)
         return one
 
     attackers = [come(f"10.0.0.{number % 4}") for number in range(500)]
@@ -177,10 +178,10 @@ def test_there_is_room_for_each_peer_and_each_user_and_a_reserve() -> None:
     for who in (peer_identity(0, 0), user_identity("chief", administer=True), node_identity("other", ["schedd"])):
         admission.identify(come("10.0.0.1"), who)
     left = come("uid 2")
-    admission.leave(left)
-    admission.leave(left)
+    admission.connection_ended(left)
+    admission.connection_ended(left)
     for one in [*attackers, member]:
-        admission.leave(one)
+        admission.connection_ended(one)
 
 
 async def test_a_user_with_too_many_connections_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

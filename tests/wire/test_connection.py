@@ -240,7 +240,7 @@ async def test_a_stream_takes_all_and_answers(kind: str, tmp_path: Path) -> None
 async def test_a_stream_that_was_widened_takes_more_ahead(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (echo, link):
         stream = await link.stream("echo.count", {"n": 40, "size": 100_000})
-        stream.widen(8 * 1024 * 1024)
+        stream.raise_limit(8 * 1024 * 1024)
         await soon(lambda: len(echo.heard) == 40)
         assert [number async for number, _ in stream] == list(range(40))
 

@@ -32,7 +32,7 @@ def test_frames_come_whole_however_they_are_cut(sent: list[Any], data: st.DataOb
     place = 0
     while place < len(stream):
         step = data.draw(st.integers(1, len(stream) - place))
-        got += list(decoder.feed(stream[place : place + step]))
+        got += list(decoder.decode(stream[place : place + step]))
         place += step
     assert [value for value, _ in got] == sent
     assert sum(size for _, size in got) == len(stream)
@@ -49,7 +49,7 @@ def test_any_bytes_are_a_frame_or_a_fault(data: bytes) -> None:
 def test_any_bytes_are_frames_a_fault_or_not_whole(data: bytes) -> None:
     decoder = Decoder(200)
     with contextlib.suppress(RemoteFault):
-        for value, size in decoder.feed(data):
+        for value, size in decoder.decode(data):
             assert size <= 204
             del value
         assert decoder.pending <= 204
@@ -57,10 +57,10 @@ def test_any_bytes_are_frames_a_fault_or_not_whole(data: bytes) -> None:
 
 def test_a_long_frame_is_refused_by_its_first_four_bytes() -> None:
     with pytest.raises(RemoteFault, match="a frame of 101 bytes, where 100 are allowed"):
-        list(Decoder(100).feed(HEADER.pack(101)))
-    assert list(Decoder(100).feed(HEADER.pack(100))) == []
+        list(Decoder(100).decode(HEADER.pack(101)))
+    assert list(Decoder(100).decode(HEADER.pack(100))) == []
     with pytest.raises(RemoteFault):
-        list(Decoder(1 << 24).feed(b"GET / HTTP/1.1\r\n\r\n"))
+        list(Decoder(1 << 24).decode(b"GET / HTTP/1.1\r\n\r\n"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_knot_cannot_travel() -> None:
 
 
 def test_names_that_are_not_utf8_travel() -> None:
-    (got, _), *_ = Decoder(100).feed(whole(["caf\udce9"]))
+    (got, _), *_ = Decoder(100).decode(whole(["caf\udce9"]))
     assert got == ["caf\udce9"]
 
 
@@ -106,7 +106,7 @@ def test_names_that_are_not_utf8_travel() -> None:
 def test_bytes_that_are_not_copied_make_the_same_value(before: list[int], data: bytes) -> None:
     head, body = Encoder().encode_bytes(before, data, 1 << 20)
     assert body is data
-    ((value, size),) = Decoder(1 << 20).feed(head + body)
+    ((value, size),) = Decoder(1 << 20).decode(head + body)
     assert (value, size) == ([*before, data], len(head) + len(body))
     with pytest.raises(LocalFault, match="takes at most 100"):
         Encoder().encode_bytes(before, b"x" * 101, 100)

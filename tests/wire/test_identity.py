@@ -10,7 +10,7 @@ import pytest
 from pool.wire import ALL_RIGHTS, BadAddress, Right, node_identity, own_identity, parse_address, peer_identity
 from pool.wire.addresses import tcp_address
 from pool.wire.errors import CannotConnect
-from pool.wire.identity import user_name
+from pool.wire.identity import AUTHORITY_ROLE, ROLE_RIGHTS, user_name
 
 
 def test_rights_follow_from_roles() -> None:
@@ -18,6 +18,8 @@ def test_rights_follow_from_roles() -> None:
     assert Right.NEGOTIATE in node_identity("n", ["startd", "negotiator"]).rights
     assert node_identity("n", ["what-is-to-come"]).rights == {Right.READ}
     assert not any(Right.ADMINISTER in node_identity("n", [role]).rights for role in ("collector", "schedd"))
+    commands = {role for role in ROLE_RIGHTS if Right.MAINTAIN in node_identity("n", [role]).rights}
+    assert commands == {AUTHORITY_ROLE}  # a member orders nothing from another one
 
 
 def test_peers_by_the_kernels_word() -> None:

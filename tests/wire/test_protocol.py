@@ -16,10 +16,10 @@ from pool.wire.bounds import MEMBER, STRANGER, Bounds
 from pool.wire.errors import Cancelled, LocalFault, NotPermitted, RemoteError, RemoteFault
 from pool.wire.frames import HEADER
 from pool.wire.protocol import VERSION, Protocol
-from pool.wire.states import FRAMES, HALVES, ConnectionPhase, FrameKind, Half, StreamStep
+from pool.wire.states import FRAMES, HALVES, ConnectionPhase, FrameKind, StreamHalf, StreamStep
 
 SMALL = Bounds(frame=64 * 1024, requests=3, streams=2, window=1000)
-HELLO = {"version": [1, 0], "features": [], **MEMBER.to_wire()}
+HELLO = {"version": list(VERSION), "features": [], **MEMBER.to_wire()}
 
 
 def frame(value: object) -> bytes:
@@ -30,17 +30,17 @@ def frame(value: object) -> bytes:
 def pair(bounds: Bounds = SMALL) -> tuple[Protocol, Protocol]:
     """The side that connected and the other one, both ready."""
     one, two = Protocol(opener=True, bounds=bounds), Protocol(opener=False, bounds=bounds)
-    one.greet()
+    one.send_hello()
     (hello,) = carry(one, two)
     assert isinstance(hello, ev.Hello)
-    two.greet()
+    two.send_hello()
     carry(two, one)
     assert one.phase is two.phase is ConnectionPhase.READY
     return one, two
 
 
 def carry(source: Protocol, target: Protocol) -> list[ev.Event]:
-    return target.receive(b"".join(source.take()))
+    return target.receive(b"".join(source.take_output()))
 
 
 def faulty(core: Protocol, *frames: object) -> str:
@@ -50,7 +50,7 @@ def faulty(core: Protocol, *frames: object) -> str:
     assert isinstance(closed, ev.Closed)
     assert isinstance(closed.reason, RemoteFault)
     assert core.phase is ConnectionPhase.CLOSED
-    (bye,) = core.take()[-1:]
+    (bye,) = core.take_output()[-1:]
     assert msgpack.unpackb(bye[4:])[1] == "$bye"
     assert core.receive(frame([2, "x", [{}]])) == []
     return closed.reason.message
@@ -80,13 +80,13 @@ def test_requests_look_like_msgpack_rpc() -> None:
     one, two = pair()
     one.request("a.b", {"x": 1})
     one.notify("a.c", {})
-    assert [msgpack.unpackb(piece[4:]) for piece in one.take()] == [
+    assert [msgpack.unpackb(piece[4:]) for piece in one.take_output()] == [
         [0, 1, "a.b", [{"x": 1}]],
         [2, "a.c", [{}]],
     ]
     two.receive(frame([0, 1, "a.b", [1]]))
     two.reply(1, "r")
-    assert [msgpack.unpackb(piece[4:]) for piece in two.take()] == [[1, 1, None, "r"]]
+    assert [msgpack.unpackb(piece[4:]) for piece in two.take_output()] == [[1, 1, None, "r"]]
 
 
 def test_a_cancelled_request_is_still_replied_to() -> None:
@@ -97,7 +97,7 @@ def test_a_cancelled_request_is_still_replied_to() -> None:
     assert carry(one, two) == [ev.Request(number, "a.b", {}, None), ev.Cancel(number)]
     two.reply(number, None, Cancelled("given up"))
     assert carry(two, one) == [ev.Reply(number, None, None, True)]
-    assert one.room == SMALL.requests
+    assert one.spare_requests == SMALL.requests
 
 
 def test_a_cancellation_that_crosses_the_reply() -> None:
@@ -157,7 +157,7 @@ def test_credit_runs_out_and_comes_back() -> None:
     with pytest.raises(LocalFault, match="no credit"):
         one.send(number, b"x")
     items = [event for event in carry(one, two) if isinstance(event, ev.StreamItem)]
-    two.give_credit(number, sum(item.size for item in items))
+    two.grant_credit(number, sum(item.size for item in items))
     assert carry(two, one) == [ev.StreamCredit(number)]
     assert one.credit(number) == SMALL.window
 
@@ -174,7 +174,7 @@ def test_giving_a_stream_up_while_the_other_side_sends() -> None:
     two.send(number, "not known to be useless")
     two.finish(number)
     two.end(number)
-    two.give_credit(number, 5)
+    two.grant_credit(number, 5)
     assert carry(two, one) == []
     assert not one._streams
     assert not two._streams
@@ -191,10 +191,10 @@ def test_a_hello_that_is_not_answered_yet() -> None:
 
 def test_goodbye_with_and_without_a_reason() -> None:
     one, two = pair()
-    one.bye()
+    one.send_goodbye()
     assert carry(one, two) == [ev.Closed(None)]
     one, two = pair()
-    two.bye(NotPermitted("too late"))
+    two.send_goodbye(NotPermitted("too late"))
     (closed,) = carry(two, one)
     assert isinstance(closed, ev.Closed)
     assert closed.reason is not None
@@ -217,8 +217,8 @@ def test_goodbye_with_and_without_a_reason() -> None:
         ([1, 1, None, None], "a reply in phase greeting"),
         ([2, "$hello", [{}]], "without version"),
         ([2, "$hello", [7]], "without version"),
-        ([2, "$hello", [{**HELLO, "version": [1]}]], "without version"),
-        ([2, "$hello", [{**HELLO, "version": [VERSION[0] + 1, 0]}]], "speaks version 2"),
+        ([2, "$hello", [{**HELLO, "version": [VERSION[0]]}]], "without version"),
+        ([2, "$hello", [{**HELLO, "version": [VERSION[0] + 1, 0]}]], f"speaks version {VERSION[0] + 1}"),
         ([2, "$hello", [{**HELLO, "frame": 10}]], "wrong bounds"),
         ([2, "$hello", [{**HELLO, "window": -1}]], "wrong bounds: window"),
         ([2, "$hello", [{**HELLO, "streams": 2**40}]], "wrong bounds: streams"),
@@ -286,14 +286,14 @@ def test_what_was_good_before_the_fault_is_reported() -> None:
 def test_strangers_get_little() -> None:
     two = Protocol(opener=False)
     two.receive(frame([2, "$hello", [HELLO]]))
-    two.greet(STRANGER)
+    two.send_hello(STRANGER)
     assert "where 65536" in faulty(two, [0, 1, "a.b", [b"x" * 70_000]])
 
 
 def test_the_tables_cover_every_state() -> None:
     assert {phase for phase, _ in FRAMES} == set(ConnectionPhase) - {ConnectionPhase.CLOSED}
     assert {step for _, step in FRAMES} == set(FrameKind)
-    assert {half for half, _ in HALVES} == set(Half) - {Half.ENDED}
+    assert {half for half, _ in HALVES} == set(StreamHalf) - {StreamHalf.ENDED}
     assert {step for _, step in HALVES} == set(StreamStep) - {StreamStep.OPEN}
 
 
@@ -331,7 +331,7 @@ def test_good_talk_with_flipped_bits_never_raises() -> None:
         stream = one.open("c.d", {})
         one.send(stream, b"item")
         one.finish(stream)
-        data = bytearray(b"".join(one.take()))
+        data = bytearray(b"".join(one.take_output()))
         for _ in range(chance.randrange(1, 6)):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         while data:
@@ -357,7 +357,7 @@ class Talk(RuleBasedStateMachine):
 
     @rule(side=sides)
     def ask(self, side: int) -> None:
-        if self.cores[side].room > 0:
+        if self.cores[side].spare_requests > 0:
             self.asked[side].add(self.cores[side].request("a.b", {}))
 
     @rule(side=sides)
@@ -420,7 +420,7 @@ class Talk(RuleBasedStateMachine):
                 case ev.StreamOpened(number):
                     self.streams[other][number] = "open"
                 case ev.StreamItem(number, _, size):
-                    self.cores[other].give_credit(number, size)
+                    self.cores[other].grant_credit(number, size)
                 case ev.StreamEnded(number):
                     if number % 2 == (1 if self.cores[other].opener else 0):
                         self.streams[other].pop(number, None)
@@ -430,7 +430,7 @@ class Talk(RuleBasedStateMachine):
     @invariant()
     def all_goes_on_the_wire(self) -> None:
         for side in (0, 1):
-            self.wires[side] += b"".join(self.cores[side].take())
+            self.wires[side] += b"".join(self.cores[side].take_output())
             assert self.cores[side].phase is ConnectionPhase.READY
 
 

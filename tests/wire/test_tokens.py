@@ -77,24 +77,24 @@ def test_nothing_that_opens_anything_is_kept(kept: Store) -> None:
 def test_looking_uses_nothing_up_and_using_does(kept: Store) -> None:
     token = kept.join()
     for _ in range(3):
-        grant = kept.store.look(token.id, token.secret, key="k1")
+        grant = kept.store.peek_grant(token.id, token.secret, key="k1")
     kept.store.use(grant, "k1")
     kept.store.use(grant, "k1")
     again = TokenStore(kept.path, kept.outside)
-    assert again.look(token.id, token.secret, key="k1").roles == ("startd",)
+    assert again.peek_grant(token.id, token.secret, key="k1").roles == ("startd",)
     with pytest.raises(UsedToken):
-        again.look(token.id, token.secret, key="k2")
+        again.peek_grant(token.id, token.secret, key="k2")
 
 
 def test_expired_ones_are_known_for_a_while(kept: Store) -> None:
     token = kept.join()
     kept.now += 61
     with pytest.raises(ExpiredToken):
-        kept.store.look(token.id, token.secret)
+        kept.store.peek_grant(token.id, token.secret)
     kept.now += REMEMBERED
     kept.join()
     with pytest.raises(WrongToken):
-        kept.store.look(token.id, token.secret)
+        kept.store.peek_grant(token.id, token.secret)
 
 
 @pytest.mark.parametrize("number", [None, 7, "", "0" * 16, b"x", ["x"]])
@@ -103,7 +103,7 @@ def test_whatever_else_is_shown_is_wrong(kept: Store, number: object, secret: ob
     token = kept.join()
     for shown in (number, token.id):
         with pytest.raises(WrongToken):
-            kept.store.look(shown, secret)
+            kept.store.peek_grant(shown, secret)
     with pytest.raises(WrongToken):
         kept.store.user(f"{number}.{secret}")
 
@@ -111,7 +111,7 @@ def test_whatever_else_is_shown_is_wrong(kept: Store, number: object, secret: ob
 def test_kinds_are_not_mixed_up(kept: Store) -> None:
     user = kept.store.issue_user("tcp://h:1", PRINT, "jane", 60)
     with pytest.raises(WrongToken):
-        kept.store.look(user.id, user.secret)
+        kept.store.peek_grant(user.id, user.secret)
     with pytest.raises(WrongToken):
         kept.store.user(kept.join().proof)
     assert kept.store.user(user.proof).name == "jane"

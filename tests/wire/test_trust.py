@@ -239,7 +239,7 @@ async def test_who_hands_out_our_certificate_without_its_key_learns_nothing(head
     stranger = Head(tmp_path / "stranger", Clock(), "theirs")
     stranger.authority.certificate = head.authority.certificate
     asked: list[Any] = []
-    stranger.tokens.look = lambda *args, **how: asked.append(args)  # type: ignore[method-assign,assignment]
+    stranger.tokens.peek_grant = lambda *args, **how: asked.append(args)  # type: ignore[method-assign,assignment]
     await stranger.listen()
     token = Token.read(head.token("startd"))
     redirected = Token("join", stranger.address, token.fingerprint, token.id, token.secret, token.roles)

@@ -8,7 +8,7 @@ conditions, includes, queue statements over lists, tables and files. Diagnostics
 expected and the nearest command. Nothing here talks to a schedd.
 """
 
-from pool.jobs.description.diagnostics import DescriptionError, Diagnostic, Severity, Where
+from pool.jobs.description.diagnostics import DescriptionError, Diagnostic, Severity, SourcePosition
 from pool.jobs.description.draft import ClusterDraft, Description, bind_cluster
 from pool.jobs.description.facts import PROVISIONAL_CLUSTER, SubmitFacts
 from pool.jobs.description.files import DescriptionFiles, RealFiles
@@ -24,7 +24,7 @@ __all__ = [
     "RealFiles",
     "Severity",
     "SubmitFacts",
-    "Where",
+    "SourcePosition",
     "bind_cluster",
     "read_description",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.description.diagnostics import CommandRefused, Where
+from pool.jobs.description.diagnostics import CommandRefused, SourcePosition
 from pool.jobs.description.draft import ClusterDraft, Runs
 from pool.jobs.description.expressions import Wire
 from pool.jobs.description.functions import Functions
@@ -63,7 +63,7 @@ class Builder:
     variables: set[str] = field(default_factory=set)
     parts: list[GangPart] = field(default_factory=list)
 
-    def queue(self, statement: QueueArguments, items: Sequence[str], where: Where) -> None:
+    def queue(self, statement: QueueArguments, items: Sequence[str], where: SourcePosition) -> None:
         """Write the processes of one queue statement; errors are reported, and end it where they are many."""
         rows = list(self._rows(statement, items))
         per_item = statement.count or 1
@@ -78,7 +78,7 @@ class Builder:
             for step in range(per_item):
                 if self.job.reporter.errors > _MOST_ERRORS:
                     break
-                self._place(index, step, values)
+                self._place_values(index, step, values)
                 if row == 0 and step == 0:
                     varying, static = self._first_of_statement()
                     if not varying:
@@ -101,7 +101,7 @@ class Builder:
         """The cluster as it was written."""
         attributes = self._named(self.first or {})
         if self.parts:
-            attributes = parallel.whole(attributes, self.parts)
+            attributes = parallel.combine_parts(attributes, self.parts)
         return ClusterDraft(attributes, self.count, self.cluster, self.runs)
 
     # -- items and live macros -----------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Builder:
             yield index, values
 
     def _declare_live(
-        self, variables: Sequence[str], rows: Sequence[tuple[int, list[str]]], where: Where
+        self, variables: Sequence[str], rows: Sequence[tuple[int, list[str]]], where: SourcePosition
     ) -> None:
         macros = self.macros
         names = [name.lower() for name in variables]
@@ -140,7 +140,7 @@ class Builder:
         for variable, value in zip(variables, rows[-1][1] if rows else (), strict=False):
             self.macros.table[variable.lower()].text = value
 
-    def _place(self, index: int, step: int, values: Sequence[str]) -> None:
+    def _place_values(self, index: int, step: int, values: Sequence[str]) -> None:
         number, row = str(self.count), str(index)
         self.job.values = (number, number, str(step), row, row, "0", *values)
         self.job.live = _Texts(self.macros.live, self.job.values)
@@ -156,7 +156,7 @@ class Builder:
         self._finish(job.own)
         return steps, {key: value for key, value in job.own.items() if key not in job.varying}
 
-    def _next_nodes(self, rows: Sequence[tuple[int, list[str]]], per_item: int, where: Where) -> None:
+    def _next_nodes(self, rows: Sequence[tuple[int, list[str]]], per_item: int, where: SourcePosition) -> None:
         """A further queue statement of a parallel job: more nodes of the same job."""
         job = self.job
         if self.count != 1 or len(rows) * per_item != 1:
@@ -167,7 +167,7 @@ class Builder:
             )
             return
         job.nodes = range(job.nodes.stop, job.nodes.stop + 1)
-        self._place(rows[0][0], 0, rows[0][1])
+        self._place_values(rows[0][0], 0, rows[0][1])
         self._write_in_full()
         try:
             parallel.add_statement(job, self.parts, where)

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class SourcePosition:
     """A line of a file; line 0 stands for the file as a whole."""
 
     file: str
@@ -38,7 +38,7 @@ class Diagnostic:
     """One finding: where it is, what is wrong, and the way out (empty when there is nothing to add)."""
 
     severity: Severity
-    where: Where
+    where: SourcePosition
     message: str
     hint: str = ""
 
@@ -70,11 +70,11 @@ class Reporter:
     errors: int = 0
     _seen: set[Diagnostic] = field(default_factory=set)
 
-    def error(self, where: Where, message: str, hint: str = "") -> None:
+    def error(self, where: SourcePosition, message: str, hint: str = "") -> None:
         """Add an error: the file will be refused."""
         self._add(Diagnostic(Severity.ERROR, where, message, hint))
 
-    def warning(self, where: Where, message: str, hint: str = "") -> None:
+    def warning(self, where: SourcePosition, message: str, hint: str = "") -> None:
         """Add a warning: the file can still be queued."""
         self._add(Diagnostic(Severity.WARNING, where, message, hint))
 

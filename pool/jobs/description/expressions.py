@@ -111,7 +111,7 @@ def boolean_of(text: str) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SizeInUnit:
     """An amount in the unit asked for, whether it named a unit itself, and what stood behind a comma."""
 
     amount: int
@@ -119,7 +119,7 @@ class Size:
     rest: str = ""
 
 
-def size_of(text: str, unit: int, *, several: bool = False) -> Size | None:
+def size_of(text: str, unit: int, *, several: bool = False) -> SizeInUnit | None:
     """Read `1.5GB` and the like in units of `unit` bytes, rounded up; a bare number already is in that unit.
 
     With `several`, text behind a comma is returned too. None where it is no such amount.
@@ -138,7 +138,7 @@ def size_of(text: str, unit: int, *, several: bool = False) -> Size | None:
     amount = int(int((whole + thousandths / 1000) * factor + unit - 1) / unit)
     if abs(amount) >= 2**63:
         return None
-    return Size(amount, found["unit"] is not None, rest if comma else "")
+    return SizeInUnit(amount, found["unit"] is not None, rest if comma else "")
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable
 
-from pool.jobs.description.diagnostics import Where
+from pool.jobs.description.diagnostics import SourcePosition
 from pool.jobs.description.facts import SubmitFacts
 from pool.jobs.description.files import DescriptionFiles
 from pool.jobs.description.queueing import ItemSource, QueueArguments, QueueError, split_item, split_list
 from pool.jobs.description.source import Source
 
-Say = Callable[[Where, str], None]
+Say = Callable[[SourcePosition, str], None]
 
 
 def read_items(
     statement: QueueArguments, source: Source, files: DescriptionFiles, folder: str, facts: SubmitFacts, warn: Say
 ) -> list[str]:
     """All items of the statement, before its slice is applied. Raises QueueError."""
-    where = source.where
+    where = source.location
     items = list(statement.items)
     if statement.open:
         items += _inline(statement, source)
@@ -27,12 +27,12 @@ def read_items(
     if statement.mode is ItemSource.MATCHING:
         items = _matching(items, statement.kinds, files, folder, lambda text: warn(where, text))
     if statement.columns.header >= 0:
-        _take_header(statement, items)
+        _parse_header(statement, items)
     return items
 
 
 def _inline(statement: QueueArguments, source: Source) -> list[str]:
-    begin = source.where
+    begin = source.location
     items: list[str] = []
     while (line := source.next()) is not None:
         if line.text.startswith("#"):
@@ -77,7 +77,7 @@ def _matching(
     return list(found)
 
 
-def _take_header(statement: QueueArguments, items: list[str]) -> None:
+def _parse_header(statement: QueueArguments, items: list[str]) -> None:
     columns = statement.columns
     if columns.header >= len(items):
         raise QueueError(f"row {columns.header} with the headings is beyond the end of the table")

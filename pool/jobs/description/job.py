@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.description.diagnostics import CommandRefused, Reporter, Where
+from pool.jobs.description.diagnostics import CommandRefused, Reporter, SourcePosition
 from pool.jobs.description.expressions import ExpressionError, Wire, boolean_of, integer_of, wire_of
 from pool.jobs.description.facts import SubmitFacts
 from pool.jobs.description.files import DescriptionFiles
@@ -22,7 +22,7 @@ _SLASHES = re.compile(r"//+")
 
 
 @dataclass(slots=True)
-class Nature:
+class JobKind:
     """The sort of job that a cluster holds; decided once, from its first process."""
 
     universe: int = 5
@@ -64,7 +64,7 @@ class JobDraft:
     folder: str
     check_files: bool
     iwd: str = ""
-    nature: Nature = field(default_factory=Nature)
+    nature: JobKind = field(default_factory=JobKind)
     own: dict[str, Wire] = field(default_factory=dict)
     parent: dict[str, Wire] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -151,16 +151,16 @@ class JobDraft:
 
     # -- trouble -------------------------------------------------------------------------------------
 
-    def where(self, name: str, other: str = "") -> Where:
+    def location(self, name: str, other: str = "") -> SourcePosition:
         """The line that gave a command, or the description as a whole."""
         for key in (name.lower(), other.lower()):
             if (macro := self.macros.table.get(key)) is not None:
                 return macro.where
-        return Where(self.facts.name)
+        return SourcePosition(self.facts.name)
 
     def refuse(self, name: str, message: str, hint: str = "", *, other: str = "") -> CommandRefused:
         """Report an error of a command; the result is to be raised."""
-        self.reporter.error(self.where(name, other), message, hint)
+        self.reporter.error(self.location(name, other), message, hint)
         return CommandRefused(message)
 
     def refuse_path(self, name: str, path: str, message: str, hint: str = "", *, other: str = "") -> CommandRefused:
@@ -177,7 +177,7 @@ class JobDraft:
 
     def warn(self, name: str, message: str, hint: str = "") -> None:
         """Report a warning about a command."""
-        self.reporter.warning(self.where(name), message, hint)
+        self.reporter.warning(self.location(name), message, hint)
 
     # -- attributes ----------------------------------------------------------------------------------
 

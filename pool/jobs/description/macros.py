@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.description.diagnostics import Where
+from pool.jobs.description.diagnostics import SourcePosition
 
 _REFERENCE = re.compile(r"\$(\$?[A-Za-z0-9_]*)")
 _OPENING = re.compile(r"(?<!\$)\$[A-Za-z0-9_]*\(")
@@ -82,7 +82,7 @@ class Macro:
 
     name: str
     text: str
-    where: Where
+    where: SourcePosition
     used: bool = False
 
 
@@ -121,7 +121,7 @@ class Macros:
     opaque: frozenset[str] = frozenset()
     undefined: Callable[[str], None] = lambda name: None
 
-    def set(self, name: str, text: str, where: Where) -> None:
+    def set(self, name: str, text: str, where: SourcePosition) -> None:
         """Define or redefine a macro; references to itself take its old text, now."""
         known = self.table.get(name.lower())
         text = self._expand_self(name, text)

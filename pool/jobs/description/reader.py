@@ -16,7 +16,7 @@ from dataclasses import replace
 from pool.jobs.description import conditions, statements
 from pool.jobs.description.builder import Builder
 from pool.jobs.description.commands import NAMES, is_command, process_command
-from pool.jobs.description.diagnostics import DescriptionError, Reporter, Where, nearest
+from pool.jobs.description.diagnostics import DescriptionError, Reporter, SourcePosition, nearest
 from pool.jobs.description.draft import Description
 from pool.jobs.description.facts import PROVISIONAL_CLUSTER, SubmitFacts
 from pool.jobs.description.files import DescriptionFiles, RealFiles
@@ -91,7 +91,7 @@ class _DescriptionReader:
         self.facts, self.files, self.folder, self.environ = facts, files, folder, environ
         self.cluster, self.extra = cluster, extra
         self.reporter = Reporter()
-        self.where = Where(facts.name)
+        self.where = SourcePosition(facts.name)
         self.queued = 0
         self.piped = False  # a queue statement had the pipes that are written so far
         self.functions = Functions(environ, chance, folder, report=self._function_trouble)
@@ -126,14 +126,14 @@ class _DescriptionReader:
 
     def _lines(self, source: Source, depth: int) -> None:
         outer, self.blocks = self.blocks, conditions.Blocks()
-        opened = source.where
+        opened = source.location
         while (line := source.next()) is not None:
             if not line.text or line.text.startswith("#"):
                 continue
-            self.where = line.where
+            self.where = line.location
             if condition := statements.condition_of(line.text):
                 if condition.keyword == "if":
-                    opened = line.where
+                    opened = line.location
                 self._condition(condition)
             elif self.blocks.enabled:
                 self._statement(statements.statement_of(line.text), line, source, depth)
@@ -161,7 +161,7 @@ class _DescriptionReader:
                 old = self.macros.lookup(name)
                 joint = f" {separator} " if len(separator) > 1 else separator or " "
                 self._assign(name, f"{old}{joint}{text}" if old else text)
-            case statements.Here(name, tag):
+            case statements.TextBlock(name, tag):
                 self._here(name, tag, source)
             case statements.Directive("include", words, text):
                 self._include(words, text, depth)
@@ -173,7 +173,7 @@ class _DescriptionReader:
                 tell = self.reporter.error if keyword == "error" else self.reporter.warning
                 tell(self.where, self._expanded(text))
             case statements.QueueStatement(arguments):
-                self._queue(arguments, source, line.where, included=depth > 0)
+                self._queue(arguments, source, line.location, included=depth > 0)
             case statements.Unclear(word, _):
                 self._unclear(word, line)
 
@@ -185,7 +185,7 @@ class _DescriptionReader:
             message = f"expected '=' after {word!r}, not ':'"
         else:
             message = f"expected 'name = text' or 'queue', not {line.text[:60]!r}"
-        self.reporter.error(line.where, message, hint if meant else "")
+        self.reporter.error(line.location, message, hint if meant else "")
 
     # -- macros --------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class _DescriptionReader:
 
     # -- queue ---------------------------------------------------------------------------------------
 
-    def _queue(self, arguments: str, source: Source, where: Where, *, included: bool = False) -> None:
+    def _queue(self, arguments: str, source: Source, where: SourcePosition, *, included: bool = False) -> None:
         if included:
             self.reporter.error(
                 where, "queue is not allowed in an included file", "move it to the description"
@@ -290,7 +290,7 @@ class _DescriptionReader:
             return
         self._build(statement, items, where)
 
-    def _build(self, statement: QueueArguments, items: list[str], where: Where) -> None:
+    def _build(self, statement: QueueArguments, items: list[str], where: SourcePosition) -> None:
         try:
             self.builder.queue(statement, items, where)
         except MacroError as trouble:
@@ -306,7 +306,7 @@ class _DescriptionReader:
 
     def _undefined(self, name: str) -> None:
         meant = nearest(name, [macro.name for macro in self.macros.table.values()])
-        where = self.job.where(self.job.asked) if self.queued else self.where
+        where = self.job.location(self.job.asked) if self.queued else self.where
         self.reporter.warning(
             where,
             f"$({name}) is not defined and stands for nothing",
@@ -314,7 +314,7 @@ class _DescriptionReader:
         )
 
     def _function_trouble(self, message: str) -> None:
-        self.reporter.warning(self.job.where(self.job.asked) if self.queued else self.where, message)
+        self.reporter.warning(self.job.location(self.job.asked) if self.queued else self.where, message)
 
     def _unused(self) -> None:
         for macro in self.macros.table.values():

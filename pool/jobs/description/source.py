@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pool.jobs.description.diagnostics import Where
+from pool.jobs.description.diagnostics import SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class SourceLine:
     """One logical line: its text without surrounding blanks, and where its last physical line stands."""
 
     text: str
-    where: Where
+    location: SourcePosition
 
 
 class Source:
@@ -32,9 +32,9 @@ class Source:
         self._next = 0
 
     @property
-    def where(self) -> Where:
+    def location(self) -> SourcePosition:
         """The line that was read last."""
-        return Where(self.name, self._next)
+        return SourcePosition(self.name, self._next)
 
     def next(self) -> SourceLine | None:
         """The next logical line, comments and empty lines included; None at the end."""
@@ -42,10 +42,10 @@ class Source:
             return None
         text = self._physical()
         if text.startswith("#"):
-            return SourceLine(text, self.where)
+            return SourceLine(text, self.location)
         while text.endswith("\\") and self._next < len(self._lines):
             text = text[:-1] + self._continued()
-        return SourceLine(text.removesuffix("\\"), self.where)
+        return SourceLine(text.removesuffix("\\"), self.location)
 
     def next_if(self, wanted: Callable[[str], bool]) -> SourceLine | None:
         """The next line that is neither empty nor a comment, if it is wanted; otherwise nothing has been read."""

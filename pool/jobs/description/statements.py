@@ -36,7 +36,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class TextBlock:
     """`name @= tag`: the following lines up to `@tag` are the text."""
 
     name: str
@@ -75,7 +75,7 @@ class Unclear:
     line: str
 
 
-Statement = Assignment | Append | Here | IfStatement | Directive | QueueStatement | Unclear
+Statement = Assignment | Append | TextBlock | IfStatement | Directive | QueueStatement | Unclear
 
 
 def condition_of(line: str) -> IfStatement | None:
@@ -96,7 +96,7 @@ def statement_of(line: str) -> Statement:
     if rest.startswith("=") and keyword != "queue":
         return Assignment(word, rest[1:].strip())
     if rest.startswith("@=") and word:
-        return Here(word, rest[2:].strip())
+        return TextBlock(word, rest[2:].strip())
     if rest.startswith("+") and word and (append := _append(word, rest)):
         return append
     if found_queue := _QUEUE.match(line):

@@ -53,7 +53,7 @@ class Row:
         return boolean_of(text) is False or text.strip().lower() in ("no", "never")
 
 
-def _done(names: str, says: str, code: str, word: str) -> Row:
+def _done_row(names: str, says: str, code: str, word: str) -> Row:
     return Row(tuple(names.split()), Support.DONE, says, code=(code, word))
 
 
@@ -84,21 +84,25 @@ _TOKENS = "asks for a credential that this pool has no service for"
 
 TABLE: tuple[Row, ...] = (
     # -- the program ---------------------------------------------------------------------------------------
-    _done("executable", "the program", "jobs/activation.py", "Cmd"),
-    _done("arguments argument arguments2", "its arguments, in either quoting", "jobs/activation.py", "arguments_of"),
-    _done("allow_arguments_v1", "takes both forms of arguments in one description", _PROGRAM, "allow_arguments_v1"),
-    _done("allow_environment_v1", "takes both forms of environment at once", _PROGRAM, "allow_environment_v1"),
-    _done("shell", "a command line for /bin/sh, instead of an executable", _PROGRAM, "shell"),
-    _done("environment environment2 env", "its environment, in either form", "jobs/activation.py", "environment_of"),
-    _done("getenv get_env", "variables of the submitter's environment", _PROGRAM, "getenv"),
-    _done(
+    _done_row("executable", "the program", "jobs/activation.py", "Cmd"),
+    _done_row(
+        "arguments argument arguments2", "its arguments, in either quoting", "jobs/activation.py", "arguments_of"
+    ),
+    _done_row("allow_arguments_v1", "takes both forms of arguments in one description", _PROGRAM, "allow_arguments_v1"),
+    _done_row("allow_environment_v1", "takes both forms of environment at once", _PROGRAM, "allow_environment_v1"),
+    _done_row("shell", "a command line for /bin/sh, instead of an executable", _PROGRAM, "shell"),
+    _done_row(
+        "environment environment2 env", "its environment, in either form", "jobs/activation.py", "environment_of"
+    ),
+    _done_row("getenv get_env", "variables of the submitter's environment", _PROGRAM, "getenv"),
+    _done_row(
         "initialdir initial_dir job_iwd", "the directory that relative names start from", "jobs/activation.py", "Iwd"
     ),
-    _done("input stdin", "the file it reads as standard input", "jobs/activation.py", "In"),
-    _done("output stdout", "the file that gets its standard output", "jobs/activation.py", "Out"),
-    _done("error stderr", "the file that gets its standard error", "jobs/activation.py", "Err"),
-    _done("core_size", "the largest core file", "jobs/activation.py", "CoreSize"),
-    _done("skip_filechecks", "files are not checked when the job is submitted", _PROGRAM, "skip_filechecks"),
+    _done_row("input stdin", "the file it reads as standard input", "jobs/activation.py", "In"),
+    _done_row("output stdout", "the file that gets its standard output", "jobs/activation.py", "Out"),
+    _done_row("error stderr", "the file that gets its standard error", "jobs/activation.py", "Err"),
+    _done_row("core_size", "the largest core file", "jobs/activation.py", "CoreSize"),
+    _done_row("skip_filechecks", "files are not checked when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
         "vanilla, pipe, java, docker, container; parallel and mpi (docs/parallel.md); local and scheduler, which run on"
@@ -106,53 +110,57 @@ TABLE: tuple[Row, ...] = (
         _READER + "support.py",
         "_UNIVERSES",
     ),
-    _done("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipes/shell_syntax.py", "pipe"),
-    _done("pipe_buffer", "bytes that a pipe may hold on disk", "jobs/activation.py", "PipeBuffer"),
-    _done("on_process_failure", "what becomes of a job when a process fails", "jobs/activation.py", "OnProcessFailure"),
-    _done(
+    _done_row("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipes/shell_syntax.py", "pipe"),
+    _done_row("pipe_buffer", "bytes that a pipe may hold on disk", "jobs/activation.py", "PipeBuffer"),
+    _done_row(
+        "on_process_failure", "what becomes of a job when a process fails", "jobs/activation.py", "OnProcessFailure"
+    ),
+    _done_row(
         "machine_count node_count nodecount",
         "so many nodes of one parallel job, started together or not at all (docs/parallel.md)",
         _READER + "sections/parallel.py",
         "machine_count",
     ),
-    _done(
+    _done_row(
         "dedicated wantparallelscheduling",
         "the job is for the dedicated scheduler; parallel jobs are without it (docs/parallel.md)",
         "jobs/gangs.py",
         "WantDedicated",
     ),
-    _done(
+    _done_row(
         "expected_duration",
         "how long the dedicated job will probably run (seconds, or 2h, 30 m): it plans, and ends no job "
         "(docs/dedicated.md)",
         "jobs/gangs.py",
         "ExpectedDuration",
     ),
-    _done(
+    _done_row(
         "reservation",
         "the dedicated job runs on the machines of this reservation, and on no others (docs/dedicated.md)",
         "jobs/gangs.py",
         "ReservationId",
     ),
-    _done(
+    _done_row(
         "mpi",
         "how the ranks of an MPI job find each other: mpich, openmpi, none, or auto, which looks at the program's"
         " libraries (docs/mpi.md)",
         _READER + "sections/mpi.py",
         "mpi",
     ),
-    _done("ranks_per_machine", "so many ranks of an MPI job on each machine (docs/mpi.md)", "jobs/mpi.py", "RanksPer"),
-    _done("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
+    _done_row(
+        "ranks_per_machine", "so many ranks of an MPI job on each machine (docs/mpi.md)", "jobs/mpi.py", "RanksPer"
+    ),
+    _done_row("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
     # -- files -----------------------------------------------------------------------------------------------
-    _done(
+    _done_row(
         "should_transfer_files",
         "whether files are copied to the machine and back",
         "jobs/activation.py",
         "ShouldTransferFiles",
     ),
-    _done("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),
-    _done("transfer_input_files", "files that are sent along", "jobs/activation.py", "TransferInput"),
-    _done(
+    _done_row("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),
+    _done_row("transfer_input_files", "files that are sent along", "jobs/activation.py", "TransferInput"),
+    _done_row(
         "transfer_output_files",
         "files that are sent back to the submit machine, where they replace files of the same name. Without "
         "it new and changed files are sent back, which replace earlier outputs only: a user's own file "
@@ -160,7 +168,7 @@ TABLE: tuple[Row, ...] = (
         "jobs/activation.py",
         "TransferOutput",
     ),
-    _done(
+    _done_row(
         "transfer_output_remaps",
         "where outputs are written on the submit machine",
         "jobs/activation.py",
@@ -172,16 +180,16 @@ TABLE: tuple[Row, ...] = (
         "jobs/activation.py",
         "WhenToTransferOutput",
     ),
-    _done(
+    _done_row(
         "transfer_checkpoint_files", "the files of a self-made checkpoint", "jobs/activation.py", "TransferCheckpoint"
     ),
-    _done(
+    _done_row(
         "remote_io",
         "the job works on the submit machine's files (docs/remote-files.md)",
         "jobs/activation.py",
         "RemoteIO",
     ),
-    _done(
+    _done_row(
         "remote_io_trees",
         "the directories of the submit machine that it may use",
         "roles/schedd/files/remote_io.py",
@@ -193,7 +201,7 @@ TABLE: tuple[Row, ...] = (
         _PROGRAM,
         "transfer_",
     ),
-    _done(
+    _done_row(
         "stream_output stream_error",
         "where files are copied, its output is sent to the submit machine every second; otherwise the job "
         "writes there itself",
@@ -206,51 +214,51 @@ TABLE: tuple[Row, ...] = (
         " from its first byte on another machine",
         "leave it out, or write remote_io = on to read the file on the submit machine as it grows",
     ),
-    _done(
+    _done_row(
         "preserve_relative_paths",
         "inputs and outputs with relative names keep the directories in their names",
         "shadow/shadow.py",
         "keeps_paths",
     ),
-    _done(
+    _done_row(
         "manifest manifest_dir",
         "where files are copied, lists of its directory before and after the run, and its environment, are "
         "sent to the submit machine",
         "starter/manifest.py",
         "environment",
     ),
-    _done(
+    _done_row(
         "aws_region aws_access_key_id_file aws_secret_access_key_file s3_access_key_id_file s3_secret_access_key_file"
         " gs_access_key_id_file gs_secret_access_key_file",
         "the files of the keys by which s3:// and gs:// inputs are signed; they stay on the submit machine",
         "shadow/shadow.py",
         "EC2AccessKeyId",
     ),
-    _done(
+    _done_row(
         "public_input_files transfer_common_input",
         "files that many jobs share; they are sent as inputs are",
         "jobs/activation.py",
         "PublicInputFiles",
     ),
-    _done(
+    _done_row(
         "max_transfer_input_mb max_transfer_output_mb",
         "it is held when more would have to be transferred",
         "jobs/activation.py",
         "MaxTransferInputMB",
     ),
-    _done(
+    _done_row(
         "encrypt_input_files encrypt_output_files",
         "nothing more than for other jobs: all that goes between nodes is encrypted",
         "roles/startd/owner/facts.py",
         "HasPerFileEncryption",
     ),
-    _done(
+    _done_row(
         "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
         "the arguments of the Java machine, and its class path",
         "jobs/activation.py",
         "JavaVMArguments",
     ),
-    _done(
+    _done_row(
         "container_image docker_image transfer_container",
         "the image that is its root (docs/images.md): a directory, an archive (.tar) or an OCI layout anywhere, docker://"
         " where skopeo, podman or apptainer fetches it, .sif where apptainer unpacks it",
@@ -265,20 +273,20 @@ TABLE: tuple[Row, ...] = (
         harmless="none|host",
         warns=True,
     ),
-    _done(
+    _done_row(
         "docker_pull_policy",
         "always, which is also the default: the registry is asked at each start for the present meaning of "
         "the name, and an image that the machine does not keep is fetched",
         "starter/image_cache.py",
         "digest",
     ),
-    _done(
+    _done_row(
         "docker_override_entrypoint",
         "true runs the executable of a docker job itself, not as the first argument of the image's entrypoint",
         "jobs/activation.py",
         "DockerOverrideEntrypoint",
     ),
-    _done(
+    _done_row(
         "docker_send_credentials",
         "the owner's login for the image's registry is used. Only that entry of docker's or podman's file is "
         "sent to the machine, at the start, and is written to no disk there",
@@ -289,18 +297,18 @@ TABLE: tuple[Row, ...] = (
     _ignored("container_target_dir", "has no effect: a job's own directory is /job in every image"),
     _refused("container_service_names", _IMAGES, "leave it out"),
     # -- what it needs -----------------------------------------------------------------------------------------
-    _done("requirements", "the condition that a machine must fulfil", "policy/matching/clauses.py", "Requirements"),
-    _done(
+    _done_row("requirements", "the condition that a machine must fulfil", "policy/matching/clauses.py", "Requirements"),
+    _done_row(
         "rank preferences", "the order of preference among these machines", "policy/negotiation/candidates.py", "Rank"
     ),
-    _done(
+    _done_row(
         "request_cpus request_memory request_disk request_gpus",
         "the resources of a machine that it gets",
         "policy/carve.py",
         "Request",
     ),
-    _done("request_NAME require_NAME", "the same of any other resource of machines", _RESOURCES, "request_"),
-    _done(
+    _done_row("request_NAME require_NAME", "the same of any other resource of machines", _RESOURCES, "request_"),
+    _done_row(
         "require_gpus gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime"
         " cuda_version",
         "the properties that its GPUs must have, as nvidia-smi or the administrator's STARTD_ATTRS describe "
@@ -308,157 +316,159 @@ TABLE: tuple[Row, ...] = (
         "policy/carve.py",
         "RequireGPUs",
     ),
-    _done(
+    _done_row(
         "image_size disk_usage",
         "sizes that are known before the first run",
         _READER + "sections/transfer.py",
         "disk_usage",
     ),
-    _done(
+    _done_row(
         "concurrency_limits concurrency_limits_expr",
         "units of resources that the whole pool has few of",
         "policy/negotiation/cycle.py",
         "imits",
     ),
     # -- who, and how often --------------------------------------------------------------------------------------
-    _done("priority prio", "its place among its owner's jobs", "policy/queue.py", "jobprio"),
-    _done("nice_user", "it gets only slots that nobody else wants", "jobs/nice.py", "NiceUser"),
-    _done(
+    _done_row("priority prio", "its place among its owner's jobs", "policy/queue.py", "jobprio"),
+    _done_row("nice_user", "it gets only slots that nobody else wants", "jobs/nice.py", "NiceUser"),
+    _done_row(
         "accounting_group accounting_group_user",
         "the account that its use is charged to",
         "policy/charges.py",
         "AcctGroup",
     ),
-    _done(
+    _done_row(
         "max_job_retirement_time",
         "time that it may stay when a better job comes",
         "policy/owner.py",
         "MaxJobRetirementTime",
     ),
-    _done(
+    _done_row(
         "job_lease_duration",
         "time that it runs on without contact to the submit machine",
         "roles/schedd/placement/claiming.py",
         "JobLeaseDuration",
     ),
-    _done("flock", "false keeps it in its own pool (docs/flocking.md)", "policy/flock/shown.py", "WantFlock"),
-    _done("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
-    _done("hold", "it waits for its owner's release", _POLICY, "hold"),
-    _done("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),
-    _done(
+    _done_row("flock", "false keeps it in its own pool (docs/flocking.md)", "policy/flock/shown.py", "WantFlock"),
+    _done_row("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
+    _done_row("hold", "it waits for its owner's release", _POLICY, "hold"),
+    _done_row("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),
+    _done_row(
         "max_retries retry_until success_exit_code",
         "the number of attempts, and the condition of success",
         _POLICY,
         "max_retries",
     ),
-    _done(
+    _done_row(
         "on_exit_hold on_exit_hold_reason on_exit_hold_subcode",
         "it is held at its end",
         "policy/exits.py",
         "OnExitHold",
     ),
-    _done("on_exit_remove", "whether it leaves the queue at its end, or runs again", "policy/exits.py", "OnExitRemove"),
-    _done(
+    _done_row(
+        "on_exit_remove", "whether it leaves the queue at its end, or runs again", "policy/exits.py", "OnExitRemove"
+    ),
+    _done_row(
         "periodic_hold periodic_hold_reason periodic_hold_subcode",
         "it is held when this becomes true",
         "policy/exits.py",
         "PeriodicHold",
     ),
-    _done("periodic_release", "it is released when this becomes true", "policy/exits.py", "PeriodicRelease"),
-    _done("periodic_remove", "it is removed when this becomes true", "policy/exits.py", "PeriodicRemove"),
-    _done("periodic_vacate", "it leaves its machine when this becomes true", "policy/exits.py", "PeriodicVacate"),
-    _done(
+    _done_row("periodic_release", "it is released when this becomes true", "policy/exits.py", "PeriodicRelease"),
+    _done_row("periodic_remove", "it is removed when this becomes true", "policy/exits.py", "PeriodicRemove"),
+    _done_row("periodic_vacate", "it leaves its machine when this becomes true", "policy/exits.py", "PeriodicVacate"),
+    _done_row(
         "allowed_job_duration allowed_execute_duration",
         "it is held when it takes longer than so many seconds, from its start or from its program's",
         "policy/exits.py",
         "AllowedExecuteDuration",
     ),
-    _done(
+    _done_row(
         "deferral_time deferral_window deferral_prep_time",
         "it starts at a set time: a machine is looked for before that, and the job is held if it has none "
         "within the window",
         "policy/deferral.py",
         "DeferralWindow",
     ),
-    _done(
+    _done_row(
         "cron_minute cron_hour cron_day_of_month cron_month cron_day_of_week cron_window cron_prep_time",
         "it starts at the next moment of a crontab, and with on_exit_remove = false at each",
         "jobs/crontab.py",
         "CronMinute",
     ),
-    _done(
+    _done_row(
         "retry_request_memory retry_request_memory_increase retry_request_memory_max retry_request_disk",
         "a job that was over its memory or disk runs again with more, instead of being held",
         "policy/more_resources.py",
         "TransformOnEvict",
     ),
-    _done(
+    _done_row(
         "max_idle materialize_max_idle",
         "the number of the cluster's idle jobs that machines are looked for at once; the others wait in the queue",
         "policy/materialization.py",
         "JobMaterializeMaxIdle",
     ),
-    _done(
+    _done_row(
         "max_materialize",
         "the number of the cluster's jobs that have their turn at once, running and held ones included",
         "policy/materialization.py",
         "JobMaterializeLimit",
     ),
-    _done(
+    _done_row(
         "next_job_start_delay",
         "seconds between two starts of the cluster's jobs",
         "policy/materialization.py",
         "NextJobStartDelay",
     ),
-    _done(
+    _done_row(
         "remove_kill_sig hold_kill_sig",
         "the signal that asks it to end where it is removed, or held",
         "roles/schedd/placement/running_jobs.py",
         "RemoveKillSig",
     ),
-    _done(
+    _done_row(
         "stack_size",
         "bytes that its stacks may have, within the machine's own limit",
         "jobs/activation.py",
         "StackSize",
     ),
-    _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
-    _done(
+    _done_row("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
+    _done_row(
         "kill_sig_timeout job_max_vacate_time",
         "the time that it has to end then",
         "jobs/activation.py",
         "KillSigTimeout",
     ),
-    _done(
+    _done_row(
         "keep_claim_idle",
         "seconds that its slot is kept for its owner's next job",
         "roles/schedd/placement/placement.py",
         "KeepClaimIdle",
     ),
-    _done(
+    _done_row(
         "job_machine_attrs job_machine_attrs_history_length",
         "attributes of its machines that its ad gets: MachineAttrNAME0 of the latest machine",
         "jobs/machine_attributes.py",
         "JobMachineAttrs",
     ),
-    _done("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
-    _done(
+    _done_row("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
+    _done_row(
         "job_network",
         "its network: host (the machine's), private (one of its own), none",
         "jobs/network.py",
         "JobNetwork",
     ),
     # -- checkpoints ---------------------------------------------------------------------------------------------
-    _done("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
-    _done("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
-    _done("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),
-    _done(
+    _done_row("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
+    _done_row("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
+    _done_row("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),
+    _done_row(
         "checkpoint_exit_code",
         "the exit code that says that it has saved itself",
         "jobs/activation.py",
         "SuccessCheckpointExitCode",
     ),
-    _done(
+    _done_row(
         "start_from_checkpoint", "a kept checkpoint that it starts from", "roles/schedd/role.py", "StartFromCheckpoint"
     ),
     _refused(
@@ -467,12 +477,12 @@ TABLE: tuple[Row, ...] = (
         "leave it out",
     ),
     # -- log and mail ----------------------------------------------------------------------------------------------
-    _done("log", "the file that its events are written to", "roles/schedd/notices/reporting.py", "UserLog"),
-    _done("notification", "the events that its owner gets mail about", "jobs/notice.py", "JobNotification"),
-    _done("email_attributes", "attributes of its ad that such mail shows", "jobs/notice.py", "EmailAttributes"),
-    _done("notify_user", "the address of such mail", "roles/schedd/notices/reporting.py", "NotifyUser"),
-    _done("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
-    _done("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
+    _done_row("log", "the file that its events are written to", "roles/schedd/notices/reporting.py", "UserLog"),
+    _done_row("notification", "the events that its owner gets mail about", "jobs/notice.py", "JobNotification"),
+    _done_row("email_attributes", "attributes of its ad that such mail shows", "jobs/notice.py", "EmailAttributes"),
+    _done_row("notify_user", "the address of such mail", "roles/schedd/notices/reporting.py", "NotifyUser"),
+    _done_row("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
+    _done_row("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
     # -- the language itself ---------------------------------------------------------------------------------------
     _ignored(
         "submit_allow_duplicate_matches submit_fail_empty_fields submit_fail_empty_matches submit_match_directories"
@@ -628,7 +638,7 @@ def check(job: JobDraft) -> None:
         return
     if job.text_of("WhenToTransferOutput") == "ON_SUCCESS":
         job.warn("when_to_transfer_output", "outputs are sent back after a failure, too, as with ON_EXIT")
-    for name, row in _spoken(sorted(job.written)):
+    for name, row in _rows_of(sorted(job.written)):
         text = job.param(name)
         if text is None or row.asks_nothing(text):
             continue
@@ -638,7 +648,7 @@ def check(job: JobDraft) -> None:
             job.warn(name, f"'{name}' {row.says}", row.hint)
 
 
-def _spoken(names: Iterable[str]) -> Iterator[tuple[str, Row]]:
+def _rows_of(names: Iterable[str]) -> Iterator[tuple[str, Row]]:
     for name in names:
         if (row := _SPOKEN.get(name)) is not None:
             yield name, row

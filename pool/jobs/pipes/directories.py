@@ -27,7 +27,7 @@ class StreamFile:
     `append`: what it has already goes along, and comes back with it.
     """
 
-    home: str
+    submit_path: str
     name: str
     append: bool
 
@@ -38,7 +38,7 @@ class TransferredFile:
     own).
     """
 
-    home: str
+    submit_path: str
     under: str
     name: str = ""
 
@@ -70,11 +70,11 @@ class PipeDirectories:
             for number, (path, append) in enumerate(_written(process)):
                 if not path:
                     continue
-                home = posixpath.normpath(posixpath.join(process.iwd, path))
-                name = self.shown[number] if last and home not in streams else f"{STREAMS}/{len(streams)}"
-                before = streams.get(home)
-                streams[home] = StreamFile(
-                    home, before.name if before else name, append or bool(before and before.append)
+                submit_path = posixpath.normpath(posixpath.join(process.iwd, path))
+                name = self.shown[number] if last and submit_path not in streams else f"{STREAMS}/{len(streams)}"
+                before = streams.get(submit_path)
+                streams[submit_path] = StreamFile(
+                    submit_path, before.name if before else name, append or bool(before and before.append)
                 )
         object.__setattr__(self, "streams", streams)
 
@@ -117,7 +117,7 @@ class PipeDirectories:
             for path in process.inputs:
                 yield TransferredFile(posixpath.join(process.iwd, path), self.folder(process))
 
-    def home_of(self, name: str) -> str | None:
+    def submit_path_of(self, name: str) -> str | None:
         """Where a file that a process left in a directory of its own belongs; None for other names, and hidden ones."""
         for iwd, folder in self.folders.items():
             rest = name.removeprefix(f"{folder}/")

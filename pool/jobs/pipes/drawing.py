@@ -43,7 +43,7 @@ class _Drawing:
         if not process.stdin:
             return self.block(process.name, self.width)
         arrow = f"{process.stdin} --> "
-        return _beside(arrow, self.block(process.name, self.width - len(arrow), entered=True))
+        return _join_right(arrow, self.block(process.name, self.width - len(arrow), entered=True))
 
     def block(self, name: str, width: int, *, entered: bool = False) -> list[str]:
         """A process and everything that it leads to."""
@@ -59,15 +59,17 @@ class _Drawing:
         bar = " +" if count > 1 else " "
         lines: list[str] = []
         for number in range(count):
-            arrow, rest = self.way(process, ways[number] if number < len(ways) else None, width - len(head) - len(bar))
+            arrow, rest = self.draw_arrow(
+                process, ways[number] if number < len(ways) else None, width - len(head) - len(bar)
+            )
             before = head + bar if number == 0 else " " * len(head) + bar
             after = " " * (len(head) + 1) + ("|" if number < count - 1 else " " if count > 1 else "")
-            lines += [(before if i == 0 else after) + line for i, line in enumerate(_beside(arrow, rest))]
+            lines += [(before if i == 0 else after) + line for i, line in enumerate(_join_right(arrow, rest))]
         if count == 1 and max(map(len, lines)) > width:
             return self.continued(lines, head, bar)
         return lines
 
-    def way(self, process: PipelineProcess, joint: Joint | None, width: int) -> tuple[str, list[str]]:
+    def draw_arrow(self, process: PipelineProcess, joint: Joint | None, width: int) -> tuple[str, list[str]]:
         """One that leaves a process: the arrow, and where it leads."""
         if joint is None:
             return (">> " if process.append_stdout else "--> "), [process.stdout]
@@ -84,5 +86,5 @@ class _Drawing:
         return [first, *(indent + line[start:] for line in lines)]
 
 
-def _beside(arrow: str, block: Sequence[str]) -> list[str]:
+def _join_right(arrow: str, block: Sequence[str]) -> list[str]:
     return [(arrow if i == 0 else " " * len(arrow)) + line for i, line in enumerate(block)]

@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 def _read(kind: type[T], value: Any) -> T:
     if not isinstance(value, dict):
-        raise _wrong(kind.__name__.lower())
+        raise _wrong_field(kind.__name__.lower())
     hints, found = get_type_hints(kind), {}
     for name, hint in hints.items():
         if name in value:
@@ -211,7 +211,7 @@ def _read(kind: type[T], value: Any) -> T:
     try:
         return kind(**found)
     except TypeError as error:
-        raise _wrong(kind.__name__.lower()) from error
+        raise _wrong_field(kind.__name__.lower()) from error
 
 
 def _element(name: str, hint: Any, value: Any) -> Any:
@@ -220,15 +220,15 @@ def _element(name: str, hint: Any, value: Any) -> Any:
         return None
     if name in _MOST:
         if not isinstance(value, list) or len(value) > _MOST[name]:
-            raise _wrong(name)
+            raise _wrong_field(name)
         if name in _ELEMENTS:
             return tuple(_read(_ELEMENTS[name], one) for one in value)
         if name == "locks":
             if not all(isinstance(pair, list) and len(pair) == 2 and all(map(_number, pair)) for pair in value):
-                raise _wrong(name)
+                raise _wrong_field(name)
             return tuple((pair[0], pair[1]) for pair in value)
         if not all(map(_number, value)):
-            raise _wrong(name)
+            raise _wrong_field(name)
         return tuple(value)
     if str in kinds and isinstance(value, str) and len(value) <= MOST_TEXT:
         return value
@@ -236,12 +236,12 @@ def _element(name: str, hint: Any, value: Any) -> Any:
         return float(value)
     if int in kinds and _number(value):
         return value
-    raise _wrong(name)
+    raise _wrong_field(name)
 
 
 def _number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _wrong(name: str) -> WrongInspection:
+def _wrong_field(name: str) -> WrongInspection:
     return WrongInspection(f"the job's machine says of what the job does what cannot be read ({name})")

@@ -94,7 +94,7 @@ class _PartProcesses:
         file = _file_of(process, thread, call)
         match call.waits:
             case For.INPUT | For.OUTPUT if file is not None:
-                return self._at(process, file, reads=call.waits is For.INPUT)
+                return self._file_reason(process, file, reads=call.waits is For.INPUT)
             case For.INPUT:
                 return "waits for input"
             case For.OUTPUT:
@@ -135,7 +135,7 @@ class _PartProcesses:
         ends = self._writers if call.waits is For.INPUT else self._readers
         return ends.get(file.target, set()) - {process.pid}
 
-    def _at(self, process: InspectedProcess, file: OpenFile, *, reads: bool) -> str:
+    def _file_reason(self, process: InspectedProcess, file: OpenFile, *, reads: bool) -> str:
         where = f"{file.target} (descriptor {file.fd})"
         if file.target.startswith("pipe:"):
             others = (self._writers if reads else self._readers).get(file.target, set()) - {process.pid}

@@ -73,7 +73,8 @@ def lines(
 
 
 def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
-    yield f"{job} on {shorten(part.slot)}: {STAGES.get(part.stage) or shorten(part.stage) or 'runs'}{_still(part)}"
+    stage = STAGES.get(part.stage) or shorten(part.stage) or "runs"
+    yield f"{job} on {shorten(part.slot)}: {stage}{_unchanged_for(part)}"
     if part.trouble:
         yield f"  {shorten(part.trouble, 500)}"
     if part.lent_until is not None:
@@ -101,7 +102,7 @@ def _part(job: str, part: InspectedPart, shown: _Shown) -> Iterator[str]:
         yield f"  and {part.more:,} more processes"
 
 
-def _still(part: InspectedPart) -> str:
+def _unchanged_for(part: InspectedPart) -> str:
     if part.still is None or part.still < STILL:
         return ""
     return f"; nothing of it has moved for {ago(part.still)}"
@@ -148,7 +149,7 @@ def _process(process: InspectedProcess, depth: int, shown: _Shown) -> Iterator[s
     if process.more_threads:
         yield f"{margin}and {process.more_threads:,} more threads"
     if shown.files:
-        yield from (f"{margin}{_file(file)}" for file in process.files if not _dull(file))
+        yield from (f"{margin}{_file(file)}" for file in process.files if not _is_unimportant(file))
         if process.more_files:
             yield f"{margin}and {process.more_files:,} more files"
 
@@ -161,7 +162,7 @@ def _summary(threads: tuple[Thread, ...]) -> list[str]:
     return [f"{count} of {len(threads)} threads: {waits}" for waits, count in counted.most_common()]
 
 
-def _dull(file: OpenFile) -> bool:
+def _is_unimportant(file: OpenFile) -> bool:
     return file.target == "/dev/null"
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from pool.classad import Expr, literal
 from pool.classad.names import SCOPE_NAMES, SHADOWED
 from pool.classad.nodes import Chain, Conditional, ExprNode, FunctionCall, Paren, Ref, Unary, children
-from pool.policy.matching.looking import ExprReferences, look
+from pool.policy.matching.looking import ExprReferences, references_of
 
 Side = Literal["request", "machine"]
 Held = Callable[[str], Any]
@@ -61,14 +61,14 @@ class NumberedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class AllOf:
     """`&&`."""
 
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class AnyOf:
     """`||`."""
 
     parts: tuple[Tree, ...]
@@ -91,14 +91,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnAttribute:
     """An attribute of the ad's own that may be taken apart in its place."""
 
     name: str
     expr: Expr
 
 
-Tree = Question | NumberedPart | Every | Some | Opposite | Choice | Own
+Tree = Question | NumberedPart | AllOf | AnyOf | Opposite | Choice | OwnAttribute
 
 _questions: dict[tuple[Side, str, tuple[str, ...]], Question] = {}
 
@@ -135,7 +135,7 @@ class Clause:
         """Folded names of the attributes that its text mentions, of either ad."""
         names: frozenset[str] = frozenset()
         for question in questions(self.tree):
-            names |= look(question.expr).names
+            names |= references_of(question.expr).names
         return names
 
 
@@ -152,7 +152,7 @@ def split(requirements: Any, side: Side = "request", held: Held | None = None) -
 
 def clauses_of(tree: Tree, side: Side) -> Iterator[Clause]:
     """The clauses of a tree."""
-    if isinstance(tree, Every):
+    if isinstance(tree, AllOf):
         for part in tree.parts:
             yield from clauses_of(part, side)
     else:
@@ -170,7 +170,7 @@ def questions(tree: Tree) -> Iterator[Question]:
     """All questions of a tree, from the left."""
     if isinstance(tree, Question):
         yield tree
-    elif isinstance(tree, (Every, Some)):
+    elif isinstance(tree, (AllOf, AnyOf)):
         for part in tree.parts:
             yield from questions(part)
     elif isinstance(tree, Opposite):
@@ -182,13 +182,13 @@ def questions(tree: Tree) -> Iterator[Question]:
 
 def text_of(tree: Tree) -> str:
     """The tree as an expression."""
-    if isinstance(tree, (Question, Own)):
+    if isinstance(tree, (Question, OwnAttribute)):
         return tree.expr.text
     if isinstance(tree, NumberedPart):
         return ("false", "true", "undefined", "error")[tree.code]
-    if isinstance(tree, Every):
+    if isinstance(tree, AllOf):
         return " && ".join(_closed(part) for part in tree.parts)
-    if isinstance(tree, Some):
+    if isinstance(tree, AnyOf):
         return " || ".join(_closed(part) for part in tree.parts)
     if isinstance(tree, Opposite):
         return f"!{_closed(tree.part)}"
@@ -197,7 +197,7 @@ def text_of(tree: Tree) -> str:
 
 def _closed(tree: Tree) -> str:
     text = text_of(tree)
-    return f"({text})" if isinstance(tree, (Every, Some, Choice)) else text
+    return f"({text})" if isinstance(tree, (AllOf, AnyOf, Choice)) else text
 
 
 # --- taking apart
@@ -215,7 +215,7 @@ def resolved(requirements: Any, side: Side, held: Held | None = None) -> Tree:
     return question_of(side, requirements)
 
 
-def consulted(requirements: Any, held: Held) -> list[tuple[str, Any]]:
+def deciding_attributes(requirements: Any, held: Held) -> list[tuple[str, Any]]:
     """The attributes that decide how Requirements are taken apart, with what the ad holds for them: two ads for which
     this is the same have the same tree.
     """
@@ -224,7 +224,7 @@ def consulted(requirements: Any, held: Held) -> list[tuple[str, Any]]:
     seen: set[str] = set()
     while waiting:
         apart = taken_apart(waiting.pop())
-        for name in (*_owns(apart), *_context_names(apart)):
+        for name in (*_is_own(apart), *_context_names(apart)):
             if name not in seen:
                 seen.add(name)
                 value = held(name)
@@ -261,12 +261,12 @@ def taken_apart(expr: Expr) -> _Apart:
             _apart.clear()
             _parts.clear()
         tree = _logic(expr.node)
-        owns = tuple(dict.fromkeys(leaf.name for leaf in _leaves(tree) if isinstance(leaf, Own)))
-        found = _apart[expr] = _Apart(tree, owns, _asked_contexts(expr.node), look(expr))
+        owns = tuple(dict.fromkeys(leaf.name for leaf in _leaf_nodes(tree) if isinstance(leaf, OwnAttribute)))
+        found = _apart[expr] = _Apart(tree, owns, _asked_contexts(expr.node), references_of(expr))
     return found
 
 
-def _owns(apart: _Apart) -> tuple[str, ...]:
+def _is_own(apart: _Apart) -> tuple[str, ...]:
     return apart.owns
 
 
@@ -274,15 +274,15 @@ def _context_names(apart: _Apart) -> tuple[str, ...]:
     return apart.contexts or ()
 
 
-def _leaves(tree: Tree) -> Iterator[Tree]:
-    if isinstance(tree, (Every, Some)):
+def _leaf_nodes(tree: Tree) -> Iterator[Tree]:
+    if isinstance(tree, (AllOf, AnyOf)):
         for part in tree.parts:
-            yield from _leaves(part)
+            yield from _leaf_nodes(part)
     elif isinstance(tree, Opposite):
-        yield from _leaves(tree.part)
+        yield from _leaf_nodes(tree.part)
     elif isinstance(tree, Choice):
         for part in (tree.test, tree.yes, tree.no):
-            yield from _leaves(part)
+            yield from _leaf_nodes(part)
     else:
         yield tree
 
@@ -292,7 +292,7 @@ def _logic(node: ExprNode) -> Tree:
         return _logic(node.inner)
     if isinstance(node, Chain) and node.rest[0][0] in ("&&", "||"):
         parts = tuple(_logic(part) for part in (node.first, *[below for _, below in node.rest]))
-        return Every(parts) if node.rest[0][0] == "&&" else Some(parts)
+        return AllOf(parts) if node.rest[0][0] == "&&" else AnyOf(parts)
     if isinstance(node, Unary) and node.sign == "!":
         return Opposite(_logic(node.operand))
     if isinstance(node, Conditional):
@@ -300,7 +300,7 @@ def _logic(node: ExprNode) -> Tree:
     if isinstance(node, FunctionCall) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
         return Choice(*[_logic(argument) for argument in node.arguments])
     if (name := _own_name(node)) is not None:
-        return Own(name, _shared(node))
+        return OwnAttribute(name, _shared(node))
     return Question("request", _shared(node))
 
 
@@ -370,13 +370,13 @@ class _Placing:
         self.left = _MOST
 
     def placed(self, tree: Tree, through: tuple[str, ...]) -> Tree:
-        if isinstance(tree, Every):
+        if isinstance(tree, AllOf):
             parts: list[Tree] = []
             for part in (self.placed(part, through) for part in tree.parts):
-                parts.extend(part.parts if isinstance(part, Every) else (part,))
-            return Every(tuple(parts))
-        if isinstance(tree, Some):
-            return Some(tuple(self.placed(part, through) for part in tree.parts))
+                parts.extend(part.parts if isinstance(part, AllOf) else (part,))
+            return AllOf(tuple(parts))
+        if isinstance(tree, AnyOf):
+            return AnyOf(tuple(self.placed(part, through) for part in tree.parts))
         if isinstance(tree, Opposite):
             return Opposite(self.placed(tree.part, through))
         if isinstance(tree, Choice):
@@ -386,7 +386,7 @@ class _Placing:
             raise _TooMany
         if isinstance(tree, NumberedPart):
             return tree
-        if isinstance(tree, Own) and self.held is not None:
+        if isinstance(tree, OwnAttribute) and self.held is not None:
             below = self.held(tree.name)
             if type(below) is Expr and tree.name not in through and not SHADOWED:
                 return self.placed(taken_apart(below).tree, (*through, tree.name))

@@ -55,7 +55,7 @@ class Grouping:
         """Whether slots were touched since it was settled."""
         return bool(self._dirty)
 
-    def settle(self, ads: Sequence[Any]) -> None:
+    def update_groups(self, ads: Sequence[Any]) -> None:
         """Follow the ads: move the slots that were touched."""
         if not self._dirty:
             return
@@ -109,7 +109,7 @@ class Grouping:
     def fill(self, pair: Pair, value: Any) -> None:
         """Put a group's slots on the machine's side of a pair."""
         if pair.whole:
-            pair.stand(None)
+            pair.set_machine(None)
         machine = pair.machine
         machine.clear()
         if self.single:
@@ -121,7 +121,7 @@ class Grouping:
                 machine[name] = one
 
 
-class Whole(Grouping):
+class SingleSlots(Grouping):
     """Every slot by itself, for expressions that may look at anything."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Whole(Grouping):
         return (held, id(held)) if held else (None, None)
 
     def fill(self, pair: Pair, value: Any) -> None:
-        pair.stand(value or NOBODY)
+        pair.set_machine(value or NOBODY)
 
 
 Codes = bytearray | list[int]
@@ -166,7 +166,7 @@ class Partition:
         grouping = self.grouping
         return self.read != len(grouping.moved) or self._size != len(grouping.groups) or self._epoch != grouping.epoch
 
-    def settle(self, extend: Extension) -> None:
+    def follow_grouping(self, extend: Extension) -> None:
         """Follow the grouping."""
         if not self.is_stale():
             return
@@ -179,7 +179,7 @@ class Partition:
         else:
             codes, groups = self._codes, grouping.groups
             places = dict.fromkeys(grouping.moved[self.read :])
-            self.put({place: codes[groups[place]] for place in places}, codes[0])
+            self.assign_codes({place: codes[groups[place]] for place in places}, codes[0])
         self.mark()
 
     def is_new(self) -> bool:
@@ -201,7 +201,7 @@ class Partition:
         for code in sorted(self.bits.keys() | found.keys()):
             self.bits[code] = self.bits.get(code, 0) & kept | found.get(code, 0)
 
-    def put(self, codes: Mapping[int, int], nothing: int) -> None:
+    def assign_codes(self, codes: Mapping[int, int], nothing: int) -> None:
         """Give places other codes.
 
         Args:

@@ -17,7 +17,7 @@ from pool.classad.nodes import Chain, ExprNode, Paren, Ref
 from pool.policy.matching.bits import Bits, bits_of
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Partition
-from pool.policy.matching.looking import attributes, look
+from pool.policy.matching.looking import attributes, references_of
 from pool.policy.matching.pairs import Pair
 
 _ORDER = frozenset({"<", "<=", ">", ">="})
@@ -41,16 +41,16 @@ class Comparison:
         self.ordered = sign in _ORDER
         self.other = other
 
-    def settled(self, pair: Pair) -> bool:
+    def is_fixed(self, pair: Pair) -> bool:
         """Whether no machine has a say in the other side, by way of the request's own expressions."""
-        waiting, seen = [look(self.other).names], set[str]()
+        waiting, seen = [references_of(self.other).names], set[str]()
         while waiting:
             for name in attributes(waiting.pop()) - seen:
                 seen.add(name)
                 if name == self.name:
                     return False
                 if name in pair.expressions:
-                    waiting.append(look(pair.request.held(name)).names)
+                    waiting.append(references_of(pair.request.held(name)).names)
         return True
 
 
@@ -119,14 +119,14 @@ class Ordered:
             else:
                 self.others.append(group)
         self.numbers.sort()
-        self.bits = self.of(list(by_group))
+        self.bits = self.slots_of(list(by_group))
         self._sums: list[tuple[int, Bits]] = []
         self._sum_up()
         self._kinds: dict[type, Bits] = {}
         for kind in dict.fromkeys(type(value) for value, _ in self.numbers):
-            self._kinds[kind] = self.of([group for value, group in self.numbers if type(value) is kind])
+            self._kinds[kind] = self.slots_of([group for value, group in self.numbers if type(value) is kind])
         if self.strings:
-            self._kinds[str] = self.of([group for some in self.strings.values() for group in some])
+            self._kinds[str] = self.slots_of([group for some in self.strings.values() for group in some])
 
     def _sum_up(self) -> None:
         """Sets of the slots with the least numbers, every so many slots."""
@@ -136,11 +136,11 @@ class Ordered:
         for position, (_, group) in enumerate(self.numbers):
             count += len(self._places[group])
             if count >= stride:
-                total |= self.of([group for _, group in self.numbers[begun : position + 1]])
+                total |= self.slots_of([group for _, group in self.numbers[begun : position + 1]])
                 begun, count = position + 1, 0
                 self._sums.append((begun, total))
 
-    def of(self, groups: Sequence[int]) -> Bits:
+    def slots_of(self, groups: Sequence[int]) -> Bits:
         """The slots of some groups."""
         places = self._places
         return bits_of([place for group in groups for place in places[group]], self._size)
@@ -152,7 +152,7 @@ class Ordered:
     def first(self, count: int) -> Bits:
         """The slots of so many of the least numbers."""
         begun, total = self._sums[bisect_right(self._sums, count, key=lambda entry: entry[0]) - 1]
-        return total | self.of([group for _, group in self.numbers[begun:count]])
+        return total | self.slots_of([group for _, group in self.numbers[begun:count]])
 
     def between(self, least: float, most: float) -> Bits:
         """The slots with plain numbers from one to another."""
@@ -175,7 +175,7 @@ class Ordered:
             groups = (group for value, group in self.numbers if type(value) is kind)
         return next((group for group in groups if group not in near), None)
 
-    def near(self, value: Any) -> set[int]:
+    def groups_near(self, value: Any) -> set[int]:
         """Groups whose value may be equal to this one."""
         kind = type(value)
         if kind is str:
@@ -229,7 +229,7 @@ class Compared(Partition):
                 left &= ~bits
             for group in some.groups_in(left):
                 code = decide(grouping.values[group])
-                found[code] = found.get(code, 0) | some.of([group])
+                found[code] = found.get(code, 0) | some.slots_of([group])
             self.replace(some.bits, found, decide(grouping.values[0]))
         self.mark()
 
@@ -246,10 +246,10 @@ class Compared(Partition):
             question = self._comparison.question
             self.grouping.fill(pair, None)
             value = pair.value(self._comparison.other, question.side, question.through)
-            near = ordered.near(value)
+            near = ordered.groups_near(value)
             self._known = equal = _Equal(value)
             alone.extend(sorted(near))
-            beside = ~ordered.of(sorted(near))
+            beside = ~ordered.slots_of(sorted(near))
             for kind, bits in ordered.kinds().items():
                 sample = ordered.sample(kind, near)
                 if sample is not None:
@@ -259,7 +259,7 @@ class Compared(Partition):
         for group in alone:
             by_code.setdefault(decide(values[group]), []).append(group)
         for code, some in by_code.items():
-            found[code] = found.get(code, 0) | ordered.of(some)
+            found[code] = found.get(code, 0) | ordered.slots_of(some)
         self.bits = found
 
 
@@ -292,7 +292,7 @@ class _Equal:
     def codes_of(self, slots: Ordered) -> dict[int, Bits]:
         """The slots by their class, where it follows from what was asked."""
         found: dict[int, Bits] = {}
-        beside = ~slots.of(sorted(slots.near(self._value)))
+        beside = ~slots.slots_of(sorted(slots.groups_near(self._value)))
         for kind, bits in slots.kinds().items():
             code = self.codes.get(kind)
             if code is not None:

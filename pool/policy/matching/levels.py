@@ -30,7 +30,7 @@ class Levels:
         self._order: list[tuple[float, int]] = []
         self._read = -1
 
-    def settle(self, number: Callable[[Any], float]) -> None:
+    def follow_grouping(self, number: Callable[[Any], float]) -> None:
         """Follow the grouping."""
         grouping = self.grouping
         if self._epoch == grouping.epoch and len(self._numbers) == len(grouping):
@@ -61,7 +61,7 @@ class Levels:
             def extend(codes: Codes) -> None:
                 codes.extend([places[number] for number in numbers[len(codes) :]])
 
-            self._partition.settle(extend)
+            self._partition.follow_grouping(extend)
             bits = self._partition.bits
             ranked = sorted(places.items(), reverse=True)
             self._sets = [(number, bits[place]) for number, place in ranked if bits.get(place)]
@@ -119,5 +119,5 @@ class Ranks:
             grouping.fill(pair, value)
             return number_of(rank(pair))
 
-        found.settle(number)
+        found.follow_grouping(number)
         return found

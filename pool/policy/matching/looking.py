@@ -53,7 +53,7 @@ NOTHING = ExprReferences()
 _looks: dict[Expr, ExprReferences] = {}
 
 
-def look(held: Any) -> ExprReferences:
+def references_of(held: Any) -> ExprReferences:
     """The references in the text of an expression; none for a plain value."""
     if type(held) is not Expr:
         return NOTHING
@@ -61,7 +61,7 @@ def look(held: Any) -> ExprReferences:
     if found is None:
         if len(_looks) >= _REMEMBERED:
             _looks.clear()
-        found = _looks[held] = _seen(held.node)
+        found = _looks[held] = _visible_names(held.node)
     return found
 
 
@@ -71,16 +71,16 @@ def attributes(names: frozenset[str]) -> frozenset[str]:
     return names - scopes | (scopes & SHADOWED) if scopes else names
 
 
-def looks(expressions: Iterable[Any]) -> ExprReferences:
+def references_of_all(expressions: Iterable[Any]) -> ExprReferences:
     """The references of all of these together."""
     found = NOTHING
     for held in expressions:
         if type(held) is Expr:
-            found = found | look(held)
+            found = found | references_of(held)
     return found
 
 
-def _seen(node: ExprNode) -> ExprReferences:
+def _visible_names(node: ExprNode) -> ExprReferences:
     names: set[str] = set()
     calls: set[str] = set()
     hidden = False

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pool.classad import Expr
 from pool.policy.matching.bits import Bits
-from pool.policy.matching.clauses import Clause, Question, Tree, clauses_of, consulted, questions, resolved
+from pool.policy.matching.clauses import Clause, Question, Tree, clauses_of, deciding_attributes, questions, resolved
 from pool.policy.matching.columns import Codes, Grouping, Partition
-from pool.policy.matching.looking import NOTHING, ExprReferences, look
+from pool.policy.matching.looking import NOTHING, ExprReferences, references_of
 from pool.policy.matching.pairs import Pair, token
 from pool.policy.matching.reducing import ALWAYS, NEVER, acceptance
 from pool.policy.matching.solving import where_true
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _KEPT = 4096
 
 
-class Kinds(Grouping):
+class SlotKinds(Grouping):
     """Slots by the logic of their Requirements, attributes of their own in their places.
 
     The values of the groups are trees; None stands for no Requirements.
@@ -46,7 +46,7 @@ class Kinds(Grouping):
         if type(requirements) is not Expr:
             key: Any = token(requirements)
         else:
-            apart = consulted(requirements, held.get)
+            apart = deciding_attributes(requirements, held.get)
             for name, _ in apart:
                 if name not in self._watched:
                     self._watched.add(name)
@@ -61,7 +61,7 @@ class Kinds(Grouping):
 class Offers:
     """The requests that machines accept."""
 
-    def __init__(self, picture: SlotIndex, kinds: Kinds) -> None:
+    def __init__(self, picture: SlotIndex, kinds: SlotKinds) -> None:
         self._picture = picture
         self._kinds = kinds
         self._partition = Partition(kinds, wide=True)
@@ -117,7 +117,7 @@ class Offers:
             self._counted = (kinds.epoch, len(kinds))
             asked = NOTHING
             for question in {question for tree in kinds.values if tree is not None for question in questions(tree)}:
-                closure = self._picture.closure(look(question.expr))
+                closure = self._picture.closure(references_of(question.expr))
                 if not closure.hidden and not self._picture.vocabulary.held(closure.names):
                     asked = asked | closure
             if asked != self._asked:
@@ -135,7 +135,7 @@ class Offers:
     def clauses(self) -> list[tuple[Clause, Bits]]:
         """The different clauses, with the slots that have each."""
         kinds, found = self._kinds, dict[Clause, Bits]()
-        self._partition.settle(lambda codes: codes.extend(range(len(codes), len(kinds))))
+        self._partition.follow_grouping(lambda codes: codes.extend(range(len(codes), len(kinds))))
         for code, slots in self._partition.bits.items():
             tree = kinds.values[code]
             if tree is not None:
@@ -149,7 +149,7 @@ class _Left:
 
     __slots__ = ("_codes", "_partition", "_trees")
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: SlotKinds) -> None:
         self._partition = Partition(kinds, wide=True)
         self._trees: list[Tree] = []
         self._codes: dict[Tree, int] = {}
@@ -171,7 +171,7 @@ class _Left:
                     self._trees.append(left)
                 codes.append(code)
 
-        self._partition.settle(extend)
+        self._partition.follow_grouping(extend)
 
     def by_tree(self) -> list[tuple[Tree, Bits]]:
         """The different trees, with the slots for which each is left."""

@@ -73,14 +73,14 @@ class Pair:
         self._made: dict[Any, Any] = {}
         self._fresh()
 
-    def kept(self, what: Any, make: Callable[[ClassAd], Any]) -> Any:
+    def remembered(self, what: Any, make: Callable[[ClassAd], Any]) -> Any:
         """The result of `make` for the request alone, made once."""
         found = self._made.get(what)
         if found is None:
             found = self._made[what] = make(self.request)
         return found
 
-    def again(self, now: float) -> None:
+    def at_time(self, now: float) -> None:
         """The same request at another time."""
         self.now = now
         self.version = (-1, self.version[1])
@@ -94,7 +94,7 @@ class Pair:
             root.other.get = self.machine.get
         self._scopes = (root, root.other)
 
-    def stand(self, machine: ClassAd | None) -> None:
+    def set_machine(self, machine: ClassAd | None) -> None:
         """Put a whole ad on the machine's side, or none again."""
         self.whole = machine is not None
         self._fresh(machine or NOBODY)
@@ -145,7 +145,7 @@ class Pair:
     def answer_alone(self, question: Question) -> int:
         """As `answer`, for a question that no machine has a say in."""
         if self.whole:
-            self.stand(None)
+            self.set_machine(None)
         self.machine.clear()
         return self.answer(question)
 
@@ -158,7 +158,7 @@ class Pairs:
         self._present: dict[int, Pair] = {}
         self._before: dict[int, Pair] = {}
 
-    def of(self, request: ClassAd, now: float) -> Pair:
+    def pair_of(self, request: ClassAd, now: float) -> Pair:
         """The same pair for the same ad."""
         if now != self._now:
             self._present, self._before, self._now = {}, self._present, now
@@ -169,7 +169,7 @@ class Pairs:
             if found is None:
                 found = Pair(request, now)
             else:
-                found.again(now)
+                found.at_time(now)
             self._present[key] = found
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pool.policy.matching.clauses import Choice, Every, NumberedPart, Opposite, Question, Some, Tree
+from pool.policy.matching.clauses import AllOf, AnyOf, Choice, NumberedPart, Opposite, Question, Tree
 from pool.policy.matching.pairs import FALSE, TRUE, UNKNOWN, WRONG
 
 Answered = Callable[[Question], int | None]
@@ -16,7 +16,7 @@ ALWAYS, NEVER = NumberedPart(TRUE), NumberedPart(FALSE)
 def acceptance(tree: Tree, answered: Answered) -> Tree:
     """The rest of Requirements, where only the values true and not true count."""
     found = reduced(tree, answered)
-    parts = found.parts if isinstance(found, Every) else (found,)
+    parts = found.parts if isinstance(found, AllOf) else (found,)
     if any(isinstance(part, NumberedPart) and part.code != TRUE for part in parts):
         return NEVER
     return found
@@ -39,13 +39,13 @@ def reduced(tree: Tree, answered: Answered) -> Tree:
                 return test
             return reduced(tree.yes if test.code == TRUE else tree.no, answered)
         return Choice(test, reduced(tree.yes, answered), reduced(tree.no, answered))
-    if isinstance(tree, (Every, Some)):
+    if isinstance(tree, (AllOf, AnyOf)):
         return _chain(tree, answered)
     return tree
 
 
-def _chain(tree: Every | Some, answered: Answered) -> Tree:
-    passing, deciding = (TRUE, FALSE) if isinstance(tree, Every) else (FALSE, TRUE)
+def _chain(tree: AllOf | AnyOf, answered: Answered) -> Tree:
+    passing, deciding = (TRUE, FALSE) if isinstance(tree, AllOf) else (FALSE, TRUE)
     parts: list[Tree] = []
     for part in tree.parts:
         found = reduced(part, answered)
@@ -61,4 +61,4 @@ def _chain(tree: Every | Some, answered: Answered) -> Tree:
         return NumberedPart(passing)
     if len(parts) == 1:
         return parts[0]
-    return Every(tuple(parts)) if isinstance(tree, Every) else Some(tuple(parts))
+    return AllOf(tuple(parts)) if isinstance(tree, AllOf) else AnyOf(tuple(parts))

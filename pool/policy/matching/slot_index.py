@@ -17,12 +17,12 @@ from typing import Any
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
 from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
-from pool.policy.matching.clauses import Clause, Question, Side, Tree, consulted, resolved, split
-from pool.policy.matching.columns import Grouping, Whole
+from pool.policy.matching.clauses import Clause, Question, Side, Tree, deciding_attributes, resolved, split
+from pool.policy.matching.columns import Grouping, SingleSlots
 from pool.policy.matching.comparing import Ordered, moment
 from pool.policy.matching.levels import Levels, Ranks
-from pool.policy.matching.looking import NOTHING, ExprReferences, look
-from pool.policy.matching.offers import Kinds, Offers
+from pool.policy.matching.looking import NOTHING, ExprReferences, references_of
+from pool.policy.matching.offers import Offers, SlotKinds
 from pool.policy.matching.pairs import Pair, Pairs, token
 from pool.policy.matching.solving import Ask, classes, where_true
 from pool.policy.matching.tables import Table
@@ -49,7 +49,7 @@ class SlotIndex:
         self._places: dict[str, int] = {}
         self._free: list[int] = []
         self._groupings: dict[tuple[str, ...], Grouping] = {}
-        self._whole: Whole | None = None
+        self._whole: SingleSlots | None = None
         self._watching: dict[str, list[Grouping]] = {}
         self._tables: dict[Question, Table] = {}
         self._wider_tables: dict[tuple[Question, ExprReferences], Table] = {}
@@ -63,7 +63,7 @@ class SlotIndex:
         self._forgotten = 0
         self._pairs = Pairs()
         self._shadowed = len(SHADOWED)
-        self._kinds = Kinds(self._watch)
+        self._kinds = SlotKinds(self._watch)
         self._watch("requirements", self._kinds)
         self._offers = Offers(self, self._kinds)
 
@@ -82,7 +82,7 @@ class SlotIndex:
         """How many places there are, those without a slot included."""
         return len(self._ads)
 
-    def put(self, name: str, ad: ClassAd) -> None:
+    def set_ad(self, name: str, ad: ClassAd) -> None:
         """A slot is known, or its ad is another. The ad must not be changed from here on; it is compared with the one
         before, so that what is the same costs nothing later.
         """
@@ -147,9 +147,9 @@ class SlotIndex:
             self._whole.touch(place)
         self._version += 1
         if wider:
-            self._widen(wider)
+            self._add_attributes(wider)
 
-    def _widen(self, names: Iterable[str]) -> None:
+    def _add_attributes(self, names: Iterable[str]) -> None:
         """Machines hold what they did not: forget what looked at such names without finding them."""
         if not self._looked_at.isdisjoint(names):
             self._forget()
@@ -169,17 +169,17 @@ class SlotIndex:
     @property
     def ads(self) -> dict[str, ClassAd]:
         """The ads of all slots by name."""
-        return {name: self.at(place) for name, place in self._places.items()}
+        return {name: self.ad_at(place) for name, place in self._places.items()}
 
     def ad(self, name: str) -> ClassAd | None:
         """A slot's ad; None when it is not known."""
         place = self._places.get(name)
         return None if place is None else self._ads[place]
 
-    def place(self, name: str) -> int | None:
+    def place_of(self, name: str) -> int | None:
         return self._places.get(name)
 
-    def at(self, place: int) -> ClassAd:
+    def ad_at(self, place: int) -> ClassAd:
         """The ad of the slot in a place that is taken."""
         ad = self._ads[place]
         assert ad is not None
@@ -208,11 +208,11 @@ class SlotIndex:
         found: Counter[Any] = Counter()
         for place in members(self.alive):
             held = grouping.values[grouping.groups[place]]
-            value = self.at(place).eval(key) if type(held) is Expr else UNDEFINED if held is None else held
+            value = self.ad_at(place).eval(key) if type(held) is Expr else UNDEFINED if held is None else held
             found[value if type(value) in _PLAIN else literal(value).text] += 1
         return found
 
-    def where(self, attribute: str, accept: Any) -> Bits:
+    def slots_where(self, attribute: str, accept: Any) -> Bits:
         """The slots whose plain value of an attribute is accepted by a function of it; None is nothing."""
         grouping = self.grouping((fold(attribute),))
         codes = [1 if accept(value) else 0 for value in grouping.values]
@@ -227,16 +227,16 @@ class SlotIndex:
                 self._watch(name, found)
             for place in range(self.size):
                 found.touch(place)
-        found.settle(self._held)
+        found.update_groups(self._held)
         return found
 
-    def whole(self) -> Whole:
+    def single_slots(self) -> SingleSlots:
         """Every slot by itself; up to date."""
         if self._whole is None:
-            self._whole = Whole()
+            self._whole = SingleSlots()
             for place in range(self.size):
                 self._whole.touch(place)
-        self._whole.settle(self._ads)
+        self._whole.update_groups(self._ads)
         return self._whole
 
     def _watch(self, name: str, grouping: Grouping) -> None:
@@ -251,7 +251,7 @@ class SlotIndex:
         Args:
             now: wall time in seconds, for expressions that ask for it.
         """
-        return self._pairs.of(request, now)
+        return self._pairs.pair_of(request, now)
 
     def matches(self, request: ClassAd | Pair, now: float = 0.0) -> Bits:
         """The slots that accept the request and are accepted by it, as `symmetric_match` has it."""
@@ -260,7 +260,7 @@ class SlotIndex:
 
     def accepted(self, pair: Pair, among: Bits | None = None) -> Bits:
         """The slots whose own Requirements accept the request."""
-        self._kinds.settle(self._held)
+        self._kinds.update_groups(self._held)
         return self._offers.accepted(pair, self.alive if among is None else among & self.alive)
 
     def accepting(self, pair: Pair, among: Bits | None = None) -> Bits:
@@ -282,7 +282,7 @@ class SlotIndex:
             pair.version = version
         answers, bound = pair.answers, pair.bound
 
-        def ask(question: Question) -> Mapping[int, Bits]:
+        def answer_of(question: Question) -> Mapping[int, Bits]:
             found = answers.get(question)
             if found is not None:
                 return found
@@ -295,10 +295,10 @@ class SlotIndex:
             else:
                 table, partition = known
                 self._follow(table)
-            found = answers[question] = table.settled(partition, pair)
+            found = answers[question] = table.current_answers(partition, pair)
             return found
 
-        return ask
+        return answer_of
 
     def bound(self, pair: Pair) -> dict[Any, Any]:
         """The value that is kept with a request for as long as nothing is forgotten."""
@@ -308,7 +308,7 @@ class SlotIndex:
     def _tree(self, requirements: Any, request: ClassAd) -> Tree:
         if type(requirements) is not Expr:
             return resolved(requirements, "request")
-        key = (requirements, tuple(consulted(requirements, request.held)))
+        key = (requirements, tuple(deciding_attributes(requirements, request.held)))
         tree = self._trees.get(key)
         if tree is None:
             if len(self._trees) >= _REMEMBERED:
@@ -327,7 +327,7 @@ class SlotIndex:
         """The different clauses of the machines' Requirements, with the slots that have each. A slot without
         Requirements has none, and accepts nothing.
         """
-        self._kinds.settle(self._held)
+        self._kinds.update_groups(self._held)
         return [(clause, bits & self.alive) for clause, bits in self._offers.clauses() if bits & self.alive]
 
     def holds(self, clause: Clause, request: ClassAd, now: float) -> Bits:
@@ -356,7 +356,7 @@ class SlotIndex:
 
     def machine_ranks(self, pair: Pair) -> Levels:
         """How much each slot likes the request; one without Rank has the request's."""
-        begin = self.vocabulary.look("rank")
+        begin = self.vocabulary.references_of("rank")
         lacking = self.vocabulary.holders["rank"] < len(self)
         if lacking:
             begin = begin | ExprReferences(frozenset({"rank"}))
@@ -369,7 +369,7 @@ class SlotIndex:
         def value(pair: Pair) -> Any:
             return pair.value(expression, side) if type(expression) is Expr else expression
 
-        return self._levels((side, token(expression)), look(expression), pair, value)
+        return self._levels((side, token(expression)), references_of(expression), pair, value)
 
     def _levels(
         self,
@@ -379,13 +379,15 @@ class SlotIndex:
         value: Callable[[Pair], Any],
         also: frozenset[str] = frozenset(),
     ) -> Levels:
-        closure = self.reach(what, begin, pair)
+        closure = self.request_closure(what, begin, pair)
         key = (what, closure)
         found = self._ranks.get(key)
         if found is None:
-            grouping = self.whole() if closure.hidden else self.grouping(self.vocabulary.held(closure.names | also))
+            grouping = (
+                self.single_slots() if closure.hidden else self.grouping(self.vocabulary.held(closure.names | also))
+            )
             found = self._ranks[key] = Ranks(closure, grouping, value)
-        found.grouping.settle(self._ads if closure.hidden else self._held)
+        found.grouping.update_groups(self._ads if closure.hidden else self._held)
         return found.levels(pair)
 
     # --- how far questions look
@@ -396,7 +398,7 @@ class SlotIndex:
         self._looked_at |= found.names
         return found
 
-    def reach(self, what: Any, begin: ExprReferences, pair: Pair) -> ExprReferences:
+    def request_closure(self, what: Any, begin: ExprReferences, pair: Pair) -> ExprReferences:
         """As `closure` for a request, remembered by what it is about, which stands for `begin`."""
         found = self._closures.get(what)
         if found is None:
@@ -409,10 +411,10 @@ class SlotIndex:
         found = self._tables.get(question)
         if found is None:
             found = self._tables[question] = self._new_table(
-                question, self.reach(question, look(question.expr), _NO_PAIR)
+                question, self.request_closure(question, references_of(question.expr), _NO_PAIR)
             )
         if not found.closure.names.isdisjoint(pair.expressions):
-            closure = self.closure(look(question.expr), pair.request)
+            closure = self.closure(references_of(question.expr), pair.request)
             if closure != found.closure:
                 key = (question, closure)
                 wider = self._wider_tables.get(key)
@@ -431,15 +433,19 @@ class SlotIndex:
         """Bring a table's grouping up to date."""
         grouping = table.grouping
         if grouping.is_stale():
-            grouping.settle(self._ads if table.closure.hidden else self._held)
+            grouping.update_groups(self._ads if table.closure.hidden else self._held)
 
     def _new_table(self, question: Question, closure: ExprReferences) -> Table:
         if closure.hidden:
-            return Table(question, closure, self.whole(), _unordered, _unordered)
+            return Table(question, closure, self.single_slots(), _unordered, _unordered)
         names = self.vocabulary.held(closure.names)
         grouping = self.grouping(names)
         return Table(
-            question, closure, grouping, lambda: self.by_value(names[0]), lambda read: self._moved(names[0], read)
+            question,
+            closure,
+            grouping,
+            lambda: self.by_value(names[0]),
+            lambda read: self._recently_changed(names[0], read),
         )
 
     def by_value(self, name: str) -> Ordered:
@@ -450,7 +456,7 @@ class SlotIndex:
             found = self._by_value[name] = Ordered(grouping)
         return found
 
-    def _moved(self, name: str, read: int) -> Ordered:
+    def _recently_changed(self, name: str, read: int) -> Ordered:
         """Those slots whose value of one attribute has changed since its grouping had so many moves."""
         grouping = self.grouping((name,))
         known = self._lately.get(name)
@@ -464,7 +470,7 @@ class SlotIndex:
         """
         begin = NOTHING
         for name in ("requirements", "rank", "starturgent"):
-            begin = begin | self.vocabulary.look(name)
+            begin = begin | self.vocabulary.references_of(name)
         closure = self.closure(begin)
         return frozenset(name for name in closure.names if self.vocabulary.holders[name] < len(self))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pool.policy.matching.bits import Bits
-from pool.policy.matching.clauses import Choice, Every, NumberedPart, Opposite, Question, Some, Tree
+from pool.policy.matching.clauses import AllOf, AnyOf, Choice, NumberedPart, Opposite, Question, Tree
 from pool.policy.matching.pairs import FALSE, TRUE, WRONG
 
 Ask = Callable[[Question], Mapping[int, Bits]]
@@ -17,7 +17,7 @@ Classes = tuple[Bits, Bits, Bits]
 
 def where_true(tree: Tree, ask: Ask, among: Bits) -> Bits:
     """The slots of a set for which a tree is true."""
-    if isinstance(tree, Every):
+    if isinstance(tree, AllOf):
         for part in tree.parts:
             if not among:
                 return 0
@@ -46,7 +46,7 @@ def classes(tree: Tree, ask: Ask, among: Bits) -> Classes:
         return false, true, wrong
     if isinstance(tree, Choice):
         return _choice(tree, ask, among)
-    if isinstance(tree, (Every, Some)):
+    if isinstance(tree, (AllOf, AnyOf)):
         return _chain(tree, ask, among)
     raise TypeError(f"{tree!r} has not been put in its place")
 
@@ -58,16 +58,16 @@ def _choice(tree: Choice, ask: Ask, among: Bits) -> Classes:
     return yes[0] | no[0], yes[1] | no[1], wrong | yes[2] | no[2]
 
 
-def _chain(tree: Every | Some, ask: Ask, among: Bits) -> Classes:
+def _chain(tree: AllOf | AnyOf, ask: Ask, among: Bits) -> Classes:
     decided = wrong = 0
     neutral = left = among
     for part in tree.parts:
         if not left:
             break
         true, false, bad = classes(part, ask, left)
-        deciding, passing = (false, true) if isinstance(tree, Every) else (true, false)
+        deciding, passing = (false, true) if isinstance(tree, AllOf) else (true, false)
         decided |= deciding
         wrong |= bad
         neutral &= passing
         left &= ~(deciding | bad)
-    return (neutral, decided, wrong) if isinstance(tree, Every) else (decided, neutral, wrong)
+    return (neutral, decided, wrong) if isinstance(tree, AllOf) else (decided, neutral, wrong)

@@ -54,7 +54,7 @@ class Table:
 
     def answers(self, pair: Pair) -> Mapping[int, Bits]:
         """The slots by the class of the question's value; the grouping is up to date."""
-        return self.settled(self.partition(pair), pair)
+        return self.current_answers(self.partition(pair), pair)
 
     @property
     def lasting(self) -> bool:
@@ -74,7 +74,7 @@ class Table:
             found = self._answers[key] = self._new(pair)
         return found
 
-    def settled(self, found: Partition, pair: Pair) -> Mapping[int, Bits]:
+    def current_answers(self, found: Partition, pair: Pair) -> Mapping[int, Bits]:
         """A request's answers, up to date; the grouping is."""
         if found.is_stale():
             grouping, question = self.grouping, self.question
@@ -86,12 +86,14 @@ class Table:
             if isinstance(found, Compared):
                 found.follow(pair, decide, self._by_value, self._moved)
             else:
-                found.settle(lambda codes: codes.extend([decide(value) for value in grouping.values[len(codes) :]]))
+                found.follow_grouping(
+                    lambda codes: codes.extend([decide(value) for value in grouping.values[len(codes) :]])
+                )
         return found.bits
 
     def _new(self, pair: Pair) -> Partition:
         comparison = self._comparison
-        if comparison is not None and len(self.grouping) > _FEW and comparison.settled(pair):
+        if comparison is not None and len(self.grouping) > _FEW and comparison.is_fixed(pair):
             return Compared(self.grouping, comparison)
         return Partition(self.grouping)
 

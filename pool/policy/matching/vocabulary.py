@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
-from pool.policy.matching.looking import NOTHING, ExprReferences, attributes, look, looks
+from pool.policy.matching.looking import NOTHING, ExprReferences, attributes, references_of, references_of_all
 
 
 class Vocabulary:
@@ -38,17 +38,21 @@ class Vocabulary:
         if type(after) is Expr:
             known = self._expressions.setdefault(name, Counter())
             known[after] += 1
-            if known[after] == 1 and name in self._looks and self._looks[name] | look(after) != self._looks[name]:
+            if (
+                known[after] == 1
+                and name in self._looks
+                and self._looks[name] | references_of(after) != self._looks[name]
+            ):
                 wider = True
                 self._looks.pop(name, None)
         return wider
 
-    def look(self, name: str) -> ExprReferences:
+    def references_of(self, name: str) -> ExprReferences:
         """The references of the machines' expressions for a name; those of machines that are gone may be among them."""
         found = self._looks.get(name)
         if found is None:
             known = self._expressions.get(name)
-            found = self._looks[name] = looks(known) if known else NOTHING
+            found = self._looks[name] = references_of_all(known) if known else NOTHING
         return found
 
     def closure(self, begin: ExprReferences, request: ClassAd | None = None) -> ExprReferences:
@@ -58,9 +62,9 @@ class Vocabulary:
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            further = [self.look(name)]
+            further = [self.references_of(name)]
             if request is not None:
-                further.append(look(request.held(name)))
+                further.append(references_of(request.held(name)))
             for more in further:
                 if more is not NOTHING:
                     found = found | more

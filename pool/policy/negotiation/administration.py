@@ -14,9 +14,9 @@ from typing import Any
 from pool.classad import ClassAd, Expr
 from pool.policy.matching import Bits, Pair, SlotIndex
 from pool.policy.matching.clauses import Question, Tree
-from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
+from pool.policy.matching.columns import Codes, Grouping, Partition, SingleSlots
 from pool.policy.matching.levels import Levels
-from pool.policy.matching.looking import ExprReferences, attributes, look
+from pool.policy.matching.looking import ExprReferences, attributes, references_of
 from pool.policy.matching.pairs import number_of
 from pool.policy.matching.solving import where_true
 from pool.policy.matching.tables import request_key
@@ -48,10 +48,10 @@ class Administration:
         self._now = now
         self._weights = weights
         self._in_use: Mapping[str, float] | None = terms.in_use
-        self._wanted = picture.closure(look(terms.preemption_requirements))
+        self._wanted = picture.closure(references_of(terms.preemption_requirements))
         self._asked = tuple(sorted(attributes(self._wanted.names) - _OF_SUBMITTER))
         self._met: dict[Any, Bits] = {}
-        seen = self._wanted | picture.closure(look(terms.preemption_rank))
+        seen = self._wanted | picture.closure(references_of(terms.preemption_rank))
         self._counted = seen.hidden or not seen.names.isdisjoint(_COUNTED)
         self._answers: dict[Any, Partition] = {}
         self._levels: dict[Any, Levels] = {}
@@ -69,12 +69,12 @@ class Administration:
 
     def _where_true(self, tree: Tree, submitter: str, plain: Pair, among: Bits) -> Bits:
         pair = self._pair(submitter, plain.request)
-        return where_true(tree, lambda question: self._ask(question, pair), among)
+        return where_true(tree, lambda question: self._evaluate(question, pair), among)
 
     def levels(self, rank: Expr, submitter: str, request: ClassAd) -> Levels:
         """The slots by a rank."""
         pair = self._pair(submitter, request)
-        closure, grouping = self._reach(rank, look(rank), pair)
+        closure, grouping = self._closure_and_grouping(rank, references_of(rank), pair)
         key = (rank, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
         found = self._levels.get(key)
         if found is None:
@@ -85,11 +85,11 @@ class Administration:
             fill(value)
             return number_of(pair.value(rank, "machine"))
 
-        found.settle(number)
+        found.follow_grouping(number)
         return found
 
-    def _ask(self, question: Question, pair: Pair) -> Mapping[int, Bits]:
-        closure, grouping = self._reach(question, look(question.expr), pair)
+    def _evaluate(self, question: Question, pair: Pair) -> Mapping[int, Bits]:
+        closure, grouping = self._closure_and_grouping(question, references_of(question.expr), pair)
         key = (question, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
         found = self._answers.get(key)
         if found is None:
@@ -102,14 +102,14 @@ class Administration:
                     fill(value)
                     codes.append(pair.answer(question))
 
-            found.settle(extend)
+            found.follow_grouping(extend)
         return found.bits
 
-    def _reach(self, what: Any, begin: ExprReferences, pair: Pair) -> tuple[ExprReferences, Grouping]:
+    def _closure_and_grouping(self, what: Any, begin: ExprReferences, pair: Pair) -> tuple[ExprReferences, Grouping]:
         """How far an expression looks, and the slots by what they hold of that."""
-        closure = self._picture.reach(what, begin, pair)
+        closure = self._picture.request_closure(what, begin, pair)
         if closure.hidden:
-            return closure, self._picture.whole()
+            return closure, self._picture.single_slots()
         names = closure.names
         if not names.isdisjoint(_FROM_USER):
             names = names | {"remoteuser"}
@@ -135,12 +135,12 @@ class Administration:
 
     def _filling(self, closure: ExprReferences, grouping: Grouping, pair: Pair) -> Filling:
         """Puts a group's slots on the machine's side, with what is added."""
-        if isinstance(grouping, Whole):
+        if isinstance(grouping, SingleSlots):
 
-            def stand(ad: ClassAd | None) -> None:
-                pair.stand(ClassAd(self._added(ad.holdings), parent=ad) if ad is not None else None)
+            def set_machine_ad(ad: ClassAd | None) -> None:
+                pair.set_machine(ClassAd(self._added(ad.holdings), parent=ad) if ad is not None else None)
 
-            return stand
+            return set_machine_ad
         if closure.names.isdisjoint(_FROM_USER) and closure.names.isdisjoint(_TIMERS):
             return lambda value: grouping.fill(pair, value)
 

@@ -54,7 +54,7 @@ class Candidates:
         self._preemption = preemption
         self._terms = terms
         self._pair = picture.pair(request.ad, now)
-        self.wish: CarveRequest = self._pair.kept(CarveRequest, wish_of)
+        self.wish: CarveRequest = self._pair.remembered(CarveRequest, wish_of)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
         self._liked: Levels | None = None
         self._order = self._ordered()
@@ -81,7 +81,7 @@ class Candidates:
 
     def _ordered(self) -> Iterator[Candidate]:
         terms, picture, pair = self._terms, self._picture, self._pair
-        here = self.matching & self._rooms.available & ~self._rooms.cramped(self.wish)
+        here = self.matching & self._rooms.available & ~self._rooms.too_full(self.wish)
         kinds = self._kinds(here)
         here = kinds.free | kinds.by_urgency | kinds.by_rank | kinds.by_priority
         if not here:
@@ -94,7 +94,7 @@ class Candidates:
                 if rank <= least:
                     break
                 for _, inner in divided(middle, after):
-                    if isinstance(inner, Lone):
+                    if isinstance(inner, SingleCandidate):
                         yield inner.place, kinds.ground(inner.place)
                     else:
                         yield from self._among_equals(inner & self._rooms.available, kinds)
@@ -172,7 +172,7 @@ def _levels(expression: object, picture: SlotIndex, pair: Pair) -> Levels | None
     return picture.levels(expression, "machine", pair) if type(expression) is Expr else None
 
 
-class Lone:
+class SingleCandidate:
     """A single slot, where a set would be too much."""
 
     __slots__ = ("place",)
@@ -181,14 +181,14 @@ class Lone:
         self.place = place
 
 
-def places_in(slots: Bits | Lone) -> Iterator[int]:
+def places_in(slots: Bits | SingleCandidate) -> Iterator[int]:
     """The places of slots, lowest first."""
-    return iter((slots.place,)) if isinstance(slots, Lone) else members(slots)
+    return iter((slots.place,)) if isinstance(slots, SingleCandidate) else members(slots)
 
 
-def divided(slots: Bits | Lone, levels: Levels | None) -> Iterator[tuple[float, Bits | Lone]]:
+def divided(slots: Bits | SingleCandidate, levels: Levels | None) -> Iterator[tuple[float, Bits | SingleCandidate]]:
     """Slots by their number, greatest first."""
-    if isinstance(slots, Lone):
+    if isinstance(slots, SingleCandidate):
         yield (levels.number(slots.place) if levels else 0.0), slots
     elif not slots:
         return
@@ -212,15 +212,15 @@ def _in_order(bits: Bits, levels: Levels, size: int) -> Iterable[tuple[float, in
     return (entry for entry in levels.order() if digits[entry[1]] == "1")
 
 
-def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | Lone]]:
+def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | SingleCandidate]]:
     size = len(levels.grouping.groups)
     run: list[int] = []
     present = 0.0
     for negative, place in _in_order(bits, levels, size):
         if run and negative != present:
-            yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)
+            yield -present, SingleCandidate(run[0]) if len(run) == 1 else bits_of(run, size)
             run.clear()
         run.append(place)
         present = negative
     if run:
-        yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)
+        yield -present, SingleCandidate(run[0]) if len(run) == 1 else bits_of(run, size)

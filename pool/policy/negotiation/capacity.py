@@ -79,10 +79,10 @@ class Capacity:
         self._picture = picture
         self._now = now
         allowed = picture.alive & ~picture.set_of(withheld)
-        self.free: Bits = allowed & picture.where("State", lambda state: state == "Unclaimed")
-        claimed = allowed & picture.where("State", lambda state: state == "Claimed")
-        self.claimed: Bits = claimed & ~picture.where("Activity", lambda activity: activity in _LEAVING)
-        self.partitionable: Bits = self.free & picture.where("PartitionableSlot", lambda value: value is True)
+        self.free: Bits = allowed & picture.slots_where("State", lambda state: state == "Unclaimed")
+        claimed = allowed & picture.slots_where("State", lambda state: state == "Claimed")
+        self.claimed: Bits = claimed & ~picture.slots_where("Activity", lambda activity: activity in _LEAVING)
+        self.partitionable: Bits = self.free & picture.slots_where("PartitionableSlot", lambda value: value is True)
         self._taken = bytearray(picture.size)
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
@@ -110,11 +110,11 @@ class Capacity:
         """Whether a part of it was given away."""
         return place in self._left
 
-    def cramped(self, wish: CarveRequest) -> Bits:
+    def too_full(self, wish: CarveRequest) -> Bits:
         """Partitionable slots of which too little is left for a request, as far as can be said quickly."""
         if wish.plain is None:
             return 0
-        return self._cpus.below(wish.plain["Cpus"]) | self._memory.below(wish.plain["Memory"])
+        return self._cpus.places_below(wish.plain["Cpus"]) | self._memory.places_below(wish.plain["Memory"])
 
     def accepts_still(self, place: int, wish: CarveRequest) -> bool:
         """Whether a slot of which a part was given away still matches."""
@@ -130,7 +130,7 @@ class Capacity:
         """The slot's ad with what it has left."""
         ad = self._ads.get(place)
         if ad is None:
-            ad = self._ads[place] = ClassAd(self._left[place], parent=self._picture.at(place))
+            ad = self._ads[place] = ClassAd(self._left[place], parent=self._picture.ad_at(place))
         return ad
 
     # --- giving away
@@ -138,8 +138,8 @@ class Capacity:
     def part(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """The share of a slot that one job of a request would get; None when the slot has not so much."""
         if not self.is_carved(place):
-            return SlotShare(None, slot_weight(self._picture.at(place)), 1)
-        slot = self._ad(place) if place in self._left else self._picture.at(place)
+            return SlotShare(None, slot_weight(self._picture.ad_at(place)), 1)
+        slot = self._ad(place) if place in self._left else self._picture.ad_at(place)
         wanted = wish.plain
         if wanted is None or slot.held("MachineResources") is not None:
             found = demand(slot, wish.ad)
@@ -150,16 +150,16 @@ class Capacity:
         fitting = _times(wanted, _amounts(slot) if left is None else left)
         return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
 
-    def take(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
+    def assign(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
         if part.wanted is None:
-            self._give_away(place)
+            self._exhaust(place)
             return 1
         left = self._left.get(place)
         if left is None:
-            left = self._left[place] = _amounts(self._picture.at(place))
+            left = self._left[place] = _amounts(self._picture.ad_at(place))
         count = self._accepted(place, wish, part, min(most, part.fitting))
-        self._lessen(place, _after(left, part.wanted, count))
+        self._set_left(place, _after(left, part.wanted, count))
         return count
 
     def is_carved(self, place: int) -> bool:
@@ -176,7 +176,7 @@ class Capacity:
             self._promised[place] = (wish, promise[1] - count)
             return count
         self._promised.pop(place, None)
-        left, at, wanted = self._left[place], self._picture.at(place), part.wanted or {}
+        left, at, wanted = self._left[place], self._picture.ad_at(place), part.wanted or {}
 
         def accepts(before: int) -> bool:
             return symmetric_match(wish.ad, ClassAd(_after(left, wanted, before), parent=at), self._now)
@@ -189,17 +189,17 @@ class Capacity:
                 return before
         return count
 
-    def _lessen(self, place: int, left: Resources) -> None:
+    def _set_left(self, place: int, left: Resources) -> None:
         self._left[place] = left
         self._ads.pop(place, None)
         cpus = left.get("Cpus", 0)
         if cpus < 1:
-            self._give_away(place)
+            self._exhaust(place)
         else:
-            self._cpus.put(place, cpus)
-            self._memory.put(place, left.get("Memory", 0))
+            self._cpus.set_amount(place, cpus)
+            self._memory.set_amount(place, left.get("Memory", 0))
 
-    def _give_away(self, place: int) -> None:
+    def _exhaust(self, place: int) -> None:
         self._taken[place] = 1
         self._gone.append(place)
 
@@ -216,13 +216,13 @@ class _Steps:
         self._at: dict[int, int] = {}
         self._changed: dict[int, int | None] = {}
 
-    def put(self, place: int, amount: float) -> None:
+    def set_amount(self, place: int, amount: float) -> None:
         step, before = self._step(amount), self._at.get(place)
         if step != before:
             self._changed.setdefault(place, before)
             self._at[place] = step
 
-    def below(self, amount: float) -> Bits:
+    def places_below(self, amount: float) -> Bits:
         """The places that have certainly less than an amount."""
         if self._changed:
             self._gather()

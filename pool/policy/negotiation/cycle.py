@@ -1,6 +1,6 @@
 """The negotiation cycle as a pure function: submitters' requests and machines in, matches out (EV 3.5, RL 4.3).
 
-`SubmitterTurns` gives RESCHEDULE's order of machines. SIMPLE NEGOTIATE is `_Submitter.take`. Within a submitter,
+`SubmitterTurns` gives RESCHEDULE's order of machines. SIMPLE NEGOTIATE is `_Submitter.match_up_to`. Within a submitter,
 requests come in the order of the schedd (its PRIO), each until it is satisfied or nothing fits it any more; so the
 first to come is served first. FIND SERVER is `Candidates`. Where priorities belong to machines, the jobs of all
 submitters of one machine come in the order of their own priorities (EV 2.6).
@@ -62,12 +62,12 @@ def cycle(
         if others := together.get(name):
             name, until = _first_of(name, [one for one in others if one not in finished], submitters)
         submitter = submitters.get(name)
-        if submitter is not None and submitter.take(weight, until):
+        if submitter is not None and submitter.match_up_to(weight, until):
             fruitless = 0
         else:
             fruitless += 1
             finished.add(name)
-            turns.done(name)
+            turns.retire(name)
     outcome = Outcome(whole.matches(), machines=len(picture))
     for name, submitter in submitters.items():
         left = submitter.left()
@@ -177,7 +177,7 @@ class _Submitter:
         keys = [(-one.run()[0], one.request.oldest) for one in self._waiting or self._aside if one.left]
         return (*min(keys), self._name) if keys else None
 
-    def _put_first_last(self) -> None:
+    def _rotate(self) -> None:
         """Have the request tried next, which is the last of the stack, whose next job comes first."""
         keys = [(-one.run()[0], one.request.oldest, place) for place, one in enumerate(self._waiting)]
         place = min(keys)[-1]
@@ -185,7 +185,7 @@ class _Submitter:
             self._waiting.append(self._waiting.pop(place))
             self._walk = None
 
-    def take(self, weight: float, until: _Key | None = None) -> bool:
+    def match_up_to(self, weight: float, until: _Key | None = None) -> bool:
         """Match jobs up to a weight; whether there was any to be matched.
 
         Args:
@@ -200,9 +200,9 @@ class _Submitter:
             if until is not None:
                 if any_taken and ((key := self.key()) is None or key > until):
                     break
-                self._put_first_last()
+                self._rotate()
                 most = max(1, self._waiting[-1].run()[1])
-            taken = self._one(self._waiting[-1], weight - spent, most)
+            taken = self._match_once(self._waiting[-1], weight - spent, most)
             if taken is None:
                 self._waiting.pop()
                 self._walk = None
@@ -211,14 +211,14 @@ class _Submitter:
                 any_taken = True
         return any_taken
 
-    def _one(self, wanted: _Wanted, weight_left: float, jobs: int) -> float | None:
+    def _match_once(self, wanted: _Wanted, weight_left: float, jobs: int) -> float | None:
         """Make one match for a request, of so many jobs at most: its weight, or None when there is none to be made."""
         whole = self._whole
         if not wanted.left:
             return None
         if wanted.limits is None:
             return wanted.refused(UnmatchedReason.MALFORMED)
-        room, binding = whole.limits.room(wanted.limits)
+        room, binding = whole.limits.remaining(wanted.limits)
         if room < 1:
             return wanted.refused(UnmatchedReason.LIMIT, binding)
         if self._walk is None:
@@ -236,9 +236,9 @@ class _Submitter:
                 refused += 1
                 walk.pass_over()
             else:
-                most = self._most(part, preempts, weight_left, holder)
+                most = self._most_jobs(part, preempts, weight_left, holder)
                 most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most, jobs)
-                count = whole.rooms.take(place, walk.wish, part, most)
+                count = whole.rooms.assign(place, walk.wish, part, most)
                 self._match(wanted, place, count, part.weight, preempts, holder)
                 return part.weight * count
         if refused or wanted.held_back:
@@ -249,7 +249,7 @@ class _Submitter:
     def _allows(self, weight: float, preempts: Preempts | None, holder: str) -> bool:
         return self._turns.allows(self._name, weight, preempting=preempts == "priority", holder=holder)
 
-    def _most(self, part: SlotShare, preempts: Preempts | None, weight_left: float, holder: str) -> int:
+    def _most_jobs(self, part: SlotShare, preempts: Preempts | None, weight_left: float, holder: str) -> int:
         """How many jobs one slot may be given at once, by weight; one at least."""
         bound = part.fitting
         if part.weight > 0:
@@ -263,8 +263,8 @@ class _Submitter:
         self, wanted: _Wanted, place: int, count: int, each: float, preempts: Preempts | None, holder: str
     ) -> None:
         self._whole.matched(self._name, wanted.request.number, place, count, preempts)
-        self._whole.limits.take(wanted.limits or {}, count)
-        self._turns.took(self._name, each * count, holder)
+        self._whole.limits.count_matches(wanted.limits or {}, count)
+        self._turns.charge(self._name, each * count, holder)
         wanted.left -= count
 
     def _candidates(self, wanted: _Wanted) -> Candidates:
@@ -280,7 +280,7 @@ class _Submitter:
             whole.now,
             by_priority,
         )
-        wanted.held_back = not by_priority and bool(walk.matching & whole.preemption.worse(self._name))
+        wanted.held_back = not by_priority and bool(walk.matching & whole.preemption.slots_of_worse(self._name))
         wanted.seen, wanted.matching = True, walk.matching
         return walk
 

@@ -43,7 +43,7 @@ class Limits:
         self._terms = terms
         self._in_use = dict(in_use)
 
-    def room(self, wanted: Mapping[str, float]) -> tuple[float, str]:
+    def remaining(self, wanted: Mapping[str, float]) -> tuple[float, str]:
         """How many more jobs that want so much there is room for, and the limit that says so."""
         most, binding = math.inf, ""
         for name, units in wanted.items():
@@ -55,7 +55,7 @@ class Limits:
                 most, binding = max(0.0, jobs), name
         return most, binding
 
-    def take(self, wanted: Mapping[str, float], jobs: int) -> None:
+    def count_matches(self, wanted: Mapping[str, float], jobs: int) -> None:
         """Jobs that want so much were matched."""
         for name, units in wanted.items():
             self._in_use[name] = self._in_use.get(name, 0.0) + units * jobs

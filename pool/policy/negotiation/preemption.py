@@ -66,7 +66,7 @@ class Preemption:
 
     def holder(self, place: int, preempts: object) -> str:
         """The user who gives a slot up that is taken on that ground; empty for a free slot."""
-        user = self._picture.at(place).value("RemoteUser", "") if preempts is not None else ""
+        user = self._picture.ad_at(place).value("RemoteUser", "") if preempts is not None else ""
         return user if isinstance(user, str) else ""
 
     # --- on what ground
@@ -91,36 +91,36 @@ class Preemption:
         """Those of these slots that may be taken from somebody of worse priority."""
         if self._requirements is None:
             return 0
-        among &= self._ripe & self.worse(submitter)
+        among &= self._ripe & self.slots_of_worse(submitter)
         if among:
             among = self._liking(pair, among, bisect_right)
         if among:
             among = self._administration.where_true(self._requirements, submitter, pair, among)
         return among
 
-    def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[NotPreemptible, Bits]:
+    def why_kept(self, submitter: str, pair: Pair, among: Bits) -> dict[NotPreemptible, Bits]:
         """Those of these slots that may not be taken for a request, by the first thing that keeps them."""
         among &= ~(self.by_rank(pair, among) | self.by_urgency(pair, among))
         found: dict[NotPreemptible, Bits] = {}
 
-        def keeps(kept: NotPreemptible, bits: Bits) -> None:
+        def exclude(kept: NotPreemptible, bits: Bits) -> None:
             nonlocal among
             if among & bits:
                 found[kept] = among & bits
                 among &= ~bits
 
-        keeps(NotPreemptible.LEAVING, ~self._rooms.claimed)
+        exclude(NotPreemptible.LEAVING, ~self._rooms.claimed)
         if is_urgent(pair.request):
-            keeps(NotPreemptible.URGENT, among & ~self.by_priority(submitter, pair, among))
-        keeps(NotPreemptible.OWN, self._users.get(submitter, 0))
+            exclude(NotPreemptible.URGENT, among & ~self.by_priority(submitter, pair, among))
+        exclude(NotPreemptible.OWN, self._users.get(submitter, 0))
         if self._requirements is None:
-            keeps(NotPreemptible.NEVER, among)
-        keeps(NotPreemptible.ORDER, ~self.worse(submitter))
-        keeps(NotPreemptible.YOUNG, ~self._ripe)
+            exclude(NotPreemptible.NEVER, among)
+        exclude(NotPreemptible.ORDER, ~self.slots_of_worse(submitter))
+        exclude(NotPreemptible.YOUNG, ~self._ripe)
         if among:
-            keeps(NotPreemptible.LIKED, ~self._liking(pair, among, bisect_right))
+            exclude(NotPreemptible.LIKED, ~self._liking(pair, among, bisect_right))
         if among:
-            keeps(NotPreemptible.REQUIREMENTS, ~self.by_priority(submitter, pair, among))
+            exclude(NotPreemptible.REQUIREMENTS, ~self.by_priority(submitter, pair, among))
         return found
 
     def levels(self, submitter: str, pair: Pair) -> Levels | None:
@@ -133,7 +133,7 @@ class Preemption:
     def _by_user(self) -> dict[str, Bits]:
         grouping = self._picture.grouping(("remoteuser",))
         partition = Partition(grouping, wide=True)
-        partition.settle(lambda codes: codes.extend(range(len(codes), len(grouping))))
+        partition.follow_grouping(lambda codes: codes.extend(range(len(codes), len(grouping))))
         found: dict[str, Bits] = {}
         for code, bits in partition.bits.items():
             user = grouping.values[code]
@@ -142,14 +142,14 @@ class Preemption:
         return found
 
     def _weights(self) -> Mapping[str, float]:
-        at = self._picture.at
+        at = self._picture.ad_at
         return {user: sum(slot_weight(at(place)) for place in members(bits)) for user, bits in self._users.items()}
 
     def _old_enough(self) -> Bits:
         least, now = self._terms.minimum_run, self._now
         if least <= 0:
             return self._rooms.claimed
-        return self._picture.where(
+        return self._picture.slots_where(
             "JobStart", lambda began: isinstance(began, (int, float)) and now - float(began) >= least
         )
 
@@ -157,7 +157,7 @@ class Preemption:
         """The different CurrentRanks from the least, and for each number of them the slots that have one of so many."""
         grouping = self._picture.grouping(("currentrank",))
         partition = Partition(grouping, wide=True)
-        partition.settle(lambda codes: codes.extend(range(len(codes), len(grouping))))
+        partition.follow_grouping(lambda codes: codes.extend(range(len(codes), len(grouping))))
         by_rank: dict[float, Bits] = {}
         for code, bits in partition.bits.items():
             value = grouping.values[code]
@@ -184,7 +184,7 @@ class Preemption:
         ]
         return bits_of(here, self._picture.size)
 
-    def worse(self, submitter: str) -> Bits:
+    def slots_of_worse(self, submitter: str) -> Bits:
         """The claimed slots of all whose priority is worse than the submitter's; none where priority never preempts."""
         if self._requirements is None:
             return 0
@@ -192,7 +192,7 @@ class Preemption:
         if found is None:
             found = 0
             for user, bits in self._users.items():
-                if user != submitter and self._terms.better(submitter, user):
+                if user != submitter and self._terms.is_better(submitter, user):
                     found |= bits
             self._allowed[submitter] = found
         return found

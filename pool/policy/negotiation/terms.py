@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool.policy.matching.looking import looks
+from pool.policy.matching.looking import references_of_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class NegotiationTerms:
     def priority(self, submitter: str) -> float:
         return self.priorities.get(submitter, self.default_priority)
 
-    def better(self, one: str, other: str) -> bool:
+    def is_better(self, one: str, other: str) -> bool:
         """Whether one submitter's priority is better than another's."""
         a, b = self.priority(one), self.priority(other)
         return a < b if self.lower_is_better else a > b
@@ -64,4 +64,6 @@ class NegotiationTerms:
     @property
     def references(self) -> frozenset[str]:
         """Folded names that the expressions mention, of either ad: what requests must not be thrown together by."""
-        return looks((self.preemption_requirements, self.preemption_rank, self.pre_job_rank, self.post_job_rank)).names
+        return references_of_all(
+            (self.preemption_requirements, self.preemption_rank, self.pre_job_rank, self.post_job_rank)
+        ).names

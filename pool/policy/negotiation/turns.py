@@ -1,8 +1,8 @@
 """The order of submitters within a cycle, and how much each may take.
 
-The cycle asks `next`, matches for that submitter until it has taken the weight it was given, tells every match by
-`took`, and tells `done` when the submitter wants nothing more or nothing fits. It ends when `next` gives None. Up-down,
-fair share with groups and quotas, and the equal turns below are all of this form.
+The cycle calls `next`, matches for that submitter until it has taken the weight it was given, reports every match by
+`charge`, and calls `retire` when the submitter wants nothing more or nothing fits. It ends when `next` gives None.
+Up-down, fair share with groups and quotas, and the equal turns below are all of this form.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class SubmitterTurns(Protocol):
         """The submitter whose turn it is, and how much slot weight it may take before it must ask again; the last
         match of a turn may go beyond that, a job being indivisible. None when the cycle is over.
 
-        A submitter may come again after `done`, if somebody has taken something since.
+        A submitter may come again after `retire`, if somebody has taken something since.
         """
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """It was matched with so much."""
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """It wants nothing more, or nothing that it wants fits or is allowed."""
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
@@ -74,10 +74,10 @@ class EqualTurns:
         self._present = name
         return name, max(self._quantum, self._waiting[0][0] - held) if self._waiting else math.inf
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         self._held[submitter] = self._held.get(submitter, 0.0) + weight
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         if self._present == submitter:
             self._present = None
 

@@ -108,7 +108,7 @@ class Accounts:
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def of(self, name: str) -> SubmitterAccount:
+    def account_of(self, name: str) -> SubmitterAccount:
         """The account of that name, a fresh one for somebody new."""
         found = self._accounts.get(name)
         if found is None:
@@ -131,7 +131,7 @@ class Accounts:
             gap: seconds before that in which nobody counted (no negotiator ran): priorities recover, nothing is used.
         """
         for name in tallies:
-            self.of(name)
+            self.account_of(name)
         gap = min(max(gap, 0.0), LONGEST_GAP)
         for account in list(self._accounts.values()):
             before = account.index, account.real, account.used
@@ -151,7 +151,7 @@ class Accounts:
 
     def granted(self, policy: PriorityPolicy, name: str, weight: float) -> None:
         """An account was given a slot."""
-        policy.granted(self.of(name), weight)
+        policy.granted(self.account_of(name), weight)
         self.changed.add(name)
 
     def set(self, name: str, *, factor: float | None = None, real: float | None = None) -> SubmitterAccount:
@@ -164,7 +164,7 @@ class Accounts:
             raise ValueError(f"a factor lies between {LEAST_FACTOR:g} and {MOST_FACTOR:g}")
         if real is not None and not BEST <= real <= MOST_FACTOR:
             raise ValueError(f"a priority lies between {BEST:g} and {MOST_FACTOR:g}")
-        account = self.of(name)
+        account = self.account_of(name)
         account.factor = factor if factor is not None else account.factor
         account.real = real if real is not None else account.real
         self.changed.add(name)

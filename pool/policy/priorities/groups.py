@@ -112,7 +112,7 @@ def allot(quotas: Iterable[GroupQuota], wants: Mapping[str, float], total: float
         node.wants = max(wants.get(node.name, 0.0), 0.0)
     _sum_up(root)
     given: dict[str, float] = {}
-    _deal(root, min(total, root.whole), total, given)
+    _distribute(root, min(total, root.whole), total, given)
     return given
 
 
@@ -146,19 +146,19 @@ def _sum_up(node: _Node) -> float:
 def _nominate(node: _Node, size: float) -> None:
     """The slot weight of each node by its quota, of a part of the pool of that size."""
     node.nominal = size
-    asked = [_asked(child.quota, size) for child in node.below]
+    asked = [_requested_share(child.quota, size) for child in node.below]
     fits = min(1.0, size / sum(asked)) if any(asked) else 1.0
     for child, amount in zip(node.below, asked, strict=True):
         _nominate(child, amount * fits)
 
 
-def _asked(quota: GroupQuota | None, size: float) -> float:
+def _requested_share(quota: GroupQuota | None, size: float) -> float:
     if quota is None:
         return 0.0
     return quota.share * size if quota.share <= 1 else quota.share
 
 
-def _deal(node: _Node, amount: float, size: float, given: dict[str, float]) -> None:
+def _distribute(node: _Node, amount: float, size: float, given: dict[str, float]) -> None:
     """Deal `amount` among a node's own users and the groups below it."""
     _nominate(node, size)
     own = _Node(node.name, None, wants=node.wants, whole=node.wants)
@@ -189,4 +189,4 @@ def _deal(node: _Node, amount: float, size: float, given: dict[str, float]) -> N
             break
     given[node.name] = shares[0]
     for child, share in zip(node.below, shares[1:], strict=True):
-        _deal(child, share, child.nominal, given)
+        _distribute(child, share, child.nominal, given)

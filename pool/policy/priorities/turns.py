@@ -85,11 +85,11 @@ class LeastTurns:
             return name, max(1.0, (after - cost) / self._price[name])
         return None
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
         self._held[self._account[submitter]] += weight
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
 
@@ -145,13 +145,13 @@ class UpDownTurns:
             return name, max(1.0, index + after)
         return None
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
         account = self._account[submitter]
         self._index[account] -= weight
         self._held[account] += weight
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
 
@@ -176,13 +176,13 @@ class NiceLast:
         """The submitter whose turn it is, and the slot weight it may take in it."""
         return self._first.next() or self._after.next()
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
-        self._of(submitter).took(submitter, weight, holder)
+        self._turns_of(submitter).charge(submitter, weight, holder)
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
-        self._of(submitter).done(submitter)
+        self._turns_of(submitter).retire(submitter)
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """As the order it is in says; nice users take nothing from others."""
@@ -190,7 +190,7 @@ class NiceLast:
             return not preempting
         return self._first.allows(submitter, weight, preempting=preempting, holder=holder)
 
-    def _of(self, submitter: str) -> SubmitterTurns:
+    def _turns_of(self, submitter: str) -> SubmitterTurns:
         return self._after if nice(submitter) else self._first
 
 
@@ -209,7 +209,7 @@ class Purse:
     left: float
     exact: bool = True
 
-    def pays(self, weight: float) -> bool:
+    def allows(self, weight: float) -> bool:
         """Whether one more job of that weight may be taken."""
         return self.left + TRIFLE >= weight if self.exact else self.left > TRIFLE
 
@@ -243,29 +243,29 @@ class WithinQuotas:
             if empty is None:
                 return submitter, min([weight, *(purse.left for purse in purses)])
             self.bound[submitter] = empty.name
-            self._inner.done(submitter)
+            self._inner.retire(submitter)
             self._exchanging.append(submitter)
         if not self._exchanging:
             return None
         self._exchanging.rotate(-1)
         return self._exchanging[-1], 1.0
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
         for purse in self._paying(submitter, holder):
             purse.left -= weight
-        self._inner.took(submitter, weight, holder)
+        self._inner.charge(submitter, weight, holder)
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         if submitter in self._exchanging:
             self._exchanging.remove(submitter)
-        self._inner.done(submitter)
+        self._inner.retire(submitter)
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """Only what all of its purses can pay that its present holder's do not."""
         paying = self._paying(submitter, holder) if weight else ()
-        short = next((purse for purse in paying if not purse.pays(weight)), None)
+        short = next((purse for purse in paying if not purse.allows(weight)), None)
         if short is not None:
             self.bound[submitter] = short.name
             return False

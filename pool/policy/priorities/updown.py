@@ -65,18 +65,18 @@ class UpDown:
         """An index one interval later."""
         if self._shipped:  # by far the most: thousands of accounts are updated at once, on the negotiator's loop
             if tally.users <= 0:
-                return _back(index)
+                return _towards_zero(index)
             return min(max(index + tally.users - tally.running, -BOUND), BOUND)
         ad = ClassAd({"Prio": index, "Users": tally.users, "Running": tally.running, "Jobs": tally.jobs})
         inactive = evaluate(self._inactive, ad)
         if not isinstance(inactive, (bool, int, float)):
-            self.trouble = f"INACTIVE is {_told(inactive)}: {INACTIVE} was used"
+            self.trouble = f"INACTIVE is {_as_text(inactive)}: {INACTIVE} was used"
             inactive = tally.users <= 0
         if inactive:
-            return _back(index)
+            return _towards_zero(index)
         value = evaluate(self._update, ad)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            self.trouble = f"UPDATE_PRIO is {_told(value)}: priorities stay as they are"
+            self.trouble = f"UPDATE_PRIO is {_as_text(value)}: priorities stay as they are"
             return index
         return min(max(float(value), -BOUND), BOUND)
 
@@ -94,10 +94,10 @@ class UpDown:
         return UpDownTurns(((standing, standing.account.index) for standing in standings), total)
 
 
-def _back(index: float) -> float:
+def _towards_zero(index: float) -> float:
     """One step towards 0."""
     return index + 1 if index <= -1 else index - 1 if index >= 1 else 0.0
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return str(value) if not isinstance(value, str) else "a text"

@@ -42,7 +42,7 @@ class MatchableSlot:
         return [ad for ad in (self.now, *self.parts) if text(ad, "RemoteUser") or text(ad, "RemoteOwner")]
 
 
-def places(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
+def whole_slots(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
     """Slots by name, dynamic ones joined to the slot they were carved out of.
 
     An ad that says what it cannot be (a dynamic slot without the slot it is part of) stands for itself.
@@ -64,7 +64,7 @@ def places(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
             parent.parts.append(ad)
     for place in found.values():
         if place.parts:
-            place.whole = _whole(place)
+            place.whole = _undivided(place)
     return list(found.values())
 
 
@@ -74,7 +74,7 @@ def parent_of(name: str) -> str:
     return f"{slot.rpartition('_')[0]}{at}{machine}"
 
 
-def _whole(place: MatchableSlot) -> ClassAd:
+def _undivided(place: MatchableSlot) -> ClassAd:
     total: dict[str, Any] = {}
     for name in (*STANDARD, *named_resources(place.now)):
         free = number(place.now, name)

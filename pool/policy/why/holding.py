@@ -22,7 +22,7 @@ PIECE, EVALUATIONS = 1000, 16
 _SCALARS = frozenset({bool, int, float, str})
 
 
-def whole(work: Piecemeal[T]) -> T:
+def run_all(work: Piecemeal[T]) -> T:
     """Do all of it at once."""
     while True:
         try:
@@ -34,12 +34,12 @@ def whole(work: Piecemeal[T]) -> T:
 
 def held_by(clause: Expr, job: ClassAd, machines: Sequence[ClassAd], now: float) -> Piecemeal[int]:
     """The machines for which a clause of the job's Requirements holds."""
-    return _asked(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, job, machine, now)))
+    return _evaluate_once(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, job, machine, now)))
 
 
 def held_for(clause: Expr, job: ClassAd, machines: Sequence[ClassAd], now: float) -> Piecemeal[int]:
     """The machines whose clause, one of their own Requirements, holds for the job."""
-    return _asked(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, machine, job, now)))
+    return _evaluate_once(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, machine, job, now)))
 
 
 def needs(clause: Expr, job: ClassAd) -> frozenset[str]:
@@ -57,7 +57,9 @@ def needs(clause: Expr, job: ClassAd) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(names: frozenset[str], machines: Sequence[ClassAd], holds: Callable[[ClassAd], bool]) -> Piecemeal[int]:
+def _evaluate_once(
+    names: frozenset[str], machines: Sequence[ClassAd], holds: Callable[[ClassAd], bool]
+) -> Piecemeal[int]:
     """Ask once for machines that hold the same plain values; an expression among them may depend on anything."""
     known: dict[tuple[Any, ...], str] = {}
     order = sorted(names)

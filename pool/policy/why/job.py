@@ -90,12 +90,12 @@ class Census:
     too_small: int = 0
 
     @property
-    def everybody(self) -> int:
+    def all_machines(self) -> int:
         return (1 << len(self.places)) - 1
 
     @property
     def matching(self) -> int:
-        return self.everybody & ~self.failed
+        return self.all_machines & ~self.failed
 
     @property
     def ruled_out(self) -> int:
@@ -122,7 +122,7 @@ class Census:
             self.failed |= item.fails
         self.once = self.failed & ~twice
 
-    def ways(self) -> list[tuple[list[Item], int]]:
+    def failing_combinations(self) -> list[tuple[list[Item], int]]:
         """Each combination of conditions that some machine fails, with those machines."""
         groups: list[tuple[list[Item], int]] = [([], self.failed)]
         for item in self.items.values():
@@ -149,18 +149,18 @@ def clauses_of(ad: ClassAd) -> list[Expr]:
     return [parse_expr(text, "old") for text in texts]
 
 
-def take_census(places: list[MatchableSlot], job: ClassAd, now: float) -> Piecemeal[Census]:
+def census_of(places: list[MatchableSlot], job: ClassAd, now: float) -> Piecemeal[Census]:
     """Ask every machine every condition."""
     census = Census(places, {})
     machines = [place.whole for place in places]
     clauses = clauses_of(job)
     if not clauses:
-        census.add(NO_REQUIREMENTS, census.everybody, parse_expr("false"), theirs=False)
+        census.add(NO_REQUIREMENTS, census.all_machines, parse_expr("false"), theirs=False)
     for clause in clauses:
         held = yield from held_by(clause, job, machines, now)
-        census.add(wording(clause.text, job), census.everybody & ~held, clause, theirs=False)
+        census.add(wording(clause.text, job), census.all_machines & ~held, clause, theirs=False)
         yield
-    for requirements, mask in _alike(places).items():
+    for requirements, mask in _group_by_requirements(places).items():
         some = [machines[number] for number in crowd.numbers(mask)]
         for clause in clauses_of(some[0]):
             held = yield from held_for(clause, job, some, now)
@@ -173,7 +173,7 @@ def take_census(places: list[MatchableSlot], job: ClassAd, now: float) -> Piecem
     return census
 
 
-def _alike(places: Sequence[MatchableSlot]) -> dict[Expr | None, int]:
+def _group_by_requirements(places: Sequence[MatchableSlot]) -> dict[Expr | None, int]:
     """Machines by their Requirements."""
     found: dict[Expr | None, list[int]] = {}
     for number, place in enumerate(places):
@@ -197,12 +197,12 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
         job: the ad of the request.
         now: wall seconds.
     """
-    places = crowd.places(slots)
+    places = crowd.whole_slots(slots)
     yield
     found: list[Finding] = [_machines(places)]
     if not places:
         return found, Census(places, {})
-    census = yield from take_census(places, job, now)
+    census = yield from census_of(places, job, now)
     ruled_out = census.ruled_out
     found += yield from _too_few(census, job)
     if ruled_out:
@@ -241,16 +241,16 @@ def _too_few(census: Census, job: ClassAd) -> Piecemeal[list[Finding]]:
         return []
     apart = job.value(APART, False) is True
     room: Counter[str] = Counter()
-    for looked, number in enumerate(crowd.numbers(census.everybody & ~census.ruled_out)):
+    for looked, number in enumerate(crowd.numbers(census.all_machines & ~census.ruled_out)):
         if looked % EVALUATIONS == EVALUATIONS - 1:
             yield
         place = census.places[number]
-        room[crowd.machine_of(place.now, place.name)] += _room(place, job)
+        room[crowd.machine_of(place.now, place.name)] += _parts_that_fit(place, job)
     suit = len(+room) if apart else room.total()
     return [TooFew(len(parts), suit, apart)] if suit < len(parts) else []
 
 
-def _room(place: MatchableSlot, job: ClassAd) -> int:
+def _parts_that_fit(place: MatchableSlot, job: ClassAd) -> int:
     """How many parts of a job a slot could hold, if nobody had it."""
     if place.now.value("PartitionableSlot", False) is not True:
         return 1
@@ -338,7 +338,7 @@ def _matching(census: Census, job: ClassAd, now: float) -> Piecemeal[list[Findin
 def _nearest(census: Census) -> Nearest | None:
     """The fewest conditions whose change lets machines in; what the user can do alone comes first."""
     best: tuple[tuple[bool, int, int], list[Item]] | None = None
-    for failed, mask in census.ways():
+    for failed, mask in census.failing_combinations():
         key = (any(item.theirs for item in failed), len(failed), -mask.bit_count())
         if best is None or key < best[0]:
             best = key, failed

@@ -113,15 +113,15 @@ def start_rule(start: Expr, ad: ClassAd, now: float) -> Rule:
         if not accepts(answer) and answer is not UNDEFINED:
             blocking.append(f"{shorten(bare(clause.text))} is not so{_facts(expression, ad, now)}")
     effect = "jobs may start" if true else "no job may start"
-    return Rule("START", start.text, _said(value), effect, () if true else tuple(blocking))
+    return Rule("START", start.text, _value_text(value), effect, () if true else tuple(blocking))
 
 
 def _rule(name: str, expression: Expr, effect: str, ad: ClassAd, job: ClassAd | None, now: float) -> Rule:
     value = evaluate(expression, ad, job, now)
     if expression.value is not None:
-        return Rule(name, expression.text, f"always {_said(value)}", effect)
+        return Rule(name, expression.text, f"always {_value_text(value)}", effect)
     seen = f"{shorten(expression.text)}{_facts(expression, ad, now)}"
-    return Rule(name, expression.text, _said(value), effect, (seen,))
+    return Rule(name, expression.text, _value_text(value), effect, (seen,))
 
 
 def _facts(expression: Expr, ad: ClassAd, now: float) -> str:
@@ -137,7 +137,7 @@ def _facts(expression: Expr, ad: ClassAd, now: float) -> str:
     return f" ({', '.join(said[:FEW])})" if said else ""
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     if is_condition(value):
         return "true" if value else "false"
     return "undefined" if value is UNDEFINED else shorten(str(value).lower(), 40)

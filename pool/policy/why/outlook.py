@@ -38,7 +38,7 @@ TURNS = 1000
 Kind = tuple[str, str]
 
 
-class Lengths:
+class JobDurations:
     """How long the jobs lasted whose ends were seen lately, as the slots' ads tell it, in seconds.
 
     A job is missed that came and went between two ads of its slot; what is seen leans towards longer ones.
@@ -47,7 +47,7 @@ class Lengths:
     def __init__(self) -> None:
         self._lengths: deque[tuple[Kind, float]] = deque(maxlen=KEPT)
 
-    def saw(self, before: ClassAd | None, after: ClassAd | None, now: float) -> None:
+    def record_change(self, before: ClassAd | None, after: ClassAd | None, now: float) -> None:
         """A slot's ad was another before; None where there was or is none."""
         began = crowd.number(before, "JobStart") if before is not None else None
         if before is None or began is None or (after is not None and crowd.number(after, "JobStart") == began):

@@ -10,7 +10,7 @@ from pool.policy.negotiation import Rejection
 AGAIN = 60.0
 
 
-def said(rejection: Rejection) -> str:
+def rejection_text(rejection: Rejection) -> str:
     """A rejection in one line: LastRejMatchReason."""
     text = str(rejection.why)
     if rejection.limit:
@@ -20,32 +20,32 @@ def said(rejection: Rejection) -> str:
     return text
 
 
-class News:
+class RejectionNotices:
     """The last notice to each submitter and its time, so that schedds hear only news."""
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[int, tuple[str, float]]] = {}
+        self._reported: dict[str, dict[int, tuple[str, float]]] = {}
 
-    def of(self, submitter: str, texts: Mapping[int, str], now: float) -> list[tuple[int, str]]:
+    def notices_for(self, submitter: str, texts: Mapping[int, str], now: float) -> list[tuple[int, str]]:
         """The requests to notify a submitter of, with the notice; they then count as notified.
 
         Args:
             texts: what was said of each of its requests that were left over.
             now: wall seconds.
         """
-        before = self._told.get(submitter, {})
-        told: dict[int, tuple[str, float]] = {}
+        before = self._reported.get(submitter, {})
+        reported: dict[int, tuple[str, float]] = {}
         fresh: list[tuple[int, str]] = []
         for number, text in texts.items():
             known = before.get(number)
             if known is not None and known[0] == text and 0 <= now - known[1] < AGAIN:
-                told[number] = known
+                reported[number] = known
             else:
-                told[number] = (text, now)
+                reported[number] = (text, now)
                 fresh.append((number, text))
-        self._told[submitter] = told
+        self._reported[submitter] = reported
         return fresh
 
     def forget(self, submitter: str) -> None:
         """The notice was not delivered, or its jobs are gone."""
-        self._told.pop(submitter, None)
+        self._reported.pop(submitter, None)

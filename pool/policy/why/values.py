@@ -32,7 +32,7 @@ def condition(
     alone = fails & census.once
     attribute, want = asked_of(named, clauses, job)
     if not attribute:
-        several = yield from _several(clauses, census, job, now)
+        several = yield from _common_values(clauses, census, job, now)
         return JobCondition(named.text, fails.bit_count(), alone.bit_count(), "", several)
     values = []
     for number, place in enumerate(census.places):
@@ -55,7 +55,9 @@ def condition(
     )
 
 
-def _several(clauses: Sequence[Expr], census: Census, job: ClassAd, now: float) -> Piecemeal[tuple[ValueCount, ...]]:
+def _common_values(
+    clauses: Sequence[Expr], census: Census, job: ClassAd, now: float
+) -> Piecemeal[tuple[ValueCount, ...]]:
     """The commonest values of each attribute that a clause asks for, where it asks for a few: `OpSys LINUX` on 40."""
     names = _attributes(clauses, job) if len(clauses) == 1 else []
     found: list[ValueCount] = []

@@ -78,15 +78,15 @@ def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> 
     findings = _with_written_accounts(findings)
     slot = _first(findings, SlotFinding)
     made = _of_machine(slot, findings, now) if slot is not None else _of_job(findings, now)
-    return made if width is None else [part for line in made for part in _within(line, max(20, width))]
+    return made if width is None else [part for line in made for part in _fits_width(line, max(20, width))]
 
 
 def _with_written_accounts(findings: Sequence[Finding]) -> list[Finding]:
     """The same with each account as people read it."""
-    named = [slot.user for slot in _all(findings, SlotFinding)]
-    for turn in _all(findings, TurnFinding):
+    named = [slot.user for slot in _findings_of(findings, SlotFinding)]
+    for turn in _findings_of(findings, TurnFinding):
         named += [turn.user, *turn.ahead]
-    for busy in _all(findings, Busy):
+    for busy in _findings_of(findings, Busy):
         named += [share.value for share in busy.users]
     written = written_accounts(named)
     made: list[Finding] = []
@@ -103,7 +103,7 @@ def _with_written_accounts(findings: Sequence[Finding]) -> list[Finding]:
     return made
 
 
-def _within(line: str, width: int) -> list[str]:
+def _fits_width(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
@@ -199,7 +199,7 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"it starts elsewhere in {ago(lost.left)} at most, when the machine's lease has ended for sure")
     running = _first(findings, Running)
     if running is not None and running.wish:
-        made.append(f"it was told to stop, and will then be {running.wish}")
+        made.append(f"it was asked to stop, and will then be {running.wish}")
     made += [f"on {found.slot} {found.words}" for found in findings if isinstance(found, RanksFinding)]
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
@@ -220,7 +220,7 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
             made.append(f"its input could not be had; that is tried again in {ago(failed.pause)}")
     if (away := _first(findings, OutOfReach)) is not None:
         made.append(f"it goes on when that is back, and does not begin anew meanwhile; the last try said: {away.why}")
-    made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
+    made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _findings_of(findings, Silent)]
     return made
 
 
@@ -235,34 +235,36 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     unmet, refused = _first(findings, Unmet), _first(findings, RefusedFinding)
     parts = []
     if unmet is not None:
-        parts.append(f"{unmet.count:,} {_do(unmet.count)} not meet its conditions")
+        parts.append(f"{unmet.count:,} {_does_or_do(unmet.count)} not meet its conditions")
     if refused is not None:
         parts.append(f"{refused.count:,} refuse{'s' if refused.count == 1 else ''} it")
     if (busy := _first(findings, Busy)) is not None:
-        parts.append(f"{_match(busy.count)} and {_are(busy.count)} busy")
+        parts.append(f"{_match(busy.count)} and {_is_or_are(busy.count)} busy")
     if (unusable := _first(findings, Unusable)) is not None:
         said = ", ".join(f"{share.count:,} {_STATES.get(share.value, share.value)}" for share in unusable.states)
-        parts.append(f"{_match(unusable.count)} but {_are(unusable.count)} not to be had ({said})")
+        parts.append(f"{_match(unusable.count)} but {_is_or_are(unusable.count)} not to be had ({said})")
     if (free := _first(findings, Free)) is not None:
-        parts.append(f"{_match(free.count)} and {_are(free.count)} free")
+        parts.append(f"{_match(free.count)} and {_is_or_are(free.count)} free")
     made = [f"  {count}: {'; '.join(parts) or 'nothing is known of them'}"]
     rows: list[tuple[str, str, str]] = []
     if unmet is not None:
         rows.append(("the job asks for", "rules out", f"{noun}s have"))
-        rows += [(one.text, f"{one.rules_out:,}", _have(one)) for one in unmet.conditions]
+        rows += [(one.text, f"{one.rules_out:,}", _what_machines_have(one)) for one in unmet.conditions]
     if refused is not None:
         rows.append((f"{noun}s ask for", "refuse", ""))
-        rows += [(one.text, f"{one.count:,}", _who(one.names, one.count, one.states)) for one in refused.clauses]
+        rows += [
+            (one.text, f"{one.count:,}", _machines_text(one.names, one.count, one.states)) for one in refused.clauses
+        ]
     made += table(rows)
     if (unshown := _first(findings, Unshown)) is not None:
         made += [f"  {line}" for line in _unshown(unshown, noun)]
     if (without := _first(findings, NoNetwork)) is not None:
-        why = said_shares(without.reasons)
+        why = shares_text(without.reasons)
         made.append(f"  it gets no network of its own, as it asks, on {plural(without.count, noun)}: {why}")
     if busy is not None:
-        made.append(f"  busy with: {said_shares(busy.users)}")
+        made.append(f"  busy with: {shares_text(busy.users)}")
         if busy.kept:
-            made.append(f"  their slots are not taken: {said_shares(busy.kept)}")
+            made.append(f"  their slots are not taken: {shares_text(busy.kept)}")
     if (nearest := _first(findings, Nearest)) is not None:
         made.append(f"  {_nearest(nearest, noun)}")
     return made
@@ -271,19 +273,19 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
 def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
     made: list[str] = []
     if (turn := _first(findings, TurnFinding)) is not None:
-        made.append(_turn(turn))
+        made.append(_turn_text(turn))
     queued = _first(findings, Queued)
     if queued is not None and queued.idle > 1:
         first = "it is the first"
         if queued.ahead:
             first = f"{queued.ahead:,} come{'s' if queued.ahead == 1 else ''} first"
         made.append(f"of {queued.owner}'s {queued.idle:,} idle jobs {first}")
-    for limit in _all(findings, Limit):
+    for limit in _findings_of(findings, Limit):
         verdict = ", so it has to wait" if limit.binds else ""
         if limit.wants > limit.most:
             verdict = ": more than there ever is, so it can never start"
         made.append(f"limit {limit.name}: {limit.used:g} of {limit.most:g} in use, it takes {limit.wants:g}{verdict}")
-    for quota in _all(findings, QuotaFinding):
+    for quota in _findings_of(findings, QuotaFinding):
         verdict = ": the group has its share" if quota.binds else ""
         made.append(f"group {quota.group}: {quota.used:g} of its quota of {quota.quota:g} in use{verdict}")
     if (cycle := _first(findings, Cycle)) is not None:
@@ -317,13 +319,13 @@ def _running(running: Running, now: float) -> str:
     return f"is {running.phase} on {where}{since}"
 
 
-def _have(one: JobCondition) -> str:
+def _what_machines_have(one: JobCondition) -> str:
     if one.best and one.want:
         said = f"{one.want} {one.best}"
         if one.best_fitting:
             said += f" ({one.best_fitting} where all else fits)"
     else:
-        said = said_shares(one.has)
+        said = shares_text(one.has)
     if one.silent and one.attribute:
         said = f"{said}{', ' if said else ''}no {one.attribute} ({one.silent:,})"
     if one.alone:
@@ -337,11 +339,11 @@ def _unshown(unshown: Unshown, noun: str) -> list[str]:
         ways.append("a node shows them whose user may open /dev/fuse, or run by root on Linux 5.19 or newer")
     if any("file tree" in share.value for share in unshown.reasons):
         ways.append("a node shows them that root runs, or whose user may make namespaces")
-    made = [f"its owner's files cannot be shown to it on {plural(unshown.count, noun)}: {said_shares(unshown.reasons)}"]
+    made = [f"its owner's files cannot be shown to it on {plural(unshown.count, noun)}: {shares_text(unshown.reasons)}"]
     return [*made, f"  way out: {'; '.join(ways)}"]
 
 
-def _who(names: Sequence[str], count: int, states: Sequence[ValueCount]) -> str:
+def _machines_text(names: Sequence[str], count: int, states: Sequence[ValueCount]) -> str:
     listed = ", ".join(names) + (", .." if count > len(names) else "")
     owners = sum(share.count for share in states if share.value == "Owner")
     if owners == count:
@@ -359,7 +361,7 @@ def _nearest(nearest: Nearest, noun: str) -> str:
     return f"nearest: without {changed}, {would} would do{theirs}"
 
 
-def _turn(turn: TurnFinding) -> str:
+def _turn_text(turn: TurnFinding) -> str:
     said = f"{turn.user} is {ordinal(turn.place)} of {plural(turn.of, 'user')} in line"
     if turn.of == 1:
         said = f"{turn.user} is alone in line"
@@ -391,16 +393,16 @@ def _of_machine(slot: SlotFinding, findings: Sequence[Finding], now: float) -> l
         made.append(f"  {slot.drained}; `poolnode undrain` brings it back")
     if slot.parts:
         left = f"{slot.cpus:g} processors and {slot.memory} are left" if slot.cpus >= 1 else "no processor is left"
-        made.append(f"  {plural(slot.parts, 'slot')} {_are(slot.parts)} carved out of it, {left}")
-    made += [f"  trouble: {trouble.text}" for trouble in _all(findings, Trouble)]
-    for rule in _all(findings, Rule):
+        made.append(f"  {plural(slot.parts, 'slot')} {_is_or_are(slot.parts)} carved out of it, {left}")
+    made += [f"  trouble: {trouble.text}" for trouble in _findings_of(findings, Trouble)]
+    for rule in _findings_of(findings, Rule):
         constant = rule.value.startswith("always")
         made.append(f"  {rule.name} is {rule.value}" + ("" if constant else f": {rule.effect}"))
         made += [f"    {clause}" for clause in rule.clauses]
-    for demand in _all(findings, Demand):
+    for demand in _findings_of(findings, Demand):
         made += [f"  {line}" for line in _demand(demand, taken=bool(slot.user))]
-    made += [f"  {silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
-    made += [f"  {_cycle(cycle, now)}" for cycle in _all(findings, Cycle)]
+    made += [f"  {silent.who} cannot be asked: {silent.why}" for silent in _findings_of(findings, Silent)]
+    made += [f"  {_cycle(cycle, now)}" for cycle in _findings_of(findings, Cycle)]
     return made
 
 
@@ -410,9 +412,9 @@ def _demand(demand: Demand, *, taken: bool) -> list[str]:
     of = f"{plural(demand.jobs, 'idle job')} of {plural(demand.clusters, 'kind')}"
     made = [f"{of}: {demand.fit:,} match{'es' if demand.fit == 1 else ''} it"]
     if demand.unmet and not taken:
-        made.append(f"  the others ask for: {said_shares(demand.unmet)}")
+        made.append(f"  the others ask for: {shares_text(demand.unmet)}")
     if demand.refused and not taken:
-        made.append(f"  it refuses the others by: {said_shares(demand.refused)}")
+        made.append(f"  it refuses the others by: {shares_text(demand.refused)}")
     if demand.better:
         made.append(f"  {plural(demand.better, 'job')} that it likes better (RANK) may take it over")
     if demand.prior:
@@ -432,7 +434,7 @@ def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"    {left:<{first}}  {middle:>{second}}  {right}".rstrip() for left, middle, right in rows]
 
 
-def said_shares(shares: Iterable[ValueCount]) -> str:
+def shares_text(shares: Iterable[ValueCount]) -> str:
     """`LINUX (40), WINDOWS (2)`."""
     return ", ".join(f"{share.value} ({share.count:,})" for share in shares)
 
@@ -469,7 +471,7 @@ def _since(when: float, now: float) -> str:
     return f" for {ago(now - when)}" if when else ""
 
 
-def _do(count: int) -> str:
+def _does_or_do(count: int) -> str:
     return "does" if count == 1 else "do"
 
 
@@ -477,7 +479,7 @@ def _match(count: int) -> str:
     return f"{count:,} match{'es' if count == 1 else ''}"
 
 
-def _are(count: int) -> str:
+def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
@@ -485,5 +487,5 @@ def _first(findings: Iterable[Finding], kind: type[F]) -> F | None:
     return next((finding for finding in findings if isinstance(finding, kind)), None)
 
 
-def _all(findings: Iterable[Finding], kind: type[F]) -> list[F]:
+def _findings_of(findings: Iterable[Finding], kind: type[F]) -> list[F]:
     return [finding for finding in findings if isinstance(finding, kind)]

@@ -63,7 +63,7 @@ class Book:
         return self.segments[-1]
 
     @property
-    def older(self) -> bool:
+    def is_before_boot(self) -> bool:
         """Whether the machine was started anew since the run began that this is about."""
         return self._boot != log.boot()
 
@@ -73,7 +73,7 @@ class Book:
         self.run = run
         self._boot = log.boot()
         self.write_state()
-        self.note(["R", self.next(), 0, run])
+        self.write_record(["R", self.next(), 0, run])
 
     def write_state(self) -> None:
         state = {"run": self.run, "first": self.first, "why": self.why, "boot": self._boot}
@@ -120,7 +120,7 @@ class Book:
         self._sequence += 1
         return self._sequence
 
-    def note(self, record: Note) -> None:
+    def write_record(self, record: Note) -> None:
         """Write down what is going to be done."""
         if self.why and record[0] not in _ALWAYS:
             return
@@ -128,13 +128,13 @@ class Book:
             self.current.add(record)
             self.behind()
         except OSError as error:
-            self.give_up(f"its undo journal cannot be written: {error.strerror}")
+            self.disable(f"its undo journal cannot be written: {error.strerror}")
 
     @contextmanager
-    def noted(self, kind: str, unique: int, *fields: Any) -> Iterator[None]:
+    def recorded(self, kind: str, unique: int, *fields: Any) -> Iterator[None]:
         """Note what is done inside, for as long as it does not fail."""
         sequence = self.next()
-        self.note([kind, sequence, unique, *fields])
+        self.write_record([kind, sequence, unique, *fields])
         try:
             yield
         except OSError:
@@ -150,25 +150,25 @@ class Book:
         if known is not None and known[0] == kind:
             return int(known[1])
         sequence = self.next()
-        self.note([kind, sequence, unique, path])
+        self.write_record([kind, sequence, unique, path])
         return sequence
 
     def confirm(self, sequence: int, path: bytes, identity: Identity, *, fresh: bool) -> None:
         """The action that was noted is done."""
         self.volumes.changed(identity[0], path)
-        self.note(["C", self.next(), 0, sequence, *identity, fresh])
+        self.write_record(["C", self.next(), 0, sequence, *identity, fresh])
         if fresh and not self.why:
             self.fresh.add(identity)
 
     def cancel(self, sequence: int) -> None:
         """The action that was noted was not done."""
-        self.note(["-", self.next(), 0, sequence])
+        self.write_record(["-", self.next(), 0, sequence])
 
-    def begun(self, unique: int) -> Note | None:
+    def pop_begun(self, unique: int) -> Note | None:
         """The beginnings of a request when the file server was killed; asked once."""
         return self._begun.pop(unique, None)
 
-    def learn(self, record: Note) -> None:
+    def load_record(self, record: Note) -> None:
         """Take up a note that is there."""
         kind, sequence, unique = record[:3]
         self._sequence = max(self._sequence, sequence)
@@ -182,8 +182,8 @@ class Book:
     def directories(self) -> set[bytes]:
         """Where anything was changed."""
         with self.lock:
-            told = (record[3] for segment in self.segments for record in segment.records() if len(record) > 3)
-            return {path.rpartition(b"/")[0] or b"/" for path in told if isinstance(path, bytes)}
+            paths = (record[3] for segment in self.segments for record in segment.records() if len(record) > 3)
+            return {path.rpartition(b"/")[0] or b"/" for path in paths if isinstance(path, bytes)}
 
     def forget(self) -> None:
         """Know nothing of the notes that are there."""
@@ -197,10 +197,10 @@ class Book:
         """Whether nothing can be undone any more, or could be if so many bytes more were kept."""
         used = sum(segment.size for segment in self.segments) + self.held_bytes
         if used + more > self._limit:
-            self.give_up(f"it has changed more than {self._limit} bytes (REMOTE_IO_UNDO)")
+            self.disable(f"it has changed more than {self._limit} bytes (REMOTE_IO_UNDO)")
         return bool(self.why)
 
-    def give_up(self, why: str) -> None:
+    def disable(self, why: str) -> None:
         """The job goes on without: free what was kept for going back."""
         if self.why:
             return

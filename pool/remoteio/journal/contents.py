@@ -41,12 +41,12 @@ class Contents:
         with book.lock:
             status = os.fstat(fd)
             self._before_change(fd, status.st_size, status.st_size + len(data))
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             if known is not None and known[0] == "a":
                 if os.pread(fd, len(data), known[5]) == data:
                     return True
             else:
-                book.note(["a", book.next(), unique, status.st_dev, status.st_ino, status.st_size])
+                book.write_record(["a", book.next(), unique, status.st_dev, status.st_ino, status.st_size])
             return False
 
     def _before_change(self, fd: int, start: int, end: int) -> None:
@@ -60,7 +60,7 @@ class Contents:
             self._book.volumes.changed(status.st_dev, path)
             touched = self._touched[identity] = _Touched(status.st_size)
             times = (status.st_atime_ns, status.st_mtime_ns)
-            self._book.note(["l", self._book.next(), 0, path, *identity, status.st_size, *times])
+            self._book.write_record(["l", self._book.next(), 0, path, *identity, status.st_size, *times])
         for gap_start, gap_end in touched.saved.missing(start, min(end, touched.length)):
             self._save(fd, path, identity, gap_start, gap_end)
             touched.saved.add(gap_start, gap_end)
@@ -70,21 +70,21 @@ class Contents:
         try:
             source = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            book.give_up(f"what it overwrites in {os.fsdecode(path)} may not be read: {error.strerror}")
+            book.disable(f"what it overwrites in {os.fsdecode(path)} may not be read: {error.strerror}")
             return
         try:
             for hole, begin, finish in _parts(source, start, end):
                 if hole:
-                    book.note(["z", book.next(), 0, path, *identity, begin, finish - begin])
+                    book.write_record(["z", book.next(), 0, path, *identity, begin, finish - begin])
                 elif not book.full(finish - begin):
                     for piece in book.current.save(source, begin, finish):
-                        book.note(["x", book.next(), 0, path, *identity, *piece])
+                        book.write_record(["x", book.next(), 0, path, *identity, *piece])
         except OSError as error:
-            book.give_up(f"its undo journal cannot be written: {error.strerror}")
+            book.disable(f"its undo journal cannot be written: {error.strerror}")
         finally:
             os.close(source)
 
-    def learn(self, record: Note) -> None:
+    def load_record(self, record: Note) -> None:
         """Take up a note of contents."""
         if record[0] == "l":
             self._book.volumes.changed(record[4], record[3])

@@ -49,12 +49,12 @@ class ChangeJournal:
         self.settings = AttributeChanges(self.book)
         self.names = JournaledNames(self.book, self.aside, places)
         for segment in self.book.segments:
-            self._learn(segment)
+            self._load_segment(segment)
         self._ahead = SyncThread(self.book.sync, lambda: self.book.unsynced)
 
     def write_ahead(self) -> None:
         """From now on have on the disk soon what undoes a change."""
-        self.book.behind = self._ahead.noted
+        self.book.behind = self._ahead.wake_up
 
     @property
     def why(self) -> str:
@@ -136,7 +136,7 @@ class ChangeJournal:
             self.contents.forget()
             self.settings.forget()
             book.fresh.clear()
-            book.note(["H", book.next(), 0, self.aside.open_ones()])
+            book.write_record(["H", book.next(), 0, self.aside.open_ones()])
             if given_up:
                 book.write_state()
 
@@ -157,7 +157,7 @@ class ChangeJournal:
                 segment.remove()
             del book.segments[: len(old)]
 
-    def settle(self, number: int) -> None:
+    def keep_changes(self, number: int) -> None:
         """Changes until now are there to stay: commits a new mark, this one where it is younger than all."""
         with self.book.lock:
             number = max(number, self.book.current.number + 1)
@@ -192,9 +192,9 @@ class ChangeJournal:
         self.aside.forget()
         self.book.forget()
         for segment in self.book.segments:
-            self._learn(segment)
+            self._load_segment(segment)
 
-    def _learn(self, segment: log.Segment) -> None:
+    def _load_segment(self, segment: log.Segment) -> None:
         self.contents.forget()
         self.settings.forget()
         self.book.fresh.clear()
@@ -202,12 +202,12 @@ class ChangeJournal:
         cancelled = {record[3] for record in records if record[0] == "-"}
         for record in records:
             if record[1] not in cancelled:
-                self.book.learn(record)
+                self.book.load_record(record)
                 if record[0] in NAMES or record[0] in KINDS:
-                    self.book.volumes.learn(record[3])
-                self.contents.learn(record)
-                self.settings.learn(record)
-                self.aside.learn(record, segment.number)
+                    self.book.volumes.load_path(record[3])
+                self.contents.load_record(record)
+                self.settings.load_record(record)
+                self.aside.load_record(record, segment.number)
 
     def _given_up(self) -> None:
         self.aside.drop(opened=False)

@@ -71,7 +71,7 @@ class Segment:
             yield start, len(piece), at, zlib.crc32(piece)
             start += len(piece)
 
-    def put_back(self, target: int, offset: int, length: int, at: int, checksum: int) -> None:
+    def undo_write(self, target: int, offset: int, length: int, at: int, checksum: int) -> None:
         """Write a piece of kept bytes where they were. Raises OSError, and nothing is written of what was not kept."""
         piece = os.pread(self._data, length, at)
         if len(piece) != length or zlib.crc32(piece) != checksum:

@@ -26,7 +26,7 @@ class JournaledNames:
         """Create a file with `make`, which answers its descriptor and fails where there is one."""
         book = self._book
         with book.lock:
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             sequence = book.intend("c", unique, path, known)
             try:
                 fd = make()
@@ -34,7 +34,7 @@ class JournaledNames:
                 if known is None or known[0] != "c":
                     book.cancel(sequence)
                     raise
-                with self._places.at(path) as place:  # made, and then we were killed
+                with self._places.open_parent(path) as place:  # made, and then we were killed
                     fd = os.open(place.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
             except OSError:
                 book.cancel(sequence)
@@ -42,11 +42,13 @@ class JournaledNames:
             book.confirm(sequence, path, identity_of(os.fstat(fd)), fresh=True)
             return fd
 
-    def make(self, kind: str, unique: int, path: bytes, place: NameInDirectory, act: Callable[[], None]) -> None:
+    def create_special(
+        self, kind: str, unique: int, path: bytes, place: NameInDirectory, act: Callable[[], None]
+    ) -> None:
         """Make a directory ('d'), a symbolic link ('y'), another name ('k') or a pipe or socket ('n') with `act`."""
         book = self._book
         with book.lock:
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             sequence = book.intend(kind, unique, path, known)
             try:
                 act()
@@ -60,7 +62,7 @@ class JournaledNames:
         """Remove a name."""
         book = self._book
         with book.lock:
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             again = known is not None and known[0] == "u"
             try:
                 status = status_of(place)
@@ -74,20 +76,20 @@ class JournaledNames:
             book.volumes.changed(status.st_dev, path)
             if known is not None and again and tuple(known[6:8]) != identity:
                 return  # that one is removed, and this another
-            if self._aside.needless(status):
-                with book.noted("u", unique, path, 0, b"", *identity):
+            if self._aside.is_unneeded(status):
+                with book.recorded("u", unique, path, 0, b"", *identity):
                     os.unlink(place.name, dir_fd=place.directory)
                 return
             number, hidden = self._aside.name(path)
-            with book.noted("u", unique, path, number, hidden, *identity):
+            with book.recorded("u", unique, path, number, hidden, *identity):
                 _hide(place, hidden)
-            self._aside.keep(number, hidden, status)
+            self._aside.add_file(number, hidden, status)
 
     def rmdir(self, unique: int, path: bytes, place: NameInDirectory) -> None:
         """Remove a directory that is empty but for hidden names, which move up."""
         book = self._book
         with book.lock:
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             try:
                 status = status_of(place)
             except FileNotFoundError:
@@ -96,7 +98,7 @@ class JournaledNames:
                 raise
             book.volumes.changed(status.st_dev, path)
             self._aside.evacuate(path, place)
-            with book.noted("r", unique, path, *_of_directory(place, status)):
+            with book.recorded("r", unique, path, *_of_directory(place, status)):
                 os.rmdir(place.name, dir_fd=place.directory)
 
     def rename(
@@ -105,7 +107,7 @@ class JournaledNames:
         """Rename, as renameat2 with these flags."""
         book = self._book
         with book.lock:
-            known = book.begun(unique)
+            known = book.pop_begun(unique)
             theirs = _status_or_none(at_new)
             done = (
                 known is not None
@@ -130,11 +132,11 @@ class JournaledNames:
                 if not modes.S_ISDIR(ours.st_mode):
                     raise IsADirectoryError(21, os.strerror(21))
                 self._aside.evacuate(new, at_new)
-                with book.noted("r", 0, new, *_of_directory(at_new, theirs)):
+                with book.recorded("r", 0, new, *_of_directory(at_new, theirs)):
                     self._rename(unique, old, at_old, new, at_new, 0, ours, None)
             elif modes.S_ISDIR(ours.st_mode):
                 raise NotADirectoryError(20, os.strerror(20))
-            elif self._aside.needless(theirs):
+            elif self._aside.is_unneeded(theirs):
                 self._rename(unique, old, at_old, new, at_new, 0, ours, None)
             else:
                 self._replace(unique, old, at_old, new, at_new, ours, theirs)
@@ -151,9 +153,9 @@ class JournaledNames:
         theirs: os.stat_result | None,
     ) -> None:
         identities = (*identity_of(ours), *(identity_of(theirs) if theirs is not None else (0, 0)))
-        with self._book.noted("m", unique, old, new, flags, 0, b"", *identities):
+        with self._book.recorded("m", unique, old, new, flags, 0, b"", *identities):
             kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, flags)
-        self._aside.moved(old, new, exchanged=bool(flags & kernel.EXCHANGE))
+        self._aside.directory_renamed(old, new, exchanged=bool(flags & kernel.EXCHANGE))
 
     def _replace(
         self,
@@ -167,10 +169,10 @@ class JournaledNames:
     ) -> None:
         """Rename over a file that is still needed: exchanged first, so that there always is one of the new name."""
         number, hidden = self._aside.name(old)
-        with self._book.noted("m", unique, old, new, 0, number, hidden, *identity_of(ours), *identity_of(theirs)):
+        with self._book.recorded("m", unique, old, new, 0, number, hidden, *identity_of(ours), *identity_of(theirs)):
             kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, kernel.EXCHANGE)
         _hide(at_old, hidden)
-        self._aside.keep(number, hidden, theirs)
+        self._aside.add_file(number, hidden, theirs)
 
 
 def _hide(place: NameInDirectory, hidden: bytes) -> None:

@@ -49,7 +49,7 @@ class RemovedFiles:
         number = self._book.next()
         return number, path.rpartition(b"/")[0] + b"/" + self.prefix + b"%d" % number
 
-    def keep(self, number: int, hidden: bytes, status: os.stat_result) -> None:
+    def add_file(self, number: int, hidden: bytes, status: os.stat_result) -> None:
         """A file has got its hidden name."""
         self._away[number] = RemovedFile(hidden, identity_of(status), self._book.current.number)
         if status.st_nlink == 1 and not self._book.why:
@@ -57,13 +57,13 @@ class RemovedFiles:
             if not self._book.full(size):
                 self._book.held_bytes += size
 
-    def needless(self, status: os.stat_result) -> bool:
+    def is_unneeded(self, status: os.stat_result) -> bool:
         """Whether a file that is removed is needed by nobody: nothing of it is older than the last mark."""
         identity = identity_of(status)
         forgotten = bool(self._book.why) or identity in self._book.fresh
         return status.st_nlink == 1 and not self._opened(identity) and forgotten
 
-    def moved(self, old: bytes, new: bytes, *, exchanged: bool) -> None:
+    def directory_renamed(self, old: bytes, new: bytes, *, exchanged: bool) -> None:
         """A directory has another name: so have the hidden files in it."""
         for away in self._away.values():
             if away.path.startswith(old + b"/"):
@@ -86,7 +86,7 @@ class RemovedFiles:
                 if old not in by_path:
                     raise OSError(39, os.strerror(39))
                 number, away = by_path[old]
-                self._book.note(["v", self._book.next(), 0, number, old, new])
+                self._book.write_record(["v", self._book.next(), 0, number, old, new])
                 kernel.renameat2(fd, name, place.directory, name, kernel.NOREPLACE)
                 away.path = new
         finally:
@@ -109,7 +109,7 @@ class RemovedFiles:
     def _drop(self, number: int) -> None:
         away = self._away.pop(number)
         try:
-            with self._places.at(away.path, own=True) as place:
+            with self._places.open_parent(away.path, own=True) as place:
                 if identity_of(status_of(place)) == away.identity:
                     os.unlink(place.name, dir_fd=place.directory)
         except OSError:
@@ -131,7 +131,7 @@ class RemovedFiles:
         with self._book.lock:
             return next((away.path for away in self._away.values() if away.identity == identity), None)
 
-    def learn(self, record: Note, segment: int) -> None:
+    def load_record(self, record: Note, segment: int) -> None:
         """Take up a note of names."""
         kind = record[0]
         if kind == "H":
@@ -140,7 +140,7 @@ class RemovedFiles:
         elif kind == "u" and record[4]:
             self._away[record[4]] = RemovedFile(record[5], (record[6], record[7]), segment)
         elif kind == "m":
-            self.moved(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
+            self.directory_renamed(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
             if record[6]:
                 self._away[record[6]] = RemovedFile(record[7], (record[10], record[11]), segment)
         elif kind == "v" and record[3] in self._away:

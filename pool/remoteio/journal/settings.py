@@ -33,7 +33,7 @@ class AttributeChanges:
                 "o": (status.st_uid, status.st_gid, modes.S_IMODE(status.st_mode)),
                 "t": (status.st_atime_ns, status.st_mtime_ns),
             }[kind]
-            self._note(kind, path, status, *values)
+            self._record_change(kind, path, status, *values)
 
     def before_attribute(self, path: bytes, place: NameInDirectory, name: bytes) -> None:
         """An extended attribute is going to be set or removed; noted once for each mark."""
@@ -51,13 +51,13 @@ class AttributeChanges:
                 value = None
             if not self._book.full(len(value or b"")):
                 self._attributes.add((identity, name))
-                self._note("X", path, status, name, value)
+                self._record_change("X", path, status, name, value)
 
-    def _note(self, kind: str, path: bytes, status: os.stat_result, *values: object) -> None:
+    def _record_change(self, kind: str, path: bytes, status: os.stat_result, *values: object) -> None:
         self._book.volumes.changed(status.st_dev, path)
-        self._book.note([kind, self._book.next(), 0, path, *identity_of(status), *values])
+        self._book.write_record([kind, self._book.next(), 0, path, *identity_of(status), *values])
 
-    def learn(self, record: Note) -> None:
+    def load_record(self, record: Note) -> None:
         """Take up a note of settings."""
         if record[0] == "X":
             self._attributes.add(((record[4], record[5]), record[6]))

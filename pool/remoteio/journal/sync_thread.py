@@ -29,7 +29,7 @@ class SyncThread:
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
-    def noted(self) -> None:
+    def wake_up(self) -> None:
         """There is something to write."""
         with self._lock:
             if self._thread is None and not self._over.is_set():

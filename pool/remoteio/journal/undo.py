@@ -43,7 +43,7 @@ def rollback(journal: ChangeJournal, number: int, flushes: Flushes | None = None
             raise MarkForgotten(journal.why)
         if number < journal.first or not any(segment.number == number for segment in journal.book.segments):
             raise MarkForgotten("a later checkpoint has taken its place")
-        older = journal.book.older
+        older = journal.book.is_before_boot
         undoing = _Undoing(journal, again=older)
         if older:
             undoing.problems += [RESTARTED, *lost(journal)]
@@ -72,7 +72,7 @@ def lost(journal: ChangeJournal) -> list[str]:
     found = []
     for directory in sorted(journal.book.directories()):
         try:
-            with journal.places.at(directory + b"/" + begin, own=True) as place:
+            with journal.places.open_parent(directory + b"/" + begin, own=True) as place:
                 fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.directory)
         except OSError:
             continue
@@ -135,25 +135,25 @@ class _Undoing:
 
     def _identity(self, path: bytes) -> Identity | None:
         try:
-            with self._journal.places.at(path, own=True) as place:
-                return self._which(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False))
+            with self._journal.places.open_parent(path, own=True) as place:
+                return self._recorded_identity(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
             raise
 
-    def _which(self, status: os.stat_result) -> Identity:
+    def _recorded_identity(self, status: os.stat_result) -> Identity:
         """Which file this is in the records."""
         identity = identity_of(status)
         return self._again_as.get(identity, identity)
 
     def _rename(self, old: bytes, new: bytes, flags: int = kernel.NOREPLACE) -> None:
         places = self._journal.places
-        with places.at(old, own=True) as at_old, places.at(new, own=True) as at_new:
+        with places.open_parent(old, own=True) as at_old, places.open_parent(new, own=True) as at_new:
             kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, flags)
 
     def _undo_c(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        with self._journal.places.at(record[3], own=True) as place:
+        with self._journal.places.open_parent(record[3], own=True) as place:
             try:
                 status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
             except FileNotFoundError:
@@ -164,21 +164,21 @@ class _Undoing:
 
     def _undo_y(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if made is not None and self._identity(record[3]) == made:
-            with self._journal.places.at(record[3], own=True) as place:
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 os.unlink(place.name, dir_fd=place.directory)
 
     _undo_k = _undo_n = _undo_y
 
     def _undo_d(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if made is not None and self._identity(record[3]) == made:
-            with self._journal.places.at(record[3], own=True) as place:
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 now = identity_of(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False))
                 os.rmdir(place.name, dir_fd=place.directory)
                 self._again_as.pop(now, None)  # the number may be another one's next
 
     def _undo_r(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         path, mode, uid, gid, accessed, modified, extra = record[3:10]
-        with self._journal.places.at(path, own=True) as place:
+        with self._journal.places.open_parent(path, own=True) as place:
             if not self._make_again(segment, record, place):
                 return
             status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
@@ -203,7 +203,7 @@ class _Undoing:
         except FileExistsError:  # we were killed before it had its name
             pass
         now = identity_of(os.stat(hidden, dir_fd=here, follow_symlinks=False))
-        if len(record) > 11:  # else written by an older home
+        if len(record) > 11:  # else written by an older file server
             self._again_as[now] = (record[10], record[11])
             segment.add(["=", record[1], 0, path, *self._again_as[now], *now])
         kernel.renameat2(here, hidden, here, place.name, kernel.NOREPLACE)
@@ -239,13 +239,13 @@ class _Undoing:
     # -- rights and times --------------------------------------------------------------------------------
 
     def _undo_p(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        if self._same(record):
-            with self._journal.places.at(record[3], own=True) as place:
+        if self._is_same_file(record):
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 self._chmod(place, (record[4], record[5]), record[6])
 
     def _undo_o(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        if self._same(record):
-            with self._journal.places.at(record[3], own=True) as place:
+        if self._is_same_file(record):
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 os.chown(place.name, record[6], record[7], dir_fd=place.directory, follow_symlinks=False)
                 self._chmod(place, (record[4], record[5]), record[8])
 
@@ -253,18 +253,18 @@ class _Undoing:
         """Set the rights of this file, unless it is a link: by its name whatever that led to would get them."""
         with PathDescriptor(place) as fd:
             status = os.fstat(fd)
-            if identity in (identity_of(status), self._which(status)) and not modes.S_ISLNK(status.st_mode):
+            if identity in (identity_of(status), self._recorded_identity(status)) and not modes.S_ISLNK(status.st_mode):
                 os.chmod(kernel.path_of(fd), rights)
 
     def _undo_t(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        if self._same(record):
-            with self._journal.places.at(record[3], own=True) as place:
+        if self._is_same_file(record):
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 kernel.utimensat(place.directory, place.name, record[6], record[7])
 
     def _undo_X(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        if self._same(record):
+        if self._is_same_file(record):
             name, value = record[6:8]
-            with self._journal.places.at(record[3], own=True) as place:
+            with self._journal.places.open_parent(record[3], own=True) as place:
                 if value is not None:
                     os.setxattr(beneath(place), name, value, follow_symlinks=False)
                     return
@@ -274,7 +274,7 @@ class _Undoing:
                     if error.errno != errno.ENODATA:
                         raise
 
-    def _same(self, record: list[Any]) -> bool:
+    def _is_same_file(self, record: list[Any]) -> bool:
         if self._identity(record[3]) == (record[4], record[5]):
             return True
         self._problem(record[3], "is another file now")
@@ -291,7 +291,7 @@ class _Undoing:
     def _undo_x(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         fd = self._open(record)
         if fd is not None:
-            segment.put_back(fd, *record[6:10])
+            segment.undo_write(fd, *record[6:10])
 
     def _undo_z(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         fd = self._open(record)

@@ -23,7 +23,7 @@ class Volumes:
         """Something of this path was changed, or is going to be."""
         self._paths.setdefault(device, path)
 
-    def learn(self, path: bytes) -> None:
+    def load_path(self, path: bytes) -> None:
         """Something of this path was changed before the submit side was killed; on what device is not known."""
         try:
             self.changed(os.lstat(path.rpartition(b"/")[0] or b"/").st_dev, path)
@@ -34,7 +34,7 @@ class Volumes:
         """A descriptor, the caller's, of each; None where the owner may not open anything of one any more."""
         found: list[int] = []
         for device, path in self._paths.items():
-            fd = _on(device, path, places)
+            fd = _descriptor_on(device, path, places)
             if fd is None:
                 break
             found.append(fd)
@@ -46,11 +46,11 @@ class Volumes:
         return None
 
 
-def _on(device: int, path: bytes, places: Places) -> int | None:
+def _descriptor_on(device: int, path: bytes, places: Places) -> int | None:
     """A descriptor on this device: the directory that a path lies in, one further up, or what is there itself."""
     while path.strip(b"/"):
         try:
-            with places.at(path, own=True) as place:
+            with places.open_parent(path, own=True) as place:
                 for name, flags in ((b".", _DIRECTORY), (place.name, _FILE)):
                     try:
                         fd = os.open(name, flags, dir_fd=place.directory)

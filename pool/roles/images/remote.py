@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pool.errors import PoolError
 from pool.images.blob_stores import BlobStore, Bounded
 from pool.images.errors import failed
-from pool.images.pacing import SendingShare
+from pool.images.pacing import BandwidthShare
 from pool.images.packs import place_at
 from pool.roles.images.server import PIECE
 from pool.roles.links import Links
@@ -71,7 +71,7 @@ class RemoteBlobStore:
             raise OSError(errno.EIO, f"the checkpoint server {self.where}: {error}") from error
 
     async def _link(self) -> Connection:
-        return await self._links.to(self.where)
+        return await self._links.connect(self.where)
 
     async def _call(self, method: str, params: dict[str, Any]) -> None:
         await (await self._link()).call(method, params, timeout=PATIENCE)
@@ -119,7 +119,7 @@ async def _patiently(talk: Coroutine[Any, Any, T]) -> T:
 
 
 def place_for(
-    server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop, share: SendingShare | None = None
+    server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop, share: BandwidthShare | None = None
 ) -> BlobStore:
     """The place that CHECKPOINT_SERVER names, for the images of one node. Blocks; not for the loop's own thread.
 
@@ -138,4 +138,4 @@ def place_for(
             raise failed("open", server, error) from error
     if share is None:
         return place
-    return Bounded(place, lambda size: asyncio.run_coroutine_threadsafe(share.take(size), loop).result())
+    return Bounded(place, lambda size: asyncio.run_coroutine_threadsafe(share.wait_for_bytes(size), loop).result())

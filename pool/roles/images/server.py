@@ -83,11 +83,11 @@ class ImageServer(Service):
         if not whole:
             return
         async with self._lock:
-            kept = await self._keep(folder, name, bytes(data), bool(params["durable"]))
+            kept = await self._store(folder, name, bytes(data), bool(params["durable"]))
         await stream.send(["kept" if kept else "full"])
         await stream.finish()
 
-    async def _keep(self, folder: Folder, name: str, data: bytes, durable: bool) -> bool:
+    async def _store(self, folder: Folder, name: str, data: bytes, durable: bool) -> bool:
         quota = self._quota()
         if self._used is None:
             self._used = await _blocking(self._measure)

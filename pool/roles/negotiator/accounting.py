@@ -54,7 +54,7 @@ class Accounting:
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
         self._gone: set[str] = set()
         self.wishing: dict[str, set[str]] = {}
-        self._told = ""
+        self._reported = ""
         self._at: float | None = None
         # Numbers of savings: the last asked for, the last on disk, the last that the one under way covers.
         self._asked = self._written = self._covering = 0
@@ -114,7 +114,7 @@ class Accounting:
             return grouped(node, "", nice(submitter))
         return grouped(user, group, nice(submitter))
 
-    def together(self, submitters: Iterable[str]) -> dict[str, list[str]]:
+    def group_by_machine(self, submitters: Iterable[str]) -> dict[str, list[str]]:
         """For each submitter those of its machine, itself among them, where priorities belong to machines: their jobs
         stand in one order (EV 2.6). Those of different groups do not."""
         if not self._over_machines:
@@ -125,7 +125,7 @@ class Accounting:
         return {name: names for names in found.values() if len(names) > 1 for name in names}
 
     def account(self, submitter: str) -> SubmitterAccount:
-        return self.accounts.of(self.account_name(submitter))
+        return self.accounts.account_of(self.account_name(submitter))
 
     def tallies(self, *, restart: bool = False) -> dict[str, AccountUsage]:
         """The resources of each account now. With `restart` the averages begin anew."""
@@ -180,11 +180,11 @@ class Accounting:
         tallies = self.tallies(restart=True)
         self.accounts.advance(self.policy, tallies, now - self._at, wall)
         self._at = now
-        if self.policy.trouble and self.policy.trouble != self._told:
+        if self.policy.trouble and self.policy.trouble != self._reported:
             self._log.warning("a priority expression has no value", extra={"why": self.policy.trouble})
-        self._told = self.policy.trouble
+        self._reported = self.policy.trouble
 
-    async def keep(self) -> None:
+    async def run_forever(self) -> None:
         """Advance and save for as long as the negotiator runs."""
         self.advance()
         while True:
@@ -237,7 +237,7 @@ class Accounting:
     # -- a cycle -----------------------------------------------------------------------------------------
 
     @property
-    def newcomer(self) -> float:
+    def newcomer_priority(self) -> float:
         """The effective priority of somebody who is not known."""
         return self.policy.effective(SubmitterAccount(""))
 
@@ -263,7 +263,7 @@ class Accounting:
 
     def _held_by_account(self, submitter: str) -> float:
         if not self._over_machines:
-            return self.usage.of(submitter)
+            return self.usage.held_by(submitter)
         name = self.account_name(submitter)
         return sum(use.weight for other, use in self.usage.uses.items() if self.account_name(other) == name)
 
@@ -306,7 +306,7 @@ class Accounting:
         """Every account with what it has now, the one that goes first in front."""
         tallies = self.tallies()
         for name in tallies:
-            self.accounts.of(name)
+            self.accounts.account_of(name)
         rows = []
         for account in sorted(self.accounts, key=lambda one: (self.policy.effective(one), one.name)):
             tally = tallies.get(account.name, AccountUsage())
@@ -349,14 +349,14 @@ class CountedTurns:
         """As the inner ones."""
         return self._inner.next()
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         """Counted, and passed on."""
         self.taken[submitter] = self.taken.get(submitter, 0.0) + weight
-        self._inner.took(submitter, weight, holder)
+        self._inner.charge(submitter, weight, holder)
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         """As the inner ones."""
-        self._inner.done(submitter)
+        self._inner.retire(submitter)
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """As the inner ones."""

@@ -29,7 +29,7 @@ from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, QuotaF
 from pool.policy.why.job import Census, examine, shares
 from pool.policy.why.machine import IdleJobKind, demand
 from pool.policy.why.outlook import Kind, ages, outlook
-from pool.policy.why.rejections import said
+from pool.policy.why.rejections import rejection_text
 from pool.policy.why.words import ago
 from pool.roles.cooperative import WorkTurns, run_in_slices
 from pool.roles.negotiator.usage import named
@@ -59,7 +59,7 @@ class CycleSnapshot:
         deaf: since when the collector cannot be heard (wall seconds); None while it can.
         when, requests, outcome: the last cycle; `when` is 0 before the first.
         interval: seconds between two cycles at most.
-        lengths: of jobs that ended lately, by kind (`Lengths`).
+        lengths: of jobs that ended lately, by kind (`JobDurations`).
         held: slots that submitters hold.
         quotas, groups: those of groups, and what each is entitled to and holds.
     """
@@ -80,7 +80,7 @@ class CycleSnapshot:
         """A submitter as cycles name it, for one of its jobs."""
         return named(submitter, charge(ad), self.quotas)
 
-    def wishes(self) -> list[IdleJobKind]:
+    def leftover_requests(self) -> list[IdleJobKind]:
         """The kinds of jobs that the last cycle left."""
         left = self.outcome.unmatched
         return [
@@ -122,9 +122,9 @@ class Explaining:
             )
             known = self._known()
             submitter = known.named(str(request.get("submitter", "")), ad)
-            async with self._still() as still:
+            async with self._pause_cycles() as still:
                 if still:
-                    found = [_kept(finding, census, known, submitter, ad, now) for finding in found]
+                    found = [_explain_kept(finding, census, known, submitter, ad, now) for finding in found]
         found += _order(known, submitter)
         rejection = known.outcome.rejections.get(submitter, {}).get(_count(request, "number"))
         found += [*_limits(known, ad), *_quotas(known, submitter, rejection)]
@@ -143,21 +143,21 @@ class Explaining:
         async with _Turn(self):
             known = self._known()
             slots = dict(known.picture.ads)
-            places = {place.name: place for place in crowd.places(slots)}
+            places = {place.name: place for place in crowd.whole_slots(slots)}
             for name in names:
                 found: list[Finding] = []
                 if name in slots:
                     place = places.get(name) or crowd.MatchableSlot(name, slots[name], slots[name])
                     finding, fitting = await run_in_slices(
-                        demand(place, known.wishes(), now), "explain the machine", self._turns, WHO
+                        demand(place, known.leftover_requests(), now), "explain the machine", self._turns, WHO
                     )
-                    async with self._still() as still:
+                    async with self._pause_cycles() as still:
                         found.append(_takers(finding, fitting, self._known(), name, now) if still else finding)
                 answers[name] = to_wire(found)
         return {"slots": answers, "time": now}
 
     @asynccontextmanager
-    async def _still(self) -> AsyncIterator[bool]:
+    async def _pause_cycles(self) -> AsyncIterator[bool]:
         """Keep cycles from looking at the picture meanwhile; false when one that does takes too long to wait for."""
         try:
             async with asyncio.timeout(MOMENT):
@@ -171,7 +171,9 @@ class Explaining:
             self._looking.release()
 
 
-def _kept(finding: Finding, census: Census, known: CycleSnapshot, submitter: str, ad: ClassAd, now: float) -> Finding:
+def _explain_kept(
+    finding: Finding, census: Census, known: CycleSnapshot, submitter: str, ad: ClassAd, now: float
+) -> Finding:
     """Why the machines that match are not taken from those who have them, as the cycle has it."""
     if not isinstance(finding, Busy):
         return finding
@@ -180,7 +182,7 @@ def _kept(finding: Finding, census: Census, known: CycleSnapshot, submitter: str
     preemption = Preemption(picture, Capacity(picture, now), known.terms, now)
     # The caller may have made the ad up: its expressions are not evaluated for all machines at once.
     plain = ClassAd({name: held for _, name, held in ad.all() if isinstance(held, (bool, int, float, str))})
-    kept = preemption.kept(submitter, Pair(plain, now), busy)
+    kept = preemption.why_kept(submitter, Pair(plain, now), busy)
     counted = {str(why): bits.bit_count() for why, bits in kept.items()}
     if census.too_small:
         counted[TOO_SMALL] = census.too_small
@@ -256,7 +258,7 @@ def _cycle(known: CycleSnapshot, submitter: str, number: int, rejection: Rejecti
     asked = next((one for one in known.requests.get(submitter, ()) if one.number == number), None)
     left = known.outcome.unmatched.get(submitter, {}).get(number, 0)
     matched = asked.count - left if asked is not None else 0
-    reason = said(rejection) if rejection is not None else ""
+    reason = rejection_text(rejection) if rejection is not None else ""
     return [Cycle(known.when, asked is not None, matched, reason, known.interval)]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pool.policy.negotiation import Match, Outcome
-from pool.policy.why.rejections import News, said
+from pool.policy.why.rejections import RejectionNotices, rejection_text
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import PoolView
 from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE
@@ -32,7 +32,7 @@ class MatchDelivery:
         self._links = links
         self._pool_view = pool_view
         self._log = log
-        self._news = News()
+        self._news = RejectionNotices()
 
     async def matches(self, matches: Iterable[tuple[Match, str]]) -> None:
         """Tell of all matches, each with the name under which its submitter advertises."""
@@ -47,15 +47,15 @@ class MatchDelivery:
         """Tell a schedd what a cycle left without a machine, and why."""
         ad = self._pool_view.submitters.get(submitter)
         found = {
-            number: said(rejection)
+            number: rejection_text(rejection)
             for name in named
             for number, rejection in outcome.rejections.get(name, {}).items()
         }
-        rejected = self._news.of(submitter, found, when)
+        rejected = self._news.notices_for(submitter, found, when)
         if ad is None or not rejected:
             return
         try:
-            link = await self._reach(str(ad.value("ScheddAddress", "")))
+            link = await self._connect(str(ad.value("ScheddAddress", "")))
             params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
             await link.call("schedd.rejected", params, timeout=PATIENCE)
         except TROUBLE as error:
@@ -70,7 +70,7 @@ class MatchDelivery:
     async def _startd(self, address: str, matches: list[tuple[Match, str]]) -> None:
         grants = [self._grant(match, submitter) for match, submitter in matches]
         try:
-            link = await self._reach(address)
+            link = await self._connect(address)
             answer = await link.call("startd.matched", {"grants": grants}, timeout=PATIENCE)
             accepted = {place for place in answer["accepted"] if isinstance(place, int)}
         except (*TROUBLE, KeyError, TypeError) as error:
@@ -103,11 +103,11 @@ class MatchDelivery:
         if ad is None:
             return
         try:
-            link = await self._reach(str(ad.value("ScheddAddress", "")))
+            link = await self._connect(str(ad.value("ScheddAddress", "")))
             await link.call("schedd.matched", {"matches": orders}, timeout=PATIENCE)
         except TROUBLE as error:
             self._log.warning("a schedd does not take its matches", extra={"submitter": submitter, "error": str(error)})
 
-    async def _reach(self, address: str) -> Connection:
+    async def _connect(self, address: str) -> Connection:
         async with asyncio.timeout(PATIENCE):
-            return await self._links.to(address)
+            return await self._links.connect(address)

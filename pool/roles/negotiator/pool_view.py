@@ -70,24 +70,24 @@ class PoolView:
 
     # -- learning ----------------------------------------------------------------------------------------
 
-    def learn(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
+    def update_ad(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
         """An ad of the collector's has changed, or is gone."""
         if self._kept_back is not None:
             self._kept_back.append((kind, name, ad, private))
         else:
-            self._take_in(kind, name, ad, private)
+            self._apply_ad(kind, name, ad, private)
 
     def learn_all(self, changes: Iterable[Sequence[Any]]) -> Iterator[None]:
-        """As `learn`, of many ads; one in each step."""
+        """As `update_ad`, of many ads; one in each step."""
         for kind, name, ad, private in changes:
-            self.learn(kind, name, ad, private)
+            self.update_ad(kind, name, ad, private)
             yield
 
     def begin_anew(self) -> None:
         """The collector tells everything again."""
         if self._kept_back is not None:
             self._kept_back.clear()
-        self.learn(*ANEW)
+        self.update_ad(*ANEW)
 
     def hold_still(self) -> None:
         """Nothing changes from here on until `go_on`."""
@@ -96,11 +96,11 @@ class PoolView:
     def go_on(self) -> Iterator[None]:
         """Take in what changed meanwhile, one in each step; what changes until that is done comes after it."""
         while self._kept_back:
-            self._take_in(*self._kept_back.popleft())
+            self._apply_ad(*self._kept_back.popleft())
             yield
         self._kept_back = None
 
-    def _take_in(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
+    def _apply_ad(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
         if (kind, name) == ANEW[:2]:
             for slot in list(self.picture.ads):
                 self._slot(slot, None, {})
@@ -140,7 +140,7 @@ class PoolView:
         leaving = ad.value("Activity", None) in LEAVING
         self._accounting.usage.slot(name, held, leaving=leaving)
         self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad)
-        self.picture.put(name, ad)
+        self.picture.set_ad(name, ad)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:
             if self._keys.get(name) != key:
@@ -179,7 +179,7 @@ class PoolView:
         """Whether there is a slot that may be given away."""
         return len(self._keys) > len(self._given)
 
-    def gave(self, match: Match, request: ResourceRequest | None) -> None:
+    def record_match(self, match: Match, request: ResourceRequest | None) -> None:
         """A slot was given away: it counts as held by whoever it was given to."""
         self._given[match.slot] = asyncio.get_running_loop().time()
         self._watch_given()

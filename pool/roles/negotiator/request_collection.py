@@ -72,7 +72,7 @@ class RequestCollection:
         self._plain: dict[str, str] = {}
         self.refresh = refresh
 
-    async def wishes(
+    async def collect(
         self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[GroupQuota, ...]
     ) -> dict[str, list[ResourceRequest]]:
         """The requests of each submitter with idle jobs, under the names that cycles have for them."""
@@ -91,7 +91,7 @@ class RequestCollection:
                 failed = known.failed if known else -LEFT_OUT
                 known = self._asked[name] = _Asked(ad, references, failed=failed, since=now)
                 if now - known.failed >= LEFT_OUT:
-                    known.task = self._spawn(self._ask(name, known), "ask")
+                    known.task = self._spawn(self._request(name, known), "ask")
             if known.task is not None:
                 waiting.append(known.task)
         if waiting:
@@ -116,7 +116,7 @@ class RequestCollection:
         """The name under which a submitter advertises, for one that cycles have."""
         return self._plain.get(submitter, submitter)
 
-    def gave(self, submitter: str) -> None:
+    def invalidate(self, submitter: str) -> None:
         """The submitter was given something: what it wants is less now."""
         known = self._asked.get(self.plain(submitter))
         if known is not None:
@@ -132,11 +132,11 @@ class RequestCollection:
         if known is not None and known.task is not None:
             known.task.cancel()
 
-    async def _ask(self, submitter: str, asked: _Asked) -> None:
+    async def _request(self, submitter: str, asked: _Asked) -> None:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(PATIENCE):
-                link = await self._links.to(str(asked.ad.value("ScheddAddress", "")))
+                link = await self._links.connect(str(asked.ad.value("ScheddAddress", "")))
             params = {"submitter": submitter, "limit": MOST_REQUESTS, "references": sorted(asked.references)}
             answer = await link.call("schedd.requests", params, timeout=PATIENCE)
             asked.answer = [_request(item, submitter) for item in answer["requests"]]

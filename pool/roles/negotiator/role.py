@@ -18,7 +18,7 @@ from pool.decimals import real_number
 from pool.errors import PoolError
 from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
 from pool.policy.priorities.names import parted
-from pool.policy.why.outlook import Lengths
+from pool.policy.why.outlook import JobDurations
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.negotiator.accounting import Accounting
@@ -47,9 +47,9 @@ class Negotiator(Role):
         given = self.given
         self._wake = asyncio.Event()
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
-        self._lengths = Lengths()
+        self._lengths = JobDurations()
         self._later: asyncio.TimerHandle | None = None
-        self.pool_view = PoolView(self.accounting, self._wake_in, self._seen, by_priority=self._by_priority())
+        self.pool_view = PoolView(self.accounting, self._wake_in, self._record_change, by_priority=self._by_priority())
         self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set, self._refresh())
         self._delivery = MatchDelivery(given.links, self.pool_view, self.log)
         self._advertiser = Advertiser(
@@ -67,10 +67,10 @@ class Negotiator(Role):
         self._last: tuple[float, dict[str, list[ResourceRequest]], Outcome] = (0.0, {}, Outcome())
         self._looking = asyncio.Lock()
         self._deaf: float | None = self.outside.wall()
-        self._explaining = Explaining(self.known, self.outside, self._looking, given.turns)
+        self._explaining = Explaining(self.snapshot, self.outside, self._looking, given.turns)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
-        self.spawn(self.accounting.keep(), "accounts")
+        self.spawn(self.accounting.run_forever(), "accounts")
         self.spawn(self._advertiser.run(), "advertise")
         self._advertiser.publish("Negotiator", given.node, self.own_ad())
 
@@ -79,7 +79,7 @@ class Negotiator(Role):
         await self.accounting.save()
         try:
             async with asyncio.timeout(2.0):
-                await self._advertiser.farewell()
+                await self._advertiser.withdraw_all()
         except (*TROUBLE, PoolError):
             pass
         await super().stop(handover=handover)
@@ -161,7 +161,7 @@ class Negotiator(Role):
         """The pool's idle jobs as slots see them: {slots: names} -> {slots: {name: findings}, time}"""
         return await self._explaining.machine(params)
 
-    def known(self) -> CycleSnapshot:
+    def snapshot(self) -> CycleSnapshot:
         """The knowledge to explain with."""
         when, requests, outcome = self._last
         accounting, pool_view = self.accounting, self.pool_view
@@ -185,27 +185,27 @@ class Negotiator(Role):
         retry = FIRST_RETRY
         while True:
             try:
-                link = await self.given.links.to(self.given.collector)
+                link = await self.given.links.connect(self.given.collector)
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
                 self.pool_view.begin_anew()
                 async for items in stream:
                     retry, self._deaf = FIRST_RETRY, None
-                    await self._do(self.pool_view.learn_all(items), "take in ads")
+                    await self._run_sliced(self.pool_view.learn_all(items), "take in ads")
             except TROUBLE as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             self._deaf = self.outside.wall() if self._deaf is None else self._deaf
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
 
-    async def _do(self, work: Iterator[None], what: str) -> None:
+    async def _run_sliced(self, work: Iterator[None], what: str) -> None:
         """Work in slices, for nobody in particular."""
         async with self.given.turns.work("", what) as turn:
             for _ in work:
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
 
-    def _seen(self, before: ClassAd | None, after: ClassAd | None) -> None:
-        self._lengths.saw(before, after, self.outside.wall())
+    def _record_change(self, before: ClassAd | None, after: ClassAd | None) -> None:
+        self._lengths.record_change(before, after, self.outside.wall())
 
     # -- cycles ------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Negotiator(Role):
         began = asyncio.get_running_loop().time()
         pool_view, accounting = self.pool_view, self.accounting
         references = pool_view.picture.references() | self._terms({}).references
-        requests = await self._collection.wishes(dict(pool_view.submitters), references, accounting.quotas)
+        requests = await self._collection.collect(dict(pool_view.submitters), references, accounting.quotas)
         accounting.wishing = self._collection.named()
         if not requests:
             return
@@ -252,7 +252,7 @@ class Negotiator(Role):
             pool_view.weight,
         )
         withheld = pool_view.withheld(asyncio.get_running_loop().time())
-        terms, together = self._terms(requests), accounting.together(requests)
+        terms, together = self._terms(requests), accounting.group_by_machine(requests)
         work = functools.partial(cycle, pool_view.picture, requests, turns, terms, now, withheld, together)
         if len(pool_view.picture) * sum(map(len, requests.values())) <= SMALL:
             outcome = work()
@@ -262,30 +262,30 @@ class Negotiator(Role):
                 async with self._looking:
                     outcome = await asyncio.get_running_loop().run_in_executor(None, work)
             finally:
-                await self._do(pool_view.go_on(), "take in ads")
+                await self._run_sliced(pool_view.go_on(), "take in ads")
         self._cycles += 1
         self._matched += len(outcome.matches)
         self._last = (now, requests, outcome)
         for submitter, weight in turns.taken.items():
             accounting.granted(submitter, weight)
-            self._collection.gave(submitter)
+            self._collection.invalidate(submitter)
         asked = {(name, request.number): request for name, own in requests.items() for request in own}
 
-        def give() -> Iterator[None]:
+        def deliver_matches() -> Iterator[None]:
             for match in outcome.matches:
-                pool_view.gave(match, asked.get((match.submitter, match.request)))
+                pool_view.record_match(match, asked.get((match.submitter, match.request)))
                 yield
 
-        await self._do(give(), "note what was matched")
+        await self._run_sliced(deliver_matches(), "note what was matched")
         plain = {name: self._collection.plain(name) for name in requests}
         if outcome.matches:
             await self._delivery.matches((match, plain[match.submitter]) for match in outcome.matches)
-        await self._say_why(now, outcome, plain)
+        await self._send_reasons(now, outcome, plain)
         self._cost = asyncio.get_running_loop().time() - began
         self._advertiser.publish("Negotiator", self.given.node, self.own_ad())
         self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches)})
 
-    async def _say_why(self, now: float, outcome: Outcome, plain: Mapping[str, str]) -> None:
+    async def _send_reasons(self, now: float, outcome: Outcome, plain: Mapping[str, str]) -> None:
         names: dict[str, list[str]] = {}
         for name in outcome.rejections:
             names.setdefault(plain[name], []).append(name)
@@ -304,8 +304,8 @@ class Negotiator(Role):
             minimum_run=settings.number("PREEMPTION_MINIMUM_RUN"),
             moving_gain=settings.number("REMATCH_GAIN"),
             priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
-            default_priority=accounting.newcomer,
-            in_use={name: accounting.usage.of(name) for name in known},
+            default_priority=accounting.newcomer_priority,
+            in_use={name: accounting.usage.held_by(name) for name in known},
             groups={name: group for name in known if (group := parted(name)[0])},
             limits=accounting.limits,
             limits_in_use=accounting.usage.limits,

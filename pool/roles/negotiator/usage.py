@@ -108,7 +108,7 @@ class PoolUsage:
         for name in [*self._held, *self._on_the_way]:
             self.slot(name, None)
 
-    def of(self, submitter: str) -> float:
+    def held_by(self, submitter: str) -> float:
         """Slot weight that a submitter holds."""
         use = self.uses.get(submitter)
         return use.weight if use is not None else 0.0

@@ -21,7 +21,7 @@ from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, quota_of
 from pool.roles.schedd.checkpoints.checkpoint_server import CheckpointServer
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
 from pool.roles.schedd.checkpoints.place import CheckpointPlace
 from pool.roles.schedd.core.callers import CHOICE, owner_of
@@ -107,17 +107,17 @@ class Schedd(Role):
     async def start(self) -> None:
         given, settings = self.given, self.settings
         self._loaded = False
-        self.rules = Rules.of(settings)
+        self.rules = Rules.from_settings(settings)
         self.store = given.store()
         self._make_core()
         self._make_files()
         self._make_placement()
         self._make_methods()
-        await self.checkpoint_server.reach()
+        await self.checkpoint_server.connect()
         running = await self.ledger.load()
         self._loaded = True
-        self.spool.take_up(self.ledger.meta)
-        self.notes.take_up(self.ledger.meta, self.executables.recall)
+        self.spool.restore(self.ledger.meta)
+        self.notes.restore(self.ledger.meta, self.executables.restore)
         self.pacing.take_up()
         self.output_streams.take_up()
         self.tidy()
@@ -125,9 +125,9 @@ class Schedd(Role):
         if cut_short:
             self.spawn(self.shadow.finish(cut_short), "outputs")
         self.reporting.begin()
-        await self.local.take_up([job for job in running if job.cluster.at_home])
+        await self.local.take_up([job for job in running if job.cluster.is_local])
         for job in running:
-            if not job.cluster.at_home:
+            if not job.cluster.is_local:
                 self.placement.reconnect.adopt(job)
         self.dedicated.take_up(self.ledger.meta)
         self.spawn(self.dedicated.machines.run(), "dedicated machines")
@@ -154,7 +154,7 @@ class Schedd(Role):
         self.costs = SubmitSideCosts(claims, self.outside, given.aside)
         self.queue = JobQueue(
             self._prio(),
-            keeps_back=self._keeps_back,
+            keeps_back=self._waits_for_server,
             pauses=lambda cluster: self.pacing.pause(cluster),
             gave_turns=lambda cluster: self.pacing.gave_turns(cluster),
         )
@@ -170,7 +170,7 @@ class Schedd(Role):
             turns=given.turns,
             spawn=self.spawn,
         )
-        self.claim_settings = ClaimSettings.of(settings)
+        self.claim_settings = ClaimSettings.from_settings(settings)
         self.notes = Notes(self.store, self.log, self.spawn)
         self.advertiser = Advertiser(
             given.links,
@@ -201,17 +201,17 @@ class Schedd(Role):
             settings,
             self.log,
             self.spawn,
-            keep_back=self.queue.keep_back,
+            keep_back=self.queue.withdraw_withheld,
             let_go=self.let_jobs_go,
             tidy=self.tidy,
         )
         self.remote = RemoteFiles(context, self.checkpoint_place, given.state, settings, user=given.user)
-        self.images = Images(
+        self.images = StoredCheckpoints(
             context,
             self.checkpoint_place,
             announced=self.remote.secure,
-            kept=self.remote.kept,
-            lost=self.checkpoint_server.lose,
+            kept=self.remote.checkpoint_stored,
+            lost=self.checkpoint_server.mark_unreachable,
             late=self.checkpoint_server.bring_waiting,
         )
         self.spool = Spool(context, given, self._spooled)
@@ -223,8 +223,8 @@ class Schedd(Role):
             context,
             self.executables,
             given.files,
-            self.notes.put,
-            self._tell_owner,
+            self.notes.store_note,
+            self._mail_owner,
             self.spool,
             self.output_streams.end,
         )
@@ -241,7 +241,7 @@ class Schedd(Role):
             finished=lambda ad: self.reporting.finished(ad),
             forget_images=self.images.forget,
         )
-        self.ledger.listen(ended.heard)
+        self.ledger.listen(ended.on_events)
         self.local = LocalJobs(
             context,
             self.given,
@@ -273,7 +273,7 @@ class Schedd(Role):
             self.given.turns,
             offer=self.placement.offer,
             changed=self.placement.changed,
-            keep_checkpoint=self.images.keep,
+            keep_checkpoint=self.images.retain_last,
             waits_for_inputs=self.spool.waits,
             rules=lambda: self.rules,
         )
@@ -341,7 +341,7 @@ class Schedd(Role):
             self.checkpoint_place,
             placement.matches,
             gathering,
-            lambda: self.local.most,
+            lambda: self.local.limit,
             self.dedicated.why,
         )
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
@@ -351,7 +351,7 @@ class Schedd(Role):
             JobViews(self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
             NegotiatorMethods(
-                self.context, placement.matches, gathering, self.costs, self._learn, self.dedicated.requests
+                self.context, placement.matches, gathering, self.costs, self._add_references, self.dedicated.requests
             ),
             DedicatedMethods(self.dedicated, self.outside, lambda: self.settings),
             StartdMethods(
@@ -372,7 +372,7 @@ class Schedd(Role):
             async with asyncio.timeout(2.0):
                 for address, claim in idle:
                     await self.given.links.call(address, "startd.release", {"claims": [claim]}, timeout=1.0)
-                await self.advertiser.farewell()
+                await self.advertiser.withdraw_all()
         except (PoolError, OSError, TimeoutError):
             pass
         await self.reporting.flush()
@@ -396,7 +396,7 @@ class Schedd(Role):
         await self.store.close()
 
     def reload(self, settings: Any) -> None:
-        rules = Rules.of(settings)
+        rules = Rules.from_settings(settings)
         super().reload(settings)
         had, self.rules = self.rules.periodic, rules
         if rules.periodic and not had:
@@ -431,8 +431,8 @@ class Schedd(Role):
             for start in range(0, len(deltas or ()), TURN):
                 if start:
                     await asyncio.sleep(0)
-                intake.take(deltas[start : start + TURN] if deltas else None)
-            return await self._take_in(intake, owner, params)
+                intake.add_deltas(deltas[start : start + TURN] if deltas else None)
+            return await self._queue_jobs(intake, owner, params)
 
     @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, **QUEUING})
     async def submit_large(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -449,11 +449,11 @@ class Schedd(Role):
                 if not isinstance(item, list):
                     raise PoolError("cannot queue: the differences are no list")
                 for start in range(0, len(item), TURN):
-                    intake.take(item[start : start + TURN])
+                    intake.add_deltas(item[start : start + TURN])
                     await asyncio.sleep(0)
             else:
                 raise PoolError("the submit broke off; nothing was queued", retry=True)
-            await stream.send(await self._take_in(intake, owner, params))
+            await stream.send(await self._queue_jobs(intake, owner, params))
         await stream.finish()
 
     def _submitter(self, call: Call, params: dict[str, Any]) -> str:
@@ -468,8 +468,8 @@ class Schedd(Role):
         self.given.files(owner)  # raises for who has no account here
         return owner
 
-    async def _take_in(self, intake: ClusterIntake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.costs.stir()
+    async def _queue_jobs(self, intake: ClusterIntake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.costs.mark_busy()
         number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
         if spool:
@@ -479,12 +479,12 @@ class Schedd(Role):
                 self.spool.check_difference(delta or {})
             intake.hold_all(SPOOLING)
         self.rules.check_room(self.queue, owner, intake.count)
-        await self.rules.take_in(intake, self.outside.wall())
+        await self.rules.transform_and_check(intake, self.outside.wall())
         self.remote.check_wish(intake.ad)
         if number is None:
             number = self.ledger.next_cluster
             self.ledger.next_cluster += 1
-        elif not self.ledger.take_reserved(number, owner):
+        elif not self.ledger.use_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         # Work that has begun is done to its end, also where nobody waits for the answer any more.
         work = self.costs.submitted(self._queued(intake, owner, number, spool))
@@ -508,7 +508,7 @@ class Schedd(Role):
         self.acts.added(cluster, intake.names)
         self.local.added(cluster)
         if not spool:
-            self.executables.keep_soon(cluster)
+            self.executables.store_soon(cluster)
         if len(intake.held) < intake.count:
             self._offer(owner)
         return cluster
@@ -540,7 +540,7 @@ class Schedd(Role):
         return await self._act(call, params, [0])
 
     @streaming(Right.SUBMIT, takes={"action": str, **CHOICE})
-    async def act_telling(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def act_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """As `act`: how many jobs are done, now and again, which may take long; the answer comes last."""
         count = [0]
         acting = asyncio.get_running_loop().create_task(self._act(call, params, count))
@@ -591,19 +591,19 @@ class Schedd(Role):
             return None
         return ImageStore(self.given.state / "spool" / "checkpoints", quota=quota_of(self.settings))
 
-    def _keeps_back(self, job: QueuedJob) -> bool:
+    def _waits_for_server(self, job: QueuedJob) -> bool:
         """Whether no machine is to be asked for an idle job: it runs here, its time has not come, it waits for its
         checkpoint, or the dedicated scheduler sees to it."""
         return self._waits_for_itself(job) or self.dedicated.takes(job)
 
     def _waits_for_itself(self, job: QueuedJob) -> bool:
         cluster = job.cluster
-        if cluster.at_home:
+        if cluster.is_local:
             return True
         deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
         if (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job):
             return True
-        return self.checkpoint_place.keeps_back(job)
+        return self.checkpoint_place.waits_for_server(job)
 
     def _changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
@@ -612,8 +612,8 @@ class Schedd(Role):
 
     def _is_due(self, job: QueuedJob) -> None:
         """A job may be started now that could not be before: its moment has come, or a pause is over."""
-        if job.cluster.at_home:
-            self.local.look()
+        if job.cluster.is_local:
+            self.local.start_soon()
             return
         self.queue.admit(job)
         self._offer(job.cluster.owner)
@@ -626,7 +626,7 @@ class Schedd(Role):
         name, _, domain = user.rpartition("@")
         return name if name and domain == self.settings.text("UID_DOMAIN") else user
 
-    async def _tell_owner(self, job: QueuedJob, text: str) -> None:
+    async def _mail_owner(self, job: QueuedJob, text: str) -> None:
         await self.ledger.commit(JobChange(job, None, {}, EventKind.NOTICE, {"text": text}))
 
     def _offer(self, owner: str) -> None:
@@ -638,12 +638,12 @@ class Schedd(Role):
         """All files of a cluster have come from its submitter's machine."""
         cluster = self.queue.clusters.get(number)
         if cluster is not None:
-            self.executables.keep_soon(cluster)
+            self.executables.store_soon(cluster)
             self._offer(cluster.owner)
 
-    def _learn(self, names: frozenset[str]) -> None:
+    def _add_references(self, names: frozenset[str]) -> None:
         """Machines' expressions refer to these attributes of jobs."""
-        if self.queue.learn(names):
+        if self.queue.add_references(names):
             self.regroup()
 
     def let_jobs_go(self) -> None:
@@ -663,7 +663,7 @@ class Schedd(Role):
     async def _regroup(self, work: Iterator[None]) -> None:
         async with self.given.turns.work("", "put idle jobs into groups") as turn:
             for _ in work:
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
         self._offer_all()
 

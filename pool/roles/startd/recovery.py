@@ -1,6 +1,6 @@
 """Finding the jobs again that outlived an earlier run of this node, by their keepers.
 
-A keeper knows claim and run only; the rest of the job's start comes with the schedd's `resume` and `remind`.
+A keeper knows claim and run only; the rest of the job's start comes with the schedd's `resume` and `restore_order`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Recovery:
         claim = slot.claim = self._claim_of(keeper.spec.claim)
         slot.key = self._outside.secret(16)
         self._table.claims[claim.id] = slot
-        self._table.move(slot, SlotEvent.FIND)
+        self._table.apply_event(slot, SlotEvent.FIND)
         if self._drain.on:
             claim.retiring = True
         if slot.kind == "urgent" and slot.parent is not None and slot.parent.claim is not None:
@@ -78,17 +78,17 @@ class Recovery:
     def _slot_of(self, keeper: Keeper) -> Slot | None:
         """The slot of a keeper's job; a dynamic or an urgent one is made again."""
         note = keeper.spec.claim
-        slot = self._table.of(str(note["slot"]))
-        parent = self._table.of(str(note.get("parent") or ""))
+        slot = self._table.slot_of(str(note["slot"]))
+        parent = self._table.slot_of(str(note.get("parent") or ""))
         if slot is not None or parent is None:
             return slot
         if on_top_of_others(keeper):
-            slot = self._urgent.put(parent)
+            slot = self._urgent.add_guest(parent)
         else:
             had = tuple(str(name) for name in note.get("gpus") or ())
             parent.gpus = (*had, *(name for name in parent.gpus if name not in had))
             resources = dict(note["resources"])
-            left = carve.take_away(parent.resources, resources)
+            left = carve.subtract(parent.resources, resources)
             slot = parent.split(str(note["slot"]), resources, left, self._outside.wall())
             self._table.add(slot)
         slot.condition = OWNER

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 from pool.config import Settings
 from pool.errors import PoolError
-from pool.images import ImageStore, SendingShare
+from pool.images import BandwidthShare, ImageStore
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.network import program as relay_program
 from pool.policy import carve
-from pool.policy.checkpoints import Saves
+from pool.policy.checkpoints import SaveWish
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
@@ -36,7 +36,7 @@ from pool.roles.startd.claims.loans import SlotLoans
 from pool.roles.startd.claims.preempting import Preempting
 from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.images.image_peers import ImagePeers
-from pool.roles.startd.images.image_prefetch import Prepared, forget_prepared
+from pool.roles.startd.images.image_prefetch import PrefetchedImage, forget_prepared
 from pool.roles.startd.images.image_stores import ImageStores
 from pool.roles.startd.owner.draining import Draining, DrainState
 from pool.roles.startd.owner.facts import MachineFacts
@@ -89,7 +89,7 @@ class Startd(Role):
         self.stores = ImageStores(self.execute.parent / "images", quota_of(self.settings))
         with contextlib.suppress(FileNotFoundError):
             os.chmod(self.executables, 0o700)  # jobs get copies; it was open to everybody once
-        self.share = SendingShare(bandwidth_of(self.settings))
+        self.share = BandwidthShare(bandwidth_of(self.settings))
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self._build()
         self.machine.read()
@@ -109,7 +109,7 @@ class Startd(Role):
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.offers.settle_all()
-        self.ads.tell_all()
+        self.ads.publish_all()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
         self.spawn(self.leases.run(), "leases")
@@ -148,7 +148,7 @@ class Startd(Role):
         self.leases = ClaimLeases(table, ads, ends, spawn, log)
         self.loans = SlotLoans(table, ads, ends.evict, given.state, wall, spawn, log)
         # running jobs
-        self.peers = ImagePeers(self.images, self.share.take, secret, spawn)
+        self.peers = ImagePeers(self.images, self.share.wait_for_bytes, secret, spawn)
         self.streams = ExpectedStreams()
         self.network_links = NetworkLinks(node, given.links, secret, relay_program())
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
@@ -208,7 +208,7 @@ class Startd(Role):
     def _refresh(self) -> None:
         """Advertise all slots as they are now."""
         self.machine.freshen()
-        self.ads.tell_all()
+        self.ads.publish_all()
 
     async def stop(self, *, handover: bool) -> None:
         if not handover:
@@ -217,7 +217,7 @@ class Startd(Role):
                     await slot.claim.running.stop(False, NODE_STOPPED)
         try:
             async with asyncio.timeout(2.0):
-                await self.advertiser.farewell()
+                await self.advertiser.withdraw_all()
         except (PoolError, OSError, TimeoutError):
             pass
         await super().stop(handover=handover)
@@ -234,7 +234,7 @@ class Startd(Role):
 
     def images(self, schedd: str) -> ImageStore:
         """Where checkpoints of a schedd's jobs lie on their way. Blocks on the disk when the first one comes."""
-        return self.stores.of(schedd)
+        return self.stores.store_of(schedd)
 
     async def _drop_stale_images(self) -> None:
         """Drop the checkpoints that an earlier run of the node has not sent, of jobs that are no longer here."""
@@ -250,7 +250,7 @@ class Startd(Role):
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
         self.offers.settle_all()
-        self.ads.tell_all()
+        self.ads.publish_all()
 
     # -- negotiator --------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Startd(Role):
     @method(Right.READ, takes={"slots": TEXTS})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The verdict of the owner's policy on slots: {slots: names} -> {slots: {name: findings}, time}"""
-        found = {str(name): self.table.of(str(name)) for name in params["slots"]}
+        found = {str(name): self.table.slot_of(str(name)) for name in params["slots"]}
         views = {name: to_wire(self.judge.view(slot)) for name, slot in found.items() if slot is not None}
         return {"slots": views, "time": self.outside.wall()}
 
@@ -318,7 +318,7 @@ class Startd(Role):
         running: RunningJob | None = claim.running
         if running is not None and params.get("run") in (None, running.start.run):
             save = params.get("save")
-            saves = Saves(save) if save in set(Saves) else Saves.WORTH
+            saves = SaveWish(save) if save in set(SaveWish) else SaveWish.WORTH
             signal = params.get("signal")
             asks = signal if signal is not None and 1 <= signal <= 64 else None
             running.job_is_over = params.get("outputs") is True
@@ -327,12 +327,12 @@ class Startd(Role):
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int})
     async def checkpoint(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Save the job of a claim now: {claim, run} -> {bytes, seconds, standstill}. At home when answered."""
+        """Save the job of a claim now: {claim, run} -> {bytes, seconds, standstill}, when it is stored."""
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         if running is None or running.start.run != int(params["run"]) or running.ended:
             raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
-        report = await running.saving.make()
+        report = await running.saving.save_running()
         return {"bytes": report.bytes, "seconds": report.seconds, "standstill": report.standstill}
 
     @method(
@@ -365,7 +365,7 @@ class Startd(Role):
             if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
                 continue
             self.loans.lend(slot, params.get("lent_for"))
-            await self.leases.give_up(slot)
+            await self.leases.abandon_claim(slot)
         return {}
 
     @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None})
@@ -391,18 +391,18 @@ class Startd(Role):
         wanted = params.get("job")
         same = wanted is not None and (*wanted, params.get("run")) == running.start.mark
         state = "ending" if running.ended or not same else "running"
-        running.tell_condition()
+        running.report_condition()
         return {"state": state, "ad": ad, "forgot": running.forgot}
 
     @method(Right.SUBMIT, takes=ORDER)
-    async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+    async def restore_order(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give a restarted startd the order of a job that it runs and no longer knows, as for `activate`."""
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running
         start, ad = self.activations.read_order(claim, params)
         if running is not None and running.forgot:
             claim.ad_wire, claim.last = ad, start
-            # Of another job than the one here the schedd knows the end already: nothing of it has to go home.
+            # Of another job than the one here the schedd knows the end already: nothing of it is sent.
             running.remember(start if running.start.mark == start.mark else None)
             self.ads.touch(slot)
         return {}
@@ -410,7 +410,7 @@ class Startd(Role):
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
     async def chunks(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of a checkpoint that was made here, for the machine on which its job goes on: {job, ticket}"""
-        await self.peers.give(params, stream)
+        await self.peers.send_chunks(params, stream)
 
     @streaming(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int})
     async def join(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -418,14 +418,14 @@ class Startd(Role):
         await self.streams.serve(params, stream)
 
     @method(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int, "ticket": str, "key": bytes})
-    async def lend(self, call: Call, params: dict[str, Any]) -> None:
+    async def open_bulk(self, call: Call, params: dict[str, Any]) -> None:
         """The connection that says this carries a stream's bytes from now on: {gang, run, stream, ticket, key}"""
-        await self.streams.lend(params, call.connection)
+        await self.streams.open_bulk(params, call.connection)
 
     @method(Right.EXECUTE, cancellable=True, takes={"gang": str, "run": int, "stream": int, "ticket": str})
-    async def lent(self, call: Call, params: dict[str, Any]) -> None:
+    async def wait_bulk(self, call: Call, params: dict[str, Any]) -> None:
         """Wait until that is so: {gang, run, stream, ticket}; see `pool.pipes.bulk`."""
-        await self.streams.lent(params)
+        await self.streams.wait_bulk(params)
 
     @method(Right.EXECUTE, takes={"gang": str, "run": int, "ticket": str, "key": bytes})
     async def join_network(self, call: Call, params: dict[str, Any]) -> None:
@@ -440,7 +440,7 @@ class Startd(Role):
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
     async def chunks_ahead(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""
-        await self.peers.give_ahead(params, stream)
+        await self.peers.send_ahead(params, stream)
 
     @method(Right.SUBMIT, takes={"job": str, "ticket": str})
     async def withdraw_image(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -457,7 +457,7 @@ class Startd(Role):
         forget_prepared(claim, self.spawn)
         address, ticket = (str(params["nearer"].get(name)) for name in ("address", "ticket"))
         images = functools.partial(self.images, claim.node)
-        claim.prepared = Prepared(params["job"], images, self.given.links, address, ticket, self.log)
+        claim.prepared = PrefetchedImage(params["job"], images, self.given.links, address, ticket, self.log)
         self.spawn(claim.prepared.run(), "prepare", alone=True)
         return {}
 
@@ -496,10 +496,10 @@ class Startd(Role):
 
     # -- the owner ---------------------------------------------------------------------------------------
 
-    @method(Right.SUBMIT, takes={"slot": str | None})
+    @method(Right.READ, takes={"slot": str | None})
     async def vacate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give the machine back: {slot?, graceful} -> {slots}. For an administrator, and for this machine's user."""
-        if Right.ADMINISTER not in call.identity.rights:
+        if Right.MAINTAIN not in call.identity.rights:
             raise SlotRefused(f"{call.identity.name} may not vacate this machine", hint="ask its administrator")
         wish = str(params.get("slot") or "").split("@")[0]
         done: list[str] = []
@@ -508,16 +508,16 @@ class Startd(Role):
                 continue
             await self.ends.evict(slot, bool(params.get("graceful", True)), TAKEN_BACK)
             done.append(slot.name)
-        if wish and not done and self.table.of(wish) is None:
+        if wish and not done and self.table.slot_of(wish) is None:
             raise SlotRefused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
 
-    @method(Right.ADMINISTER, takes={"how": str | None, "reason": str | None})
+    @method(Right.MAINTAIN, takes={"how": str | None, "reason": str | None})
     async def drain(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Take the machine out of use: {how: finish, vacate or fast; reason} -> {running: slots not empty yet}"""
         return {"running": await self.draining.begin(params.get("how") or "finish", params.get("reason") or "")}
 
-    @method(Right.ADMINISTER)
+    @method(Right.MAINTAIN)
     async def undrain(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Take the machine into use again."""
         self.draining.end()

@@ -305,7 +305,7 @@ class MachineLender(Service):
         pool, schedd, startd = key
         dispatcher = Dispatcher()
         dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool)))
-        link = await self._links.apart(startd, dispatcher)
+        link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link
 

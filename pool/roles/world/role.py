@@ -95,7 +95,7 @@ class World(Role):
 
     async def stop(self, *, handover: bool) -> None:
         await self.lending.close()
-        await self._advertiser.farewell()
+        await self._advertiser.withdraw_all()
         await super().stop(handover=handover)
 
     def reload(self, settings: Any) -> None:
@@ -296,7 +296,7 @@ class World(Role):
         retry = FIRST_RETRY
         while True:
             try:
-                link = await self.given.links.to(self.given.collector)
+                link = await self.given.links.connect(self.given.collector)
                 stream = await link.stream("collector.watch", {"types": ["Machine"]})
                 for name in list(self.lending.machines):
                     self.lending.take_in(name, None)

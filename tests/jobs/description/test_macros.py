@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from pool.jobs.description.diagnostics import Where
+from pool.jobs.description.diagnostics import SourcePosition
 from pool.jobs.description.functions import Functions
 from pool.jobs.description.macros import MacroError, Macros, Template
 
-HERE = Where("job.sub", 1)
+HERE = SourcePosition("job.sub", 1)
 
 
 def macros(**texts: str) -> Macros:

@@ -23,7 +23,7 @@ def test_one_file_at_home_is_one_file_there() -> None:
     foo, bar, baz = PROCESSES
     assert LAYOUT.output(foo, "log") == LAYOUT.output(bar, "/home/a/log")
     assert LAYOUT.output(baz, "out") == ".out"
-    assert {stream.home: stream.append for stream in LAYOUT.streams.values()} == {
+    assert {stream.submit_path: stream.append for stream in LAYOUT.streams.values()} == {
         "/home/a/two/out": False,
         "/home/a/two/res": True,
         "/home/a/log": False,
@@ -41,7 +41,7 @@ def test_what_goes_to_the_job() -> None:
 
 
 def test_what_a_machine_may_bring_home_from_a_directory_of_a_process() -> None:
-    assert LAYOUT.home_of(f"{FOLDERS}/bar/side") == "/home/a/two/side"
+    assert LAYOUT.submit_path_of(f"{FOLDERS}/bar/side") == "/home/a/two/side"
     refused = (
         "side",
         f"{FOLDERS}/bar/.profile",
@@ -50,4 +50,4 @@ def test_what_a_machine_may_bring_home_from_a_directory_of_a_process() -> None:
         f"{FOLDERS}/bar/",
         f"{PROGRAMS}/foo",
     )
-    assert [LAYOUT.home_of(name) for name in refused] == [None] * len(refused)
+    assert [LAYOUT.submit_path_of(name) for name in refused] == [None] * len(refused)

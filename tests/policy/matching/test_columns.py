@@ -6,7 +6,7 @@ import random
 
 from pool.classad import ClassAd
 from pool.policy.matching.bits import bits_of, full, marked, members
-from pool.policy.matching.columns import Grouping, Partition, Whole
+from pool.policy.matching.columns import Grouping, Partition, SingleSlots
 from pool.policy.matching.comparing import Ordered
 from pool.policy.matching.pairs import token
 
@@ -27,9 +27,9 @@ def test_values_that_compare_equal_are_told_apart_by_their_types() -> None:
 
 def test_no_ad_is_taken_for_the_absence_of_one() -> None:
     """An ad could lie where a thing of the same identity had been that is no more."""
-    assert Whole().read({}) == (None, None)
+    assert SingleSlots().read({}) == (None, None)
     ad = ClassAd()
-    assert Whole().read(ad) == (ad, id(ad))
+    assert SingleSlots().read(ad) == (ad, id(ad))
 
 
 def test_a_partition_follows_its_slots() -> None:
@@ -46,8 +46,10 @@ def test_a_partition_follows_its_slots() -> None:
             else:
                 ads[place] = held
             grouping.touch(place)
-        grouping.settle(ads)
-        partition.settle(lambda codes: codes.extend((value or 0) % 2 for value in grouping.values[len(codes) :]))
+        grouping.update_groups(ads)
+        partition.follow_grouping(
+            lambda codes: codes.extend((value or 0) % 2 for value in grouping.values[len(codes) :])
+        )
         odd = [place for place, held in enumerate(ads) if held is not None and held["a"] % 2]
         even = [place for place, held in enumerate(ads) if held is not None and not held["a"] % 2]
         there = bits_of(odd + even, len(ads))
@@ -60,11 +62,11 @@ def test_slots_by_value() -> None:
     values = [5, 1.5, "x", "X", None, True, 5, 9, 2**60]
     for place in range(len(values)):
         grouping.touch(place)
-    grouping.settle([{} if value is None else {"a": value} for value in values])
+    grouping.update_groups([{} if value is None else {"a": value} for value in values])
     ordered = Ordered(grouping)
     assert list(members(ordered.between(1.5, 5))) == [0, 1, 6]
     assert list(members(ordered.first(1))) == [1]
-    assert list(members(ordered.of(sorted(ordered.near("x"))))) == [2, 3]
-    assert list(members(ordered.of(sorted(ordered.near(5.0))))) == [0, 6]
-    assert list(members(ordered.of(ordered.others))) == [4, 5, 8]
+    assert list(members(ordered.slots_of(sorted(ordered.groups_near("x"))))) == [2, 3]
+    assert list(members(ordered.slots_of(sorted(ordered.groups_near(5.0))))) == [0, 6]
+    assert list(members(ordered.slots_of(ordered.others))) == [4, 5, 8]
     assert ordered.bits == full(len(values))

@@ -36,7 +36,7 @@ def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.Monke
                 picture.drop(name)
             else:
                 machines[name] = ads.machine()
-                picture.put(name, machines[name])
+                picture.set_ad(name, machines[name])
         requests[turn] = ads.request()
         for request in requests:
             wanted = expected(picture, request, machines, NOW + turn // 2)
@@ -51,7 +51,7 @@ def test_requirements_accept_where_every_clause_does(seed: int) -> None:
     ads, picture = Ads(1000 + seed), SlotIndex()
     machines = {f"slot{number}": ads.machine() for number in range(20)}
     for name, ad in machines.items():
-        picture.put(name, ad)
+        picture.set_ad(name, ad)
     for _ in range(20):
         request = ads.request()
         if "Requirements" not in request:
@@ -76,7 +76,7 @@ def small_pool() -> SlotIndex:
     picture = SlotIndex()
     start = '=KeyboardIdle > 900 || Owner == "anna"'
     for number in range(6):
-        picture.put(
+        picture.set_ad(
             f"slot{number}",
             machine(
                 Memory=1024 * (number + 1),
@@ -122,7 +122,7 @@ def test_a_change_of_one_machine_is_followed() -> None:
     assert ad is not None
     ad = ad.copy()
     ad["HasThing"] = True
-    picture.put("slot2", ad)
+    picture.set_ad("slot2", ad)
     assert picture.names(picture.matches(job, NOW)) == ["slot2"]
     picture.drop("slot2")
     assert picture.matches(job, NOW) == 0
@@ -137,7 +137,7 @@ def test_what_machines_can_look_at_in_a_job_is_known() -> None:
 
 def test_expressions_over_the_time_are_asked_again() -> None:
     picture = SlotIndex()
-    picture.put("slot", machine(Since=100, Requirements="=time() - Since > 50"))
+    picture.set_ad("slot", machine(Since=100, Requirements="=time() - Since > 50"))
     job = machine(Requirements=True)
     assert picture.matches(job, 120.0) == 0
     assert picture.matches(job, 151.0) == 1
@@ -166,7 +166,7 @@ def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: p
                 continue
             name, wish = f"s{number}", chance.choice(["=true", "=TARGET.b <= a", "=MY.a == TARGET.b"])
             slots[name] = machine(a="=" + value(), Requirements=wish)
-            picture.put(name, slots[name])
+            picture.set_ad(name, slots[name])
         for request in requests:
             found = sorted(picture.names(picture.matches(request, NOW)))
             assert found == expected(picture, request, slots), request["Requirements"].text
@@ -175,7 +175,7 @@ def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: p
 def test_a_request_that_asks_too_much_of_every_machine_is_given_up() -> None:
     picture = SlotIndex()
     for number in range(3000):
-        picture.put(f"slot{number}", machine(Number=number, Requirements=True))
+        picture.set_ad(f"slot{number}", machine(Number=number, Requirements=True))
     doubling = {f"a{number}": f"=a{number + 1} + a{number + 1}" for number in range(60)}
     evil = Pair(machine(**(doubling | {"a60": "=TARGET.Number", "Requirements": "=a0 > 0"})), NOW)
     assert picture.matches(evil) == 0

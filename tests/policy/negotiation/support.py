@@ -61,7 +61,7 @@ def request(number: int, count: int = 1, oldest: float = 0.0, *, moving: bool = 
 def picture_of(slots: Sequence[Slot]) -> SlotIndex:
     picture = SlotIndex()
     for name, ad in slots:
-        picture.put(name, ad)
+        picture.set_ad(name, ad)
     return picture
 
 
@@ -86,5 +86,5 @@ def kept_of(
     """Names of claimed slots by what keeps them from the request."""
     picture = picture_of(slots)
     preemption = Preemption(picture, Capacity(picture, NOW), terms or NegotiationTerms(), NOW)
-    found = preemption.kept(submitter, Pair(wanted.ad, NOW), picture.alive)
+    found = preemption.why_kept(submitter, Pair(wanted.ad, NOW), picture.alive)
     return {kept.name: picture.names(bits) for kept, bits in found.items()}

@@ -72,10 +72,10 @@ class PaperTurns:
     def next(self) -> tuple[str, float] | None:
         return self._waiting.pop(0) if self._waiting else None
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         pass
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         pass
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:

@@ -23,7 +23,7 @@ def match(requests: dict[str, list[ResourceRequest]], slots: int, *, partitionab
     """Negotiate for submitters of one machine."""
     picture = SlotIndex()
     for number in range(slots):
-        picture.put(*slot(f"s{number:02}", cpus=4 if partitionable else 1, partitionable=partitionable))
+        picture.set_ad(*slot(f"s{number:02}", cpus=4 if partitionable else 1, partitionable=partitionable))
     account = SubmitterAccount("machine")
     turns = UpDownTurns([(CycleSubmitter(name, account), 0.0) for name in sorted(requests)], slots)
     together = {name: sorted(requests) for name in requests}
@@ -86,9 +86,9 @@ def test_no_job_is_passed_over_for_one_of_lower_priority(
 def test_the_runs_of_a_group(prios: list[int], skip: int, most: int) -> None:
     group = JobGroup(1, "alice", b"", request(1).ad)
     for prio in [*prios, 9, 9]:
-        group.comes(float(prio))
-    group.leaves(9.0)
-    group.leaves(9.0)
+        group.job_added(float(prio))
+    group.job_removed(9.0)
+    group.job_removed(9.0)
     each = [prio for prio, count in group.runs(skip, most) for _ in range(int(count))]
     assert each == sorted(map(float, prios), reverse=True)[skip : skip + most]
     assert group.idle == len(prios)

@@ -53,7 +53,7 @@ def test_requests_that_lie_get_nothing_of_others(name: str, text: str) -> None:
 
 def test_empty_ads_match_nothing() -> None:
     picture = SlotIndex()
-    picture.put("empty", ClassAd())
+    picture.set_ad("empty", ClassAd())
     outcome = negotiate({"a": [ResourceRequest(1, ClassAd(), 3, 0.0)]}, picture)
     assert outcome.matches == []
     assert outcome.rejections["a"][1].why is UnmatchedReason.NO_MACHINE
@@ -81,10 +81,10 @@ class Never:
     def next(self) -> tuple[str, float] | None:
         return "a", 1.0
 
-    def took(self, submitter: str, weight: float, holder: str = "") -> None:
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
         raise AssertionError
 
-    def done(self, submitter: str) -> None:
+    def retire(self, submitter: str) -> None:
         pass
 
     def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
@@ -109,7 +109,7 @@ def test_the_same_again_comes_to_the_same(seed: int) -> None:
             ad = ads.machine()
             busy = chance.random() < 0.5
             ad["State"], ad["RemoteUser"], ad["CurrentRank"] = "Claimed" if busy else "Unclaimed", "u1", 0.0
-            picture.put(f"s{number}", ad)
+            picture.set_ad(f"s{number}", ad)
         terms = NegotiationTerms(preemption_requirements=True, priorities={"u0": 1.0, "u1": 2.0, "u2": 3.0})
         return cycle(picture, requests, EqualTurns(dict.fromkeys(requests, 0.0)), terms, NOW)
 

@@ -42,7 +42,7 @@ def shares(prices: dict[str, float], held: dict[str, float], slots: int) -> dict
         turn = turns.next()
         assert turn is not None
         for _ in range(min(slots, max(1, int(turn[1])))):
-            turns.took(turn[0], 1)
+            turns.charge(turn[0], 1)
             has[turn[0]] += 1
             slots -= 1
     return has
@@ -68,20 +68,20 @@ def test_submitters_of_one_account_have_one_share() -> None:
     for _ in range(60):
         turn = turns.next()
         assert turn is not None
-        turns.took(turn[0], 1)
+        turns.charge(turn[0], 1)
         has[turn[0]] += 1
     assert has["a@1"] + has["a@2"] == has["b@1"] == 30
-    turns.done("b@1")
-    turns.done("a@1")
+    turns.retire("b@1")
+    turns.retire("a@1")
     assert (turns.next() or ("", 0))[0] == "a@2"
-    turns.done("a@2")
+    turns.retire("a@2")
     assert turns.next() is None
 
 
 def test_accounts_remember_use_and_forget_the_unused() -> None:
     accounts, policy = Accounts(), FairShare(half_life=100)
     accounts.advance(policy, {"a": AccountUsage(1, 4)}, 50, 1000.0)
-    account = accounts.of("a")
+    account = accounts.account_of("a")
     assert (account.used, account.since, account.last) == (200, 1000, 1000)
     accounts.set("b", factor=2)
     accounts.changed.clear()
@@ -96,8 +96,8 @@ def test_accounts_remember_use_and_forget_the_unused() -> None:
 def test_what_nobody_counted_is_no_use() -> None:
     accounts, policy = Accounts([SubmitterAccount("a", real=8)]), FairShare(half_life=100)
     accounts.advance(policy, {"a": AccountUsage(1, 4)}, 0, 1000.0, gap=100)
-    assert accounts.of("a").real == pytest.approx(4)
-    assert accounts.of("a").used == 0
+    assert accounts.account_of("a").real == pytest.approx(4)
+    assert accounts.account_of("a").used == 0
 
 
 @pytest.mark.parametrize("number", [0, -1, float("nan"), float("inf")])
@@ -117,6 +117,6 @@ def test_accounts_survive_the_wire_and_nonsense_in_it() -> None:
     ) == SubmitterAccount("a")
     accounts = Accounts([account])
     assert accounts.reset("a")
-    assert accounts.of("a") == SubmitterAccount("a", factor=2.0)
+    assert accounts.account_of("a") == SubmitterAccount("a", factor=2.0)
     assert not accounts.reset("b")
     assert accounts.forget("a")

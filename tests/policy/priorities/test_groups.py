@@ -112,7 +112,7 @@ def test_turns_stay_within_quotas_and_say_which_one_binds() -> None:
     for _ in range(30):
         turn = turns.next()
         assert turn is not None
-        turns.took(turn[0], 1)
+        turns.charge(turn[0], 1)
         has[turn[0]] += 1
     assert has == {"ann": 2, "bob": 3, "cyd": 25}
     assert turns.bound == {"ann": "physics.theory", "bob": "physics"}
@@ -125,7 +125,7 @@ def test_a_part_of_a_slot_is_a_slot_to_a_group_that_may_have_what_others_leave()
     inner = LeastTurns((CycleSubmitter(name, SubmitterAccount(name)), 1.0) for name in ("ann", "bob", "cyd"))
     turns = WithinQuotas(inner, {"ann": (physics,), "bob": (chemistry,), "cyd": (alone,)})
     assert [turns.allows(name, 1.0, preempting=False) for name in ("ann", "bob", "cyd")] == [True, True, False]
-    turns.took("ann", 1.0)
+    turns.charge("ann", 1.0)
     assert not turns.allows("ann", 1.0, preempting=False)
 
 
@@ -135,15 +135,15 @@ def test_a_slot_that_stays_in_its_group_costs_it_nothing() -> None:
     purses = {"ann": (theory, physics), "bob": (theory, physics), "cyd": (others,), "dan": (physics,)}
     turns = WithinQuotas(inner, purses)
     assert turns.next() == ("cyd", 5.0)
-    turns.done("cyd")
+    turns.retire("cyd")
     asked = [turns.next(), turns.next(), turns.next()]
     assert sorted(turn[0] for turn in asked[:2] if turn) == ["ann", "bob"]
     assert asked[2] == asked[0]
     assert turns.allows("ann", 1.0, preempting=False, holder="bob")
     assert not turns.allows("ann", 1.0, preempting=False, holder="dan")
     assert not turns.allows("ann", 1.0, preempting=False)
-    turns.took("ann", 1.0, "bob")
+    turns.charge("ann", 1.0, "bob")
     assert (theory.left, physics.left) == (0.0, 0.0)
-    turns.done("ann")
-    turns.done("bob")
+    turns.retire("ann")
+    turns.retire("bob")
     assert turns.next() is None

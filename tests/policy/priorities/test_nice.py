@@ -40,12 +40,12 @@ def test_nice_users_take_their_turn_when_nobody_else_has_one(policy: PriorityPol
         turn = turns.next()
         assert turn is not None
         assert turn[0] == "bob"
-        turns.took("bob", 1.0)
-    turns.done("bob")
+        turns.charge("bob", 1.0)
+    turns.retire("bob")
     turn = turns.next()
     assert turn is not None
     assert turn[0] == ann
     assert turns.allows(ann, 1.0, preempting=False)
     assert not turns.allows(ann, 1.0, preempting=True)
-    turns.done(ann)
+    turns.retire(ann)
     assert turns.next() is None

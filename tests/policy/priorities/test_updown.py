@@ -44,8 +44,8 @@ def test_a_year_of_waiting_is_bounded() -> None:
     policy = UpDown(interval=1)
     for _ in range(200):
         accounts.advance(policy, {"alice": AccountUsage(users=1), "bob": AccountUsage(1, 10.0**9)}, 86400, 0.0)
-    assert accounts.of("alice").index <= BOUND
-    assert accounts.of("bob").index == -BOUND
+    assert accounts.account_of("alice").index <= BOUND
+    assert accounts.account_of("bob").index == -BOUND
 
 
 def test_expressions_are_the_administrators() -> None:
@@ -80,12 +80,12 @@ def run(indices: dict[str, float], wants: dict[str, int], slots: int, weight: fl
         for _ in range(max(1, int(most / weight))):
             if not slots or not left[name]:
                 break
-            turns.took(name, weight)
+            turns.charge(name, weight)
             order.append(name)
             left[name] -= 1
             slots -= 1
         if not left[name]:
-            turns.done(name)
+            turns.retire(name)
     return order
 
 
@@ -114,8 +114,8 @@ def test_a_granted_slot_costs_one_and_stays_paid() -> None:
     accounts, policy = Accounts(), UpDown()
     accounts.granted(policy, "alice", 1)
     accounts.granted(policy, "alice", 2)
-    assert accounts.of("alice").index == -3
-    assert policy.effective(accounts.of("alice")) > policy.effective(accounts.of("bob"))
+    assert accounts.account_of("alice").index == -3
+    assert policy.effective(accounts.account_of("alice")) > policy.effective(accounts.account_of("bob"))
 
 
 @pytest.mark.parametrize("index", [-1e6, -7.5, -1.0, -0.5, 0.0, 0.5, 1.0, 7.5, 1e6])

@@ -9,12 +9,12 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.policy.owner import OwnerPolicy, wire
 from pool.policy.why.findings import Finding
-from pool.policy.why.holding import whole
+from pool.policy.why.holding import run_all
 from pool.policy.why.job import examine
 
 NOW = 1_767_225_600.0
-DESKTOP = wire(OwnerPolicy.of("desktop", {}))
-DEDICATED = wire(OwnerPolicy.of("dedicated", {}))
+DESKTOP = wire(OwnerPolicy.from_shipped("desktop", {}))
+DEDICATED = wire(OwnerPolicy.from_shipped("dedicated", {}))
 
 
 def slot(name: str, **changes: Any) -> ClassAd:
@@ -65,7 +65,7 @@ def job(requirements: str = "true", **more: Any) -> ClassAd:
 
 
 def found(slots: Mapping[str, ClassAd], request: ClassAd) -> list[Finding]:
-    return whole(examine(slots, request, NOW))[0]
+    return run_all(examine(slots, request, NOW))[0]
 
 
 def one(findings: list[Finding], kind: type[Any]) -> Any:

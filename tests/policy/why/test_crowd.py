@@ -13,20 +13,20 @@ def test_dynamic_slots_are_put_back() -> None:
         slot("slot1_2@m", DynamicSlot=True, Cpus=1, Memory="lots"),
         slot("slot2@m", Cpus=7),
     )
-    first, second = crowd.places(slots)
+    first, second = crowd.whole_slots(slots)
     assert [first.whole.value(name) for name in ("Cpus", "Memory", "GPUs")] == [4, 150, 1]
     assert first.now.value("Cpus") == 2
     assert second.whole is second.now
 
 
 def test_a_part_without_its_whole_stands_for_itself() -> None:
-    (place,) = crowd.places(pool(slot("slot1_1@m", DynamicSlot=True)))
+    (place,) = crowd.whole_slots(pool(slot("slot1_1@m", DynamicSlot=True)))
     assert place.name == "slot1_1@m"
 
 
 def test_ads_that_say_nothing_are_slots_all_the_same() -> None:
     bare = slot("slot1@m", State=None, Machine=None, Cpus=None, Memory=None)
-    (place,) = crowd.places({"slot1@m": bare})
+    (place,) = crowd.whole_slots({"slot1@m": bare})
     assert place.state == "Unknown"
     assert crowd.machine_of(bare, "slot1@m") == "m"
 

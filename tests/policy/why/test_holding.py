@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd, accepts, evaluate, parse_expr
-from pool.policy.why.holding import EVALUATIONS, held_by, held_for, needs, whole
+from pool.policy.why.holding import EVALUATIONS, held_by, held_for, needs, run_all
 from tests.policy.why.support import NOW, job, slot
 
 MACHINES = [slot(f"slot1@m{number}", Memory=1024 * (number % 3), Load=number / 2) for number in range(50)]
@@ -26,11 +26,11 @@ MACHINES = [slot(f"slot1@m{number}", Memory=1024 * (number % 3), Load=number / 2
 def test_it_is_what_evaluating_each_says(clause: str) -> None:
     request = job(RequestDisk=["TARGET.Load"], Wanted=["TARGET.Load > 7"])
     expression = parse_expr(clause)
-    mask = whole(held_by(expression, request, MACHINES, NOW))
+    mask = run_all(held_by(expression, request, MACHINES, NOW))
     assert [bool(mask >> number & 1) for number in range(50)] == [
         accepts(evaluate(expression, request, machine, NOW)) for machine in MACHINES
     ]
-    mask = whole(held_for(expression, request, MACHINES, NOW))
+    mask = run_all(held_for(expression, request, MACHINES, NOW))
     assert [bool(mask >> number & 1) for number in range(50)] == [
         accepts(evaluate(expression, machine, request, NOW)) for machine in MACHINES
     ]
@@ -39,7 +39,7 @@ def test_it_is_what_evaluating_each_says(clause: str) -> None:
 def test_true_one_and_a_text_are_told_apart() -> None:
     values = [True, 1, 1.0, "1", ["Y"], None]
     machines = [slot(f"slot1@m{number}", X=value, Y=True) for number, value in enumerate(values)]
-    mask = whole(held_by(parse_expr("X =?= true"), job(), machines, NOW))
+    mask = run_all(held_by(parse_expr("X =?= true"), job(), machines, NOW))
     assert mask == 0b010001
 
 
@@ -55,4 +55,4 @@ def test_an_evil_clause_is_asked_in_small_pieces() -> None:
         deep = f"({deep} + {deep})"
     work = held_by(parse_expr(f"{deep} > 1"), job(), MACHINES, NOW)
     assert sum(1 for _ in work) >= len(MACHINES) // EVALUATIONS - 1
-    assert whole(held_by(parse_expr("error"), ClassAd({}), [], NOW)) == 0
+    assert run_all(held_by(parse_expr("error"), ClassAd({}), [], NOW)) == 0

@@ -24,8 +24,8 @@ from pool.policy.why.findings import (
     Unusable,
     ValueCount,
 )
-from pool.policy.why.holding import whole
-from pool.policy.why.job import MOST_CLAUSES, UNSAID, examine, take_census
+from pool.policy.why.holding import run_all
+from pool.policy.why.job import MOST_CLAUSES, UNSAID, census_of, examine
 from pool.policy.why.words import lines
 from tests.policy.why.support import DESKTOP, NOW, alike, found, job, one, pool, slot, some
 
@@ -187,7 +187,7 @@ def test_requirements_without_a_usable_value_rule_everything_out(requirements: s
 
 def test_thousands_of_clauses_are_looked_at_as_a_hundred() -> None:
     clauses = " && ".join(f"X{number} =!= {number}" for number in range(1000))
-    census = whole(take_census(crowd.places(alike(2)), job(clauses), NOW))
+    census = run_all(census_of(crowd.whole_slots(alike(2)), job(clauses), NOW))
     assert len(census.items) <= MOST_CLAUSES + 10
     assert census.matching.bit_count() == 2
 
@@ -214,8 +214,8 @@ def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
     )
     memory, cpus = chance.choice([1, 8192, 65536]), chance.choice([1, 8])
     request = job(" && ".join(clauses), RequestMemory=memory, RequestCpus=cpus)
-    places = crowd.places(slots)
-    findings, census = whole(examine(slots, request, NOW))
+    places = crowd.whole_slots(slots)
+    findings, census = run_all(examine(slots, request, NOW))
     matching = [bool(census.matching >> number & 1) for number in range(len(places))]
     assert matching == [symmetric_match(request, place.whole, NOW) for place in places]
     for number, place in enumerate(places):

@@ -12,7 +12,7 @@ from pool.policy.owner import OwnerPolicy
 from pool.policy.slots import SlotCondition
 from pool.policy.why import crowd
 from pool.policy.why.findings import Demand, Rule, SlotFinding, Trouble, ValueCount
-from pool.policy.why.holding import whole
+from pool.policy.why.holding import run_all
 from pool.policy.why.machine import IdleJobKind, demand, from_the_ad, owners_view
 from pool.policy.why.words import lines
 from tests.policy.why.support import DESKTOP, NOW, job, one, pool, slot
@@ -21,7 +21,7 @@ from tests.policy.why.support import DESKTOP, NOW, job, one, pool, slot
 def view(
     condition: SlotCondition, policy: dict[str, str] | None = None, job_ad: ClassAd | None = None, **facts: Any
 ) -> Any:
-    made = OwnerPolicy.of("desktop", policy or {})
+    made = OwnerPolicy.from_shipped("desktop", policy or {})
     state = {"State": str(condition.state), "Activity": str(condition.activity)}
     return owners_view(made, slot("slot1@m", **DESKTOP, **state, **facts), job_ad, condition, NOW)
 
@@ -89,8 +89,8 @@ def test_what_an_ad_alone_tells_lies_included() -> None:
 
 
 def against(ad: ClassAd, *wishes: IdleJobKind) -> Demand:
-    (place,) = crowd.places(pool(ad))
-    return whole(demand(place, wishes, NOW))[0]
+    (place,) = crowd.whole_slots(pool(ad))
+    return run_all(demand(place, wishes, NOW))[0]
 
 
 def test_idle_jobs_against_a_machine() -> None:

@@ -17,7 +17,7 @@ from pool.policy.why.findings import (
     Unmet,
     Unusable,
 )
-from pool.policy.why.outlook import KEPT, Kind, Lengths, ages, outlook
+from pool.policy.why.outlook import KEPT, JobDurations, Kind, ages, outlook
 from tests.policy.why.support import NOW, pool, slot
 
 SOME = Machines(2, 2)
@@ -82,21 +82,21 @@ def test_without_an_end_seen_only_the_ages_are_told() -> None:
 
 
 def test_lengths_are_those_of_jobs_that_ended() -> None:
-    lengths = Lengths()
+    lengths = JobDurations()
     running = slot("slot1@m", RemoteUser="bob@h", JobId="7.3", JobStart=int(NOW) - 100, TotalJobSuspendTime=40)
-    lengths.saw(running, running, NOW)
-    lengths.saw(None, running, NOW)
+    lengths.record_change(running, running, NOW)
+    lengths.record_change(None, running, NOW)
     assert lengths.by_kind() == {}
-    lengths.saw(running, slot("slot1@m", JobStart=int(NOW)), NOW)
+    lengths.record_change(running, slot("slot1@m", JobStart=int(NOW)), NOW)
     assert lengths.by_kind() == {BOB: [60.0]}
     for _ in range(2 * KEPT):
-        lengths.saw(running, None, NOW)
+        lengths.record_change(running, None, NOW)
     assert lengths.by_kind() == {BOB: [60.0] * KEPT}
-    lengths.saw(slot("slot1@m", JobStart="yesterday"), None, NOW)
+    lengths.record_change(slot("slot1@m", JobStart="yesterday"), None, NOW)
 
 
 def test_ages_of_what_runs() -> None:
-    places = crowd.places(
+    places = crowd.whole_slots(
         pool(
             slot("slot1@a", RemoteUser="bob@h", JobId="7.0", JobStart=int(NOW) - 50),
             slot("slot1@b", RemoteUser="bob@h", EnteredCurrentActivity=int(NOW) - 10),

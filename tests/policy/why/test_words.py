@@ -181,7 +181,7 @@ def test_what_a_state_leads_to() -> None:
     held = lines([QUEUED, HeldFinding("x", 1)], NOW)
     assert held[1] == "  what releases it: release the job when the cause is gone (`poolnode release 12.3`)"
     stopping = lines([QUEUED, Running("s@m", "stopping", 0.0, "removed")], NOW)
-    assert stopping[1] == "  it was told to stop, and will then be removed"
+    assert stopping[1] == "  it was asked to stop, and will then be removed"
     failed = lines([QUEUED, FailedStarts(2, 5, "s@m")], NOW)
     assert failed[1] == "  2 starts of it failed, the last on s@m; it is held after 5"
 

@@ -205,7 +205,7 @@ def test_notes_are_written_out_soon_and_once_for_many(top: Path) -> None:
         synced.set()
 
     ahead = SyncThread(sync, lambda: desk.journal.book.unsynced)
-    desk.journal.book.behind = ahead.noted
+    desk.journal.book.behind = ahead.wake_up
     take(desk, STEPS[0])
     assert synced.wait(20)
     ahead.close()

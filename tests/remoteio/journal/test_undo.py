@@ -184,7 +184,7 @@ def test_after_a_restart_of_the_machine_it_is_said_that_the_end_may_be_missing(d
     desk.do("sync", 1, 0)
     state = desk.tree.parent / "journal" / "state"
     desk.again()
-    assert not desk.journal.book.older
+    assert not desk.journal.book.is_before_boot
     state.write_text(json.dumps(json.loads(state.read_text()) | {"boot": "another"}))
     desk.again()
     assert rollback(desk.journal, 0) == [RESTARTED]

@@ -59,7 +59,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 async def keep(store: ImageStore, directory: Path, job: str, seed: int) -> Any:
     image(directory, seed)
-    return await asyncio.to_thread(store.keep, job, directory, 1.0)
+    return await asyncio.to_thread(store.store_image, job, directory, 1.0)
 
 
 async def test_an_image_is_kept_there_and_found_again(server: Server, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_what_one_node_keeps_is_not_there_for_another(server: Server, tmp_
 
 @pytest.mark.parametrize("name", ["../x", "chunks/ab/../../x", "jobs/../000000001.manifest", "jobs/1.0/x", "", "/etc"])
 async def test_no_name_leads_out_of_the_directory(server: Server, name: str) -> None:
-    link = await server.linked("head").to("mem://server")
+    link = await server.linked("head").connect("mem://server")
     with pytest.raises(RemoteError, match="no name of a part"):
         await link.call("images.remove", {"name": name, "last": True})
     with pytest.raises(RemoteError, match="no name of a part"):
@@ -93,7 +93,7 @@ async def test_no_name_leads_out_of_the_directory(server: Server, name: str) -> 
 
 
 async def test_a_machine_that_only_executes_may_not_write_there(server: Server) -> None:
-    link = await server.linked("worker", "startd").to("mem://server")
+    link = await server.linked("worker", "startd").connect("mem://server")
     with pytest.raises(RemoteError, match="may not"):
         await link.call("images.sync", {"names": []})
 

@@ -29,7 +29,7 @@ def test_a_match_that_its_startd_does_not_hear_of_is_soon_made_again(
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.ends), within=60.0)
+            await pool.run_until(lambda: bool(pool.witness.ends), within=60.0)
         assert lost
 
     run_virtual(work())

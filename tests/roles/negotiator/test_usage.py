@@ -35,12 +35,12 @@ async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has
     usage.slot("slot1@m", bob)
     usage.given("slot1@m", alice)
     usage.slot("slot1@m", bob, leaving=True)
-    assert (usage.of("bob@h"), usage.of("alice@h")) == (1.0, 1.0)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (1.0, 1.0)
     usage.slot("slot1@m", alice)
-    assert (usage.of("bob@h"), usage.of("alice@h")) == (0.0, 1.0)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (0.0, 1.0)
     usage.given("slot1@m", bob)
     usage.slot("slot1@m", None, leaving=True)
-    assert (usage.of("bob@h"), usage.of("alice@h")) == (0.0, 0.0)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (0.0, 0.0)
 
 
 async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
@@ -50,4 +50,4 @@ async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
     usage.given("slot1@m", alice)
     usage.slot("slot1@m", bob, leaving=True)
     usage.slot("slot1@m", bob)
-    assert (usage.of("bob@h"), usage.of("alice@h")) == (1.0, 0.0)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (1.0, 0.0)

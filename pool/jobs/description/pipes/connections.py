@@ -112,7 +112,7 @@ def _check_unique(job: JobDraft, joints: list[Joint]) -> None:
 Parts = list[list[str]]
 
 
-def carry(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
+def join_other_part(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
     """Join files to a pipe that leads to another part: a cat(1), found at `path`, stands between the two. So files are
     mapped on one machine only, and a plain pipe leads to the other.
 
@@ -124,11 +124,11 @@ def carry(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Pa
         if place[joint.writer] is place[joint.reader]:
             continue
         if _is_file(joint.writer_file):
-            name = _put_in(made, f"{joint.writer}_out", path, (), joint.writer, place, after=True)
+            name = _insert_process(made, f"{joint.writer}_out", path, (), joint.writer, place, after=True)
             joints.append(Joint(joint.writer, name, joint.writer_file))
             joint = joints[index] = Joint(name, joint.reader, "", joint.reader_file)
         if _is_file(joint.reader_file):
-            name = _put_in(made, f"{joint.reader}_in", path, (), joint.reader, place, after=False)
+            name = _insert_process(made, f"{joint.reader}_in", path, (), joint.reader, place, after=False)
             joints.append(Joint(name, joint.reader, "", joint.reader_file))
             joints[index] = Joint(joint.writer, name, joint.writer_file)
 
@@ -137,7 +137,7 @@ def _is_file(end: str) -> bool:
     return bool(end) and not end.startswith(DESCRIPTOR)
 
 
-def _put_in(
+def _insert_process(
     made: list[PipelineProcess],
     name: str,
     path: str,
@@ -157,7 +157,7 @@ def _put_in(
     return name
 
 
-def tee(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
+def join_readers(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Parts) -> None:
     """Plain ends with several readers: a tee(1), found at `path` where the writer runs, gives each all of it."""
     place = {name: part for part in parts for name in part}
     groups: dict[tuple[str, str], list[Joint]] = {}
@@ -168,7 +168,7 @@ def tee(made: list[PipelineProcess], joints: list[Joint], path: str, parts: Part
         if len(group) < 2:
             continue
         ends = ["", *(f"{DESCRIPTOR}{number}" for number in range(3, 2 + len(group)))]
-        name = _put_in(made, f"{writer}_tee", path, ("-p", *ends[1:]), writer, place, after=True)
+        name = _insert_process(made, f"{writer}_tee", path, ("-p", *ends[1:]), writer, place, after=True)
         joints[:] = [joint for joint in joints if joint not in group]
         joints.append(Joint(writer, name, file))
         joints += [replace(joint, writer=name, writer_file=end) for joint, end in zip(group, ends, strict=True)]

@@ -39,7 +39,7 @@ _SYSTEM = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for nam
 _LEAST_BUFFER = 65536
 
 
-def several(job: JobDraft) -> bool:
+def is_multiple(job: JobDraft) -> bool:
     """Whether the description is of a job of several processes: it has `pipe`, a `process.command`, a `|` in
     `executable`, or says `universe = pipe`. A blank in `executable` alone is part of a file's name."""
     if "pipe" in job.written and job.param("pipe"):
@@ -62,7 +62,7 @@ class _Draft:
 
 def processes(job: JobDraft) -> None:
     """All of it."""
-    job.several, job.parts = several(job), ()
+    job.several, job.parts = is_multiple(job), ()
     if not job.several:
         return
     draft = _read(job)
@@ -71,8 +71,8 @@ def processes(job: JobDraft) -> None:
     _job_wide(job, made, draft)
     connections.check(job, draft.line.joints, made)
     places, job.apart = spread.parts(job, [process.name for process in made], draft.commands)
-    connections.tee(made, draft.line.joints, _program(job, "tee")[0], places)
-    connections.carry(made, draft.line.joints, _program(job, "cat")[0], places)
+    connections.join_readers(made, draft.line.joints, _program(job, "tee")[0], places)
+    connections.join_other_part(made, draft.line.joints, _program(job, "cat")[0], places)
     job.parts = places
     if len(made) > MOST_PROCESSES or len(draft.line.joints) > MOST_PIPES:
         raise job.refuse("executable", f"a job has at most {MOST_PROCESSES} processes and {MOST_PIPES} pipes")

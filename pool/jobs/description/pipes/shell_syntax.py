@@ -90,7 +90,7 @@ def read_list(text: str) -> ShellLine:
         PipelineError: a quote is not closed, or two processes have one name.
     """
     line = ShellLine()
-    for word in _words(_LIST_WORD, text):
+    for word in _split_words(_LIST_WORD, text):
         found = _NAMED.fullmatch(word)
         name = found[1] if found else name_for(word)
         if any(stage.name == name for stage in line.stages):
@@ -136,7 +136,7 @@ def _chain(part: list[str]) -> Iterator[Joint]:
 
 def _parts(text: str) -> Iterator[list[str]]:
     part: list[str] = []
-    for word in [*_words(_PIPE_WORD, text), ","]:
+    for word in [*_split_words(_PIPE_WORD, text), ","]:
         if word != ",":
             part.append(word)
         elif part:
@@ -148,7 +148,7 @@ def _end(word: str) -> str:
     return "" if word == "-" else word
 
 
-def _words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+def _split_words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     for found in pattern.finditer(text):
         groups = found.groups()
         if groups[-1]:
@@ -188,7 +188,7 @@ class _Shell:
                 self.at += 1
                 return first, last
             if not token["pipe"] and not token["both"]:
-                raise self.trouble(token)
+                raise self.syntax_error(token)
             self.at += 1
             if last.stdout:
                 raise PipelineError(
@@ -215,7 +215,7 @@ class _Shell:
             token = self.tokens[self.at]
             if token["word"]:
                 self.at += 1
-                word = self.word(token["word"])
+                word = self.unquoted_word(token["word"])
                 if stage is None:
                     stage = self.line.add(word)
                     stage.words = []
@@ -245,7 +245,7 @@ class _Shell:
         if token is None or not token["word"]:
             raise PipelineError(f"a file name is missing after {operator[0]!r}")
         self.at += 1
-        return self.word(token["word"])
+        return self.unquoted_word(token["word"])
 
     def substitute(self, stage: Stage, *, writes: bool) -> None:
         used = sum(word.startswith(DESCRIPTOR) for word in stage.words or ())
@@ -262,7 +262,7 @@ class _Shell:
         else:
             self.line.joints.append(Joint(last.name, stage.name, "", name))
 
-    def word(self, raw: str) -> str:
+    def unquoted_word(self, raw: str) -> str:
         if re.search(r"[*?\[]", _PART.sub(lambda one: one[4] or "", raw)):
             raise PipelineError(
                 f"{raw!r} is not expanded to the files that it matches", "name the files, or put it in quotes as it is"
@@ -274,7 +274,7 @@ class _Shell:
             raw,
         )
 
-    def trouble(self, token: re.Match[str]) -> PipelineError:
+    def syntax_error(self, token: re.Match[str]) -> PipelineError:
         if token["odd"] in ("'", '"'):
             return PipelineError(f"a quote is never closed: {token.string[token.start() :][:40]!r}")
         if token["inner"]:

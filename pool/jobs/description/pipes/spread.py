@@ -75,7 +75,7 @@ def spread(job: JobDraft) -> None:
     """Write the parts down."""
     if not job.parts:
         return
-    made = [GangPart(tuple(names), _own(job, names)) for names in job.parts]
+    made = [GangPart(tuple(names), _own_resources(job, names)) for names in job.parts]
     if len(made) == 1:
         for attribute, value in made[0].own.items():
             job.set(attribute, value)
@@ -99,7 +99,7 @@ def _check(job: JobDraft) -> None:
         job.set("RemoteIO", False)
 
 
-def _own(job: JobDraft, names: Sequence[str]) -> dict[str, Any]:
+def _own_resources(job: JobDraft, names: Sequence[str]) -> dict[str, Any]:
     """The resources that a part asks for in place of the job's."""
     own: dict[str, Any] = {}
     clauses = list(dict.fromkeys(text for name in names if (text := job.param(f"{name}.requirements"))))

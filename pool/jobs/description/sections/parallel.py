@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.decimals import clipped_number
-from pool.jobs.description.diagnostics import Where
+from pool.jobs.description.diagnostics import SourcePosition
 from pool.jobs.description.expressions import Wire
 from pool.jobs.description.job import JobDraft
 from pool.jobs.description.pipes.processes import on_failure
@@ -223,7 +223,7 @@ def _own_files(job: JobDraft) -> None:
         raise job.refuse(command, said, f"write {command} = {better}")
 
 
-def add_statement(job: JobDraft, parts: list[GangPart], where: Where) -> None:
+def add_statement(job: JobDraft, parts: list[GangPart], where: SourcePosition) -> None:
     """Another queue statement of a parallel job has been written: what its nodes have of their own is one more part.
 
     Args:
@@ -276,7 +276,7 @@ def _check_outputs(job: JobDraft, parts: Iterable[GangPart]) -> None:
         seen |= mine
 
 
-def whole(attributes: Mapping[str, Wire], parts: list[GangPart]) -> dict[str, Wire]:
+def combine_parts(attributes: Mapping[str, Wire], parts: list[GangPart]) -> dict[str, Wire]:
     """The attributes of a job of several statements: those of the first, with all parts and their number.
 
     Where machines have to be different, the job as a whole asks for one that suits some part, and each part asks for

@@ -180,13 +180,13 @@ def retries(job: JobDraft) -> None:
         f"ExitCode =?= {'JobSuccessExitCode' if success is not None else 0}",
     ]
     if until:
-        clauses.append(_until(job, until))
+        clauses.append(_retry_until(job, until))
     if remove:
         clauses.append(_clause(job, remove, "on_exit_remove"))
     job.set_expression("OnExitRemove", " || ".join(clauses), "on_exit_remove", "OnExitRemove")
 
 
-def _until(job: JobDraft, text: str) -> str:
+def _retry_until(job: JobDraft, text: str) -> str:
     code = integer_of(text)
     if code is None:
         return _clause(job, text, "retry_until")

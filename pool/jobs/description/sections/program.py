@@ -181,7 +181,7 @@ def arguments(job: JobDraft) -> None:
     if shell:
         job.set(*Arguments(("-c", shell)).attribute())
         return
-    words = _words(job, ("arguments", "Args"), "arguments2", ("Args", "Arguments"))
+    words = _argument_words(job, ("arguments", "Args"), "arguments2", ("Args", "Arguments"))
     if words is None:
         return
     if words.old and "arguments" in job.parent and not job.facts.as_reference:
@@ -192,7 +192,7 @@ def arguments(job: JobDraft) -> None:
         raise job.refuse("arguments", "a java job names its main class first", "write arguments = MainClass")
 
 
-def _words(job: JobDraft, old: tuple[str, str], new: str, written: tuple[str, ...]) -> Arguments | None:
+def _argument_words(job: JobDraft, old: tuple[str, str], new: str, written: tuple[str, ...]) -> Arguments | None:
     first, second = job.param(*old), job.param(new)
     if first is None and second is None and old[0] == "arguments":
         first = job.param("argument")  # the papers' spelling
@@ -212,7 +212,7 @@ def _words(job: JobDraft, old: tuple[str, str], new: str, written: tuple[str, ..
 
 def java_arguments(job: JobDraft) -> None:
     """`java_vm_arguments`: what the Java machine itself is given."""
-    words = _words(job, ("java_vm_arguments", "java_vm_args"), "java_vm_arguments2", ("JavaVMArgs",))
+    words = _argument_words(job, ("java_vm_arguments", "java_vm_args"), "java_vm_arguments2", ("JavaVMArgs",))
     if words is not None and words.words:
         attribute, text = words.attribute()
         job.set("JavaVMArgs" if attribute == "Args" else "JavaVMArguments", text)
@@ -228,7 +228,7 @@ def tool_daemon(job: JobDraft) -> None:
     suspended = job.boolean("suspend_job_at_exec", "SuspendJobAtExec")
     if suspended is not None:
         job.set("SuspendJobAtExec", suspended)
-    words = _words(
+    words = _argument_words(
         job, ("tool_daemon_arguments", "tool_daemon_args"), "tool_daemon_arguments2", ("ToolDaemonArgs",)
     )
     if words is not None and words.words:

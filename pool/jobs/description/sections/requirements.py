@@ -36,7 +36,7 @@ def requirements(job: JobDraft) -> None:
             )
         return
     clauses = [f"({own})"] if own else []
-    spoken = _spoken(job, own)
+    spoken = _target_references(job, own)
     if job.nature.universe == 9 and job.nature.grid_type != "condor":
         job.set_expression("Requirements", (own and f"({own})") or "TRUE", "requirements")
         return
@@ -67,7 +67,7 @@ def requirements(job: JobDraft) -> None:
     job.set_expression("Requirements", " && ".join(clauses), "requirements")
 
 
-def _spoken(job: JobDraft, own: str | None) -> set[str]:
+def _target_references(job: JobDraft, own: str | None) -> set[str]:
     if not own:
         return set()
     try:
@@ -105,7 +105,7 @@ def _platform(job: JobDraft, spoken: set[str]) -> list[str]:
     return arch if spoken & _SYSTEMS else [*arch, f'(TARGET.OpSys == "{facts.opsys}")']
 
 
-def _asks(job: JobDraft, attribute: str, more_than: float) -> bool:
+def _requests(job: JobDraft, attribute: str, more_than: float) -> bool:
     """Whether the job asks for that resource: by an expression, or by a number that is large enough."""
     value = job.lookup(attribute)
     if value is None:
@@ -120,13 +120,13 @@ def _amounts(job: JobDraft, spoken: set[str]) -> list[str]:
             clauses.append("(TARGET.Disk >= DiskUsage)")
     elif "disk" in spoken:
         clauses.append("(TARGET.Disk >= RequestDisk)")
-    elif _asks(job, "RequestDisk", 0):
+    elif _requests(job, "RequestDisk", 0):
         enough = "(TARGET.Disk >= RequestDisk)"
         newer = f'(versionGE(split(TARGET.CondorVersion)[1], "25.12.0") || {enough})'
         clauses.append(newer if job.nature.universe == 5 else enough)
-    if _asks(job, "RequestMemory", 1):
+    if _requests(job, "RequestMemory", 1):
         clauses.append("(TARGET.Memory >= RequestMemory)")
-    if job.nature.universe != 9 and "cpus" not in spoken and _asks(job, "RequestCpus", 1):
+    if job.nature.universe != 9 and "cpus" not in spoken and _requests(job, "RequestCpus", 1):
         clauses.append("(TARGET.Cpus >= RequestCpus)")
     return clauses + [clause for name in requested(job) if (clause := _resource(job, spoken, name))]
 

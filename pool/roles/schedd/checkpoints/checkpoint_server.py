@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from pool.config import Settings
-from pool.images import ImageError, ImageStore, SendingShare
+from pool.images import BandwidthShare, ImageError, ImageStore
 from pool.roles.base import RoleContext, Spawn, bandwidth_of, quota_of
 from pool.roles.images.remote import place_for
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
@@ -58,14 +58,14 @@ class CheckpointServer:
         self._tidy = tidy
         self._server = settings.text("CHECKPOINT_SERVER")
         self._bringing: asyncio.Task[None] | None = None
-        self._share = SendingShare(bandwidth_of(settings))
+        self._share = BandwidthShare(bandwidth_of(settings))
 
     def reload(self, settings: Settings) -> None:
         """Take in settings that were read again; the server's name counts from the next start of the role."""
         self._settings = settings
         self._share.rate = bandwidth_of(settings)
 
-    async def reach(self) -> None:
+    async def connect(self) -> None:
         """Open the store there; if it does not answer in a moment, it is waited for in the background."""
         if not self._server:
             self.bring_waiting()
@@ -74,7 +74,7 @@ class CheckpointServer:
         opening = self._spawn(self._open(), "checkpoint server")
         await asyncio.wait((opening,), timeout=SERVER_MOMENT)
         if not opening.done():
-            self._spawn(self._is_back(opening), "checkpoint server")
+            self._spawn(self._server_returned(opening), "checkpoint server")
 
     async def _open(self) -> None:
         given, place, pauses, said = self._given, self._place, list(SERVER_PAUSES), False
@@ -91,18 +91,18 @@ class CheckpointServer:
                     self._log.warning(f"the checkpoint server is away; {waits}", extra={"why": error.message})
                 said = True
                 await asyncio.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-        place.is_back(store)
+        place.server_returned(store)
         self.bring_waiting()
 
-    def lose(self, why: str) -> None:
+    def mark_unreachable(self, why: str) -> None:
         """The server could be reached, and cannot be reached any more."""
         if not self._server:
             return
         self._place.away = (self._server, why)
         self._keep_back()
-        self._spawn(self._is_back(self._spawn(self._open(), "checkpoint server")), "checkpoint server")
+        self._spawn(self._server_returned(self._spawn(self._open(), "checkpoint server")), "checkpoint server")
 
-    async def _is_back(self, opening: asyncio.Task[None]) -> None:
+    async def _server_returned(self, opening: asyncio.Task[None]) -> None:
         await opening
         self._log.info("the checkpoint server is there")
         self._let_go()
@@ -112,17 +112,17 @@ class CheckpointServer:
         """Put the checkpoints that wait in their place, in the background."""
         waiting = self._place.waiting
         if waiting is not None and waiting.jobs() and (self._bringing is None or self._bringing.done()):
-            self._bringing = self._spawn(self._bring(waiting), "checkpoint server")
+            self._bringing = self._spawn(self._deliver(waiting), "checkpoint server")
 
-    async def _bring(self, waiting: PendingCheckpoints) -> None:
+    async def _deliver(self, waiting: PendingCheckpoints) -> None:
         place, pauses = self._place, list(SERVER_PAUSES)
         while place.away is None and waiting.jobs():
             try:
                 await place.bring_waiting()
             except ImageError as error:
                 if place.stuck is None:
-                    self._log.warning("checkpoints wait at home", extra={"why": error.message})
-                place.stuck = (self._server or "home", error.message)
+                    self._log.warning("checkpoints wait on the submit side", extra={"why": error.message})
+                place.stuck = (self._server or "submit side", error.message)
                 await asyncio.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
         place.stuck = None
         self._let_go()

@@ -38,7 +38,7 @@ MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
 ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 
 
-class Images:
+class StoredCheckpoints:
     """Stored checkpoints.
 
     Args:
@@ -68,7 +68,7 @@ class Images:
         self._claims = context.claims
         self._outside = context.outside
         self._log = context.log
-        self._home = context.name
+        self._own_machine = context.name
         self._links = context.links
         self._spawn = context.spawn
         #: Jobs that have a checkpoint before they are in the queue.
@@ -93,23 +93,23 @@ class Images:
         if store is None or not job.get("NumCkpts", 0):
             return None
         if tries is None:
-            tries = [Attempt(str(machine), int(number)) for machine, number in job.note(TRIES, ()) or ()]
+            tries = [Attempt(str(machine), int(number)) for machine, number in job.stored_note(TRIES, ()) or ()]
         generations = store.generations(name)
         if mode is not None and generations:
             wanted = mode()
             generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
-        return go_on_from(generations, tries, self._home)
+        return go_on_from(generations, tries, self._own_machine)
 
     def latest(self, job: QueuedJob) -> int | None:
         """The number of a job's last checkpoint."""
         return max(self.store.generations(name_of(job)), default=None) if self.store is not None else None
 
-    async def take(self, params: dict[str, Any], stream: Stream) -> None:
+    async def receive(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.transfer`. The last one is waited for."""
         job = self._job_of(params)
         store = self._place.for_new(job)
         if params.get("set") is not None:
-            await self._take_part(store, job, params, stream)
+            await self._receive_part(store, job, params, stream)
             return
         if self._claims[str(params["claim"])].gang is not None:
             raise ImageError("the image of a part of a job is no checkpoint of the job")
@@ -123,7 +123,7 @@ class Images:
             elif self._place.away is None:
                 self._late()
             if self._present(params) is job:
-                await self.note(job, {"size": manifest.size, "sent": manifest.size})
+                await self.record_checkpoint(job, {"size": manifest.size, "sent": manifest.size})
                 await self._kept(job)
 
         with run_normal(when=bool(params.get("last"))):
@@ -135,7 +135,7 @@ class Images:
         if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
             await self.forget(job)
 
-    async def _take_part(self, store: ImageStore, job: QueuedJob, params: dict[str, Any], stream: Stream) -> None:
+    async def _receive_part(self, store: ImageStore, job: QueuedJob, params: dict[str, Any], stream: Stream) -> None:
         """The image of one part of a job on several machines: {claim, run, set}; kept when those of all parts are."""
         claim = self._claims[str(params["claim"])]
         made = claim.gang.set if claim.gang is not None else None
@@ -143,7 +143,7 @@ class Images:
             raise ImageError("there is no such checkpoint of the job any more")
 
         async def tentative(manifest: Manifest) -> Manifest:
-            return await made.came(claim.part, manifest)
+            return await made.add_image(claim.part, manifest)
 
         with run_normal(when=bool(params.get("last"))):
             try:
@@ -152,7 +152,7 @@ class Images:
                 self._has_failed(store, error)
                 raise
 
-    async def keep_set(self, job: QueuedJob, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
+    async def store_set(self, job: QueuedJob, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
         """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.
 
         Args:
@@ -163,11 +163,11 @@ class Images:
             ImageError: it cannot be kept.
         """
         wall = self._outside.wall()
-        parts, facts = parallel.together(images, over)
+        parts, facts = parallel.merge_images(images, over)
         store = self._place.for_new(job)
         with store.begin(name_of(job)) as draft:
             manifest = await run_low_priority(draft.commit, parts, wall, facts=facts)
-        await self.note(job, {"size": manifest.size, "sent": manifest.size})
+        await self.record_checkpoint(job, {"size": manifest.size, "sent": manifest.size})
         return manifest
 
     def ends_in(self, job: QueuedJob, generation: int | None) -> dict[int, Wire]:
@@ -188,12 +188,12 @@ class Images:
         if isinstance(offer, dict) and all(isinstance(offer.get(key), str) for key in ("address", "ticket")):
             self._nearer[name_of(job)] = (generation, offer["address"], offer["ticket"])
 
-    def nearer(self, job: QueuedJob, generation: int | None) -> tuple[str, str] | None:
+    def peer_of(self, job: QueuedJob, generation: int | None) -> tuple[str, str] | None:
         """Address and ticket of the machine that made a checkpoint, as far as is known."""
         known = self._nearer.get(name_of(job))
         return (known[1], known[2]) if known is not None and known[0] == generation else None
 
-    async def note(self, job: QueuedJob, data: dict[str, Any]) -> None:
+    async def record_checkpoint(self, job: QueuedJob, data: dict[str, Any]) -> None:
         """Write down that a job has a checkpoint more."""
         changes: dict[str, Any] = {
             "NumCkpts": int(job.get("NumCkpts", 0) or 0) + 1,
@@ -201,11 +201,11 @@ class Images:
         }
         await self._ledger.commit(JobChange(job, None, changes, EventKind.CHECKPOINTED, data))
 
-    async def give(self, params: dict[str, Any], stream: Stream) -> None:
+    async def send_image(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
         job = self._job_of(params)
         if self._place.away is not None or self.store is None:
-            raise ImageError(f"checkpoints cannot be had now: {self._place.why_kept_back()[1]}", retry=True)
+            raise ImageError(f"checkpoints cannot be had now: {self._place.why_waiting()[1]}", retry=True)
         store = self.store
         claim, manifest = self._claims[str(params["claim"])], store.manifest(name_of(job), int(params["generation"]))
         if claim.gang is not None:
@@ -234,7 +234,7 @@ class Images:
         with contextlib.suppress(PoolError, OSError, TimeoutError):
             await self._links.call(address, "startd.withdraw_image", {"job": job, "ticket": ticket})
 
-    async def keep(self, job: QueuedJob, claim: HeldClaim | None = None) -> str:
+    async def retain_last(self, job: QueuedJob, claim: HeldClaim | None = None) -> str:
         """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.
 
         Args:
@@ -369,5 +369,5 @@ class Images:
 
 def _fits(manifest: Manifest, mode: FileMode) -> bool:
     facts = dict(manifest.facts)
-    where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
+    where = "own" if facts.get("kind") == "self" else facts.get("files", "shared")
     return {"own": FileMode.TRANSFER, "remote": FileMode.REMOTE}.get(str(where), FileMode.SHARED) is mode

@@ -44,7 +44,7 @@ class PendingCheckpoints:
         """The jobs that have one here."""
         return self._store.jobs() if self._store is not None else []
 
-    def bring(self, to: ImageStore) -> None:
+    def deliver(self, to: ImageStore) -> None:
         """Have all of them where they belong. Asked again it goes on where it was.
 
         Raises:
@@ -52,14 +52,14 @@ class PendingCheckpoints:
         """
         for job in self.jobs():
             for generation in self.store.generations(job):
-                self._bring(self.store.manifest(job, generation), to)
+                self._deliver(self.store.manifest(job, generation), to)
 
     def drop(self, job: str) -> None:
         """Delete a checkpoint that nobody needs."""
         if job in self:
             self.store.drop(job)
 
-    def _bring(self, image: Manifest, to: ImageStore) -> None:
+    def _deliver(self, image: Manifest, to: ImageStore) -> None:
         job = image.job
         there = [to.manifest(job, generation).created for generation in to.generations(job)]
         if image.created > max(there, default=float("-inf")):
@@ -67,7 +67,7 @@ class PendingCheckpoints:
                 missing = draft.missing(image)
                 for place in range(0, len(missing), TOGETHER):
                     some = missing[place : place + TOGETHER]
-                    draft.put_all(list(zip(some, self.store.packed_all(some), strict=True)))
+                    draft.add_chunks(list(zip(some, self.store.packed_all(some), strict=True)))
                 draft.commit(image.parts, image.created, facts=image.facts)
         self.store.drop(job, image.generation)
 

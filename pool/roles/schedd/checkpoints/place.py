@@ -30,7 +30,7 @@ class CheckpointPlace:
         self._log = log
         self._report_damage(store)
 
-    def is_back(self, store: ImageStore) -> None:
+    def server_returned(self, store: ImageStore) -> None:
         """The store that was away can be reached."""
         self.store, self.away = store, None
         self._report_damage(store)
@@ -39,13 +39,13 @@ class CheckpointPlace:
         for line in store.damaged if store is not None else ():
             self._log.error("a checkpoint is damaged", extra={"what": line})
 
-    def keeps_back(self, job: QueuedJob) -> bool:
+    def waits_for_server(self, job: QueuedJob) -> bool:
         """Whether a job waits for its checkpoints: without them it would begin from its beginning."""
         return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
 
-    def why_kept_back(self) -> tuple[str, str]:
+    def why_waiting(self) -> tuple[str, str]:
         """The place that jobs wait for, and why their checkpoints cannot be had."""
-        return self.away or self.stuck or ("home", "it is on its way to where checkpoints are kept")
+        return self.away or self.stuck or ("submit side", "it is on its way to where checkpoints are kept")
 
     def _waits(self, job: QueuedJob) -> bool:
         return self.waiting is not None and name_of(job) in self.waiting
@@ -57,7 +57,7 @@ class CheckpointPlace:
             ImageError: some are not.
         """
         if self.waiting is not None and self.store is not None:
-            await run_low_priority(self.waiting.bring, self.store)
+            await run_low_priority(self.waiting.deliver, self.store)
 
     def for_new(self, job: QueuedJob) -> ImageStore:
         """The store for a job's next checkpoint: it waits, too, behind one that waits or while the store is away.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.config import Settings
-from pool.policy.checkpoints import Rhythm
+from pool.policy.checkpoints import CheckpointInterval
 from pool.policy.moving import MovingTerms
 from pool.roles.schedd.core.claims import lease_for
 
@@ -39,11 +39,11 @@ class ClaimSettings:
     gather_patience: float
     unheard: float
     rematch: MovingTerms | None = None
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    rhythm: CheckpointInterval = field(default_factory=CheckpointInterval)
     linger: float = LINGER
 
     @classmethod
-    def of(cls, settings: Settings) -> ClaimSettings:
+    def from_settings(cls, settings: Settings) -> ClaimSettings:
         """The settings as the configuration has them."""
         return cls(**_values(settings))
 
@@ -70,5 +70,5 @@ def _values(settings: Settings) -> dict[str, Any]:
         "gather_patience": number("GANG_PATIENCE"),
         "unheard": CYCLES_MISSED * number("NEGOTIATION_INTERVAL"),
         "rematch": terms,
-        "rhythm": Rhythm(number("CHECKPOINT_FIRST"), number("CHECKPOINT_MOST")),
+        "rhythm": CheckpointInterval(number("CHECKPOINT_FIRST"), number("CHECKPOINT_MOST")),
     }

@@ -125,7 +125,7 @@ class HeldClaim:
         return self.dedicated and (self.gang is not None or wants_dedicated(job.ad()))
 
     @property
-    def brought(self) -> dict[str, int] | None:
+    def node_outputs(self) -> dict[str, int] | None:
         """Of a parallel job: the places of its nodes' outputs that it does not name, and the node of each."""
         return self.gang.brought if self.gang is not None else None
 
@@ -169,7 +169,7 @@ class ClaimTable(dict[str, HeldClaim]):
         for act in self._dropped:
             act(claim)
 
-    def lose(self, claim: HeldClaim) -> None:
+    def mark_unreachable(self, claim: HeldClaim) -> None:
         """The startd of a claim could not be reached just now, or says that it has no such claim."""
         for act in self._lost:
             act(claim)

@@ -42,7 +42,7 @@ class ScheddContext:
         """The queue that the ledger keeps."""
         return self.ledger.queue
 
-    def give_back(self, claim: HeldClaim, lent_for: float | None = None) -> None:
+    def return_claim(self, claim: HeldClaim, lent_for: float | None = None) -> None:
         """Drop a claim, and tell its startd in the background.
 
         Args:

@@ -35,14 +35,14 @@ class EndedJobs:
         self._finished = finished
         self._forget_images = forget_images
 
-    def settle(self, job: QueuedJob) -> None:
+    def end_recorded(self, job: QueuedJob) -> None:
         """The end of a run is durable."""
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
         if job.status.final:
             self._forget(job)
 
-    def heard(self, events: Sequence[JobEvent]) -> None:
+    def on_events(self, events: Sequence[JobEvent]) -> None:
         """Jobs were removed: one that did not run has no run whose end is settled."""
         for event in events:
             if event.kind is EventKind.ABORTED and (job := self._gone().get((event.cluster, event.proc))) is not None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pool.images import ImageError, Manifest
 from pool.jobs.activation import Activation
-from pool.jobs.gangs import NODE0, Parts, is_parallel, parts_of, policy_of
+from pool.jobs.gangs import NODE0, GangParts, is_parallel, parts_of, policy_of
 from pool.policy import nodes
-from pool.policy.gangs import BY_ITSELF, breaks
+from pool.policy.gangs import BY_ITSELF, ends_gang
 from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Set:
+class CheckpointSet:
     """A checkpoint of all parts of a job in the making.
 
     Attributes:
         number: known to this start's parts alone; used once.
         parts: those whose images it needs. ends: the reports of those that have ended.
-        images: those that have come, whose chunks stay while `came` waits.
+        images: those that have come, whose chunks stay while `add_image` waits.
         whole: done when all have come. kept: the checkpoint, when it is on disk.
     """
 
@@ -39,7 +39,7 @@ class Set:
     kept: asyncio.Future[Manifest]
     images: dict[int, Manifest] = field(default_factory=dict)
 
-    async def came(self, part: int, manifest: Manifest) -> Manifest:
+    async def add_image(self, part: int, manifest: Manifest) -> Manifest:
         """The image of a part is here; answers when the checkpoint is kept.
 
         Raises:
@@ -89,7 +89,7 @@ class RunningGang:
     job: QueuedJob
     run: int
     secret: str
-    parts: Parts
+    parts: GangParts
     parallel: bool = False
     hosts: str = ""
     claims: dict[int, HeldClaim] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class RunningGang:
     cards: dict[int, Any] = field(default_factory=dict)
     met: asyncio.Future[None] | None = None
     checkpoint: int | None = None
-    set: Set | None = None
+    set: CheckpointSet | None = None
     clock: asyncio.Task[None] | None = None
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: asyncio.Task[None] | None = None
@@ -109,8 +109,8 @@ class RunningGang:
     policy: str = NODE0
     on_failure: str = "end"
     begun: dict[int, str] = field(default_factory=dict)
-    told_begun: int = 0
-    told_ended: int = 0
+    recorded_begun: int = 0
+    recorded_ended: int = 0
     suspended: builtins.set[int] = field(default_factory=builtins.set)
     sizes: dict[int, int] = field(default_factory=dict)
     sized_at: float = float("-inf")
@@ -122,7 +122,7 @@ class RunningGang:
     finished: bool = False
 
     @classmethod
-    def of(cls, job: QueuedJob, run: int, secret: str) -> RunningGang:
+    def for_job(cls, job: QueuedJob, run: int, secret: str) -> RunningGang:
         """The gang of a job that is being started, or was when the schedd stopped."""
         ad = job.ad()
         failing = str(job.get("OnProcessFailure") or "end")
@@ -132,7 +132,7 @@ class RunningGang:
         """Whether the end of a part ends the job's run."""
         if self.parallel:
             return nodes.ends_job(part, report, self.policy, self.on_failure)
-        return breaks(report, self.on_failure)
+        return ends_gang(report, self.on_failure)
 
     @property
     def is_over(self) -> bool:
@@ -145,10 +145,10 @@ class RunningGang:
         self.root = next(broken, None)
 
     @property
-    def over(self) -> frozenset[int]:
+    def ended_parts(self) -> frozenset[int]:
         """The parts that have ended."""
         return frozenset(part for part, _ in self.reports)
 
-    def own(self, part: int) -> Wire:
+    def part_attributes(self, part: int) -> Wire:
         """The attributes in a part's order beside those that its cluster shares."""
-        return {**self.job.own(), **self.parts[part].own}
+        return {**self.job.own_wire(), **self.parts[part].own}

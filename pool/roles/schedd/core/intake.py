@@ -55,7 +55,7 @@ class ClusterIntake:
         self.held: dict[int, Wire] = {} if differs or not self._whole else dict.fromkeys(range(count), self._reason)
         self._size = 0
 
-    def take(self, deltas: Any) -> None:
+    def add_deltas(self, deltas: Any) -> None:
         """The differences of the next jobs.
 
         Raises:
@@ -65,7 +65,7 @@ class ClusterIntake:
             raise PoolError("cannot queue: the differences are no list")
         first = len(self.deltas)
         if first + len(deltas) > self.count:
-            raise self._wrong(first + len(deltas))
+            raise self._bad_count(first + len(deltas))
         found = [clean(delta) for delta in deltas]
         for proc, state in split_held(found, self._whole, self._reason).items():
             self.held[first + proc] = state
@@ -98,9 +98,9 @@ class ClusterIntake:
     def complete(self) -> None:
         """Raises PoolError when there are not as many differences as jobs."""
         if self.deltas is not None and len(self.deltas) != self.count:
-            raise self._wrong(len(self.deltas))
+            raise self._bad_count(len(self.deltas))
 
-    def _wrong(self, found: int) -> PoolError:
+    def _bad_count(self, found: int) -> PoolError:
         return PoolError(f"cannot queue {self.count} jobs with {found} differences", hint="one for each job")
 
 

@@ -16,7 +16,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.pipes.model import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
-from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned
+from pool.policy.checkpoints import KEPT_AWAY, Attempt, avoided_machines
 from pool.policy.exits import Decision, ExitVerdict, after_exit
 from pool.policy.more_resources import more_for
 from pool.policy.queue import RUNNING, QueuedJob
@@ -74,7 +74,7 @@ def end_steps(job: QueuedJob, slot: str, report: dict[str, Any], now: float, aft
     cause = str(report.get("cause"))
     if cause != "start" and (job.get(BEGAN) is not None or report.get("started_event")):
         changes[FAILURES] = None  # its program did begin
-    wish = job.note("_wish")
+    wish = job.stored_note("_wish")
     if wish:
         changes["_wish"] = None
     if wish and (wish["what"] == "remove" or cause not in BY_ITSELF):
@@ -144,7 +144,7 @@ def by_itself(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any], n
     if report.get("output_error"):
         error = report["output_error"]
         code = Hold.OUTPUT_TOO_LARGE if OUTPUT_LIMIT in str(error) else Hold.TRANSFER_OUTPUT
-        return [hold_step(job, f"its output could not be brought home: {error}", code, changes)]
+        return [hold_step(job, f"its output could not be sent to the submit side: {error}", code, changes)]
     verdict = COMPLETED
     if job.get("OnExitHold") is not None or job.get("OnExitRemove") is not None:
         job.update(changes)
@@ -193,14 +193,14 @@ def failed_restore(
     """It could not go on from a checkpoint there. A machine that lacks something is left alone for good; one that fails
     often for a minute, in which others may take the job, unless it is the schedd's own: it may be the only one."""
     machine, generation = slot.rpartition("@")[2], int(report.get("checkpoint") or 0)
-    tries = [(str(name), int(number)) for name, number in job.note(TRIES, ()) or ()]
-    before = shunned((Attempt(*one) for one in tries), after.home)
+    tries = [(str(name), int(number)) for name, number in job.stored_note(TRIES, ()) or ()]
+    before = avoided_machines((Attempt(*one) for one in tries), after.home)
     if report.get("unfit"):
         avoided = {machine} - {after.home}
     else:
         tries = [*tries, (machine, generation)][-MOST_TRIES:]
         changes[TRIES] = [list(one) for one in tries]
-        avoided = set(shunned((Attempt(*one) for one in tries), after.home)) - set(before)
+        avoided = set(avoided_machines((Attempt(*one) for one in tries), after.home)) - set(before)
     why = f"it could not go on from checkpoint {generation}: {report.get('error')}"
     following = after.following([Attempt(*one) for one in tries])
     if following is None:
@@ -230,7 +230,7 @@ def without_machine(requirements: Any, machine: str, until: int | None = None) -
     return [text if other in text else f"({text}) && {other}"]
 
 
-def both(first: Any, second: Any) -> Any:
+def require_both(first: Any, second: Any) -> Any:
     """Requirements (in wire form) that hold where both do."""
     if second is None or second is True or first == second:
         return first
@@ -262,7 +262,7 @@ def failed_start(
         code = Hold.NO_ACCOUNT if where == "account" else FAILED_STEPS.get(str(report.get("step")), Hold.START_FAILED)
         return hold_step(job, f"it could not be started on {slot}: {why}", code, changes)
     machine = slot.rpartition("@")[2]
-    again = noted(job, machine, changes, now)
+    again = record_failed_start(job, machine, changes, now)
     if again.hold:
         machines = {failure.machine for failure in again.failures} - {EVERYWHERE}
         counted = f"{len(machines)} machines" if len(machines) > 1 else machine
@@ -279,7 +279,7 @@ def failed_input(job: QueuedJob, slot: str, why: str, passes: bool, changes: dic
     """Its input did not come: tried again for a while where the cause may pass, else held."""
     tries = ""
     if passes:
-        again = noted(job, EVERYWHERE, changes, now)
+        again = record_failed_start(job, EVERYWHERE, changes, now)
         if not again.hold:
             data = {"why": f"its input could not be sent: {why}; it is tried again in {again.until - now:.0f} s"}
             return JobChange(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {**data, "slot": slot})
@@ -288,9 +288,9 @@ def failed_input(job: QueuedJob, slot: str, why: str, passes: bool, changes: dic
     return hold_step(job, f"its input could not be sent{tries}: {why}", code, changes)
 
 
-def noted(job: QueuedJob, machine: str, changes: dict[str, Any], now: float) -> Again:
+def record_failed_start(job: QueuedJob, machine: str, changes: dict[str, Any], now: float) -> Again:
     """The next step after a failed start, noted in the changes."""
-    again = after_failure(from_wire(job.note(FAILURES)), machine, now)
+    again = after_failure(from_wire(job.stored_note(FAILURES)), machine, now)
     changes[FAILURES] = to_wire(again.failures)
     return again
 
@@ -349,18 +349,18 @@ def add_use(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> 
 def add_work(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> None:
     """Add a run's work, done or lost, and what its checkpoints cost."""
     run, said = int(job.get("NumJobStarts", 0) or 0), report.get("costs")
-    note = job.note(costs.COSTS)
+    note = job.stored_note(costs.COSTS)
     if isinstance(said, dict):
-        changes |= costs.told(job.get, run, note, said)
+        changes |= costs.cost_changes(job.get, run, note, said)
         note = changes[costs.COSTS]
-    removed = (job.note("_wish") or {}).get("what") == "remove"
+    removed = (job.stored_note("_wish") or {}).get("what") == "remove"
     whole = removed or report.get("checkpointed") or report.get("cause") in BY_ITSELF
-    at_home = None if whole else costs.committed(run, note)
+    committed = None if whole else costs.committed(run, note)
     wall, suspended = float(report.get("wall", 0.0)), float(report.get("suspended", 0.0))
-    changes |= costs.ran(job.get, wall, suspended, at_home) | {costs.COSTS: None}
+    changes |= costs.ran(job.get, wall, suspended, committed) | {costs.COSTS: None}
     if report.get("checkpointed"):
         work = float(changes.get("CommittedTime", job.get("CommittedTime")) or 0.0)
-        changes |= costs.reached(job.note(costs.HELD), report.get("generation"), work)
+        changes |= costs.reached(job.stored_note(costs.HELD), report.get("generation"), work)
     elif report.get("cause") in BY_ITSELF:
         changes[costs.HELD] = None
 
@@ -370,7 +370,7 @@ def add_processes(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any
     ends = read_ends(report.get("ends"))
     if not ends:
         return
-    before = dict(job.note(USED) or {})
+    before = dict(job.stored_note(USED) or {})
     used: dict[str, list[float]] = {}
     for end in ends:
         user, system = before.get(end["name"], (0.0, 0.0))

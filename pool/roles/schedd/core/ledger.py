@@ -16,9 +16,9 @@ from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import account
-from pool.jobs.states import Happening, JobStatus, move
+from pool.jobs.states import Happening, JobStatus, transition
 from pool.outside import OutsideWorld
-from pool.policy.exits import stays
+from pool.policy.exits import stays_in_queue
 from pool.policy.packed import RepeatPacker, pack, unpack
 from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
@@ -98,7 +98,7 @@ class Ledger:
 
     async def load(self) -> list[QueuedJob]:
         """Fill the queue from the store, in slices; returns the jobs that were running."""
-        loaded: Loaded = await self.store.load_aside()
+        loaded: Loaded = await self.store.load_in_thread()
         self.next_cluster = loaded.next_cluster
         self.last_event = loaded.next_event - 1
         self.meta = loaded.meta
@@ -122,7 +122,7 @@ class Ledger:
                     kept = unpack(known.state) if known and known.state else None
                     job = QueuedJob(cluster, proc, known.status if known else IDLE, delta, kept)
                     self.queue.add(job)
-                    if job.note("_run") is not None:
+                    if job.stored_note("_run") is not None:
                         active.append(job)
         return active
 
@@ -135,7 +135,7 @@ class Ledger:
         self._reserved[cluster] = owner
         return cluster
 
-    def take_reserved(self, cluster: int, owner: str) -> bool:
+    def use_reserved(self, cluster: int, owner: str) -> bool:
         """Whether the id was reserved for this owner; it can be used once."""
         if self._reserved.get(cluster) != owner:
             return False
@@ -164,13 +164,13 @@ class Ledger:
             status = IDLE if state is None else HELD
             jobs.append(QueuedJob(cluster, proc, status, deltas[proc] if deltas else None, state))
 
-        def settled(results: list[Any]) -> None:
+        def on_commit(results: list[Any]) -> None:
             self.queue.add_cluster(cluster)
             self.came = jobs
             self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
             self.came = []
 
-        await self.store.write(*changes, settled=settled)
+        await self.store.write(*changes, settled=on_commit)
         for place, job in enumerate(jobs):
             if place and not place % TURN:
                 await asyncio.sleep(0)
@@ -183,7 +183,7 @@ class Ledger:
 
     # -- change ------------------------------------------------------------------------------------------
 
-    def note(self, step: JobChange) -> None:
+    def apply_early(self, step: JobChange) -> None:
         """Apply a step in memory, for decisions that follow before it is durable; `commit` must come after it.
 
         Raises:
@@ -193,7 +193,7 @@ class Ledger:
             return
         step.noted = True
         if step.happening is not None:
-            step.status = move(step.job.status, step.happening).next
+            step.status = transition(step.job.status, step.happening).next
             step.changes.setdefault("EnteredCurrentStatus", int(self._outside.wall()))
         step.job.update(step.changes)
         if step.status is not None:
@@ -215,15 +215,15 @@ class Ledger:
         for step in steps:
             job = step.job
             self._works_for(job)
-            self.note(step)
+            self.apply_early(step)
             if step.event is not None:
                 events.append((step, now))
             if job.status.final:
-                own = job.own()
+                own = job.own_wire()
                 wire = {**job.cluster.wire, **own}
                 if step.happening is not Happening.LEAVE:
                     step.data |= account(wire, now)
-                    if wire.get("LeaveJobInQueue", False) is not False and _stays(job, now):
+                    if wire.get("LeaveJobInQueue", False) is not False and _stays_in_queue(job, now):
                         continue
                 ended.append((job, wire, job.cluster.packed_with(own), job.status))
                 if self.queue.remove(job):
@@ -233,7 +233,7 @@ class Ledger:
             made: list[Change] = []
             for job in dict.fromkeys(step.job for step in steps):
                 if job.cluster.jobs.get(job.proc) is job:
-                    made.append(SetProc(*job.id, job.status, job.kept()))
+                    made.append(SetProc(*job.id, job.status, job.packed_changes()))
             for job, wire, packed, status in ended:
                 local, remote, work, lost, saving, size = _used(wire)
                 made.append(
@@ -255,7 +255,7 @@ class Ledger:
             made += [AddEvent(*step.job.id, str(step.event), when, data.pack(step.data)) for step, when in events]
             return made
 
-        def settled(results: list[Any]) -> None:
+        def on_commit(results: list[Any]) -> None:
             if events:
                 numbers = results[len(results) - len(events) :]
                 self.gone = {job.id: job for job, _, _, _ in ended}
@@ -270,7 +270,7 @@ class Ledger:
         left = {job.id: job for job, _, _, _ in ended}
         self.not_yet_in_history |= left
         try:
-            return self._until_gone(left, self._begin(changes, settled))
+            return self._until_gone(left, self._begin(changes, on_commit))
         except StoreError:
             self._are_gone(left)
             raise
@@ -285,7 +285,7 @@ class Ledger:
         for name in left:
             del self.not_yet_in_history[name]
 
-    async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
+    async def record_event(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
         """Add an event that changes no job; durable when this returns."""
         now = self._outside.wall()
         packed = pack(data)
@@ -312,7 +312,7 @@ class Ledger:
         changes: Callable[[], list[Change]],
         settled: Callable[[list[Any]], None] | None,
     ) -> None:
-        told = False
+        logged = False
         while writing is not None:
             try:
                 await writing
@@ -320,9 +320,9 @@ class Ledger:
             except StoreError as error:
                 if not error.retry:
                     raise
-                if not told:
+                if not logged:
                     self._log.error("the queue cannot be written; trying again", extra={"error": str(error)})
-                    told = True
+                    logged = True
                 await asyncio.sleep(RETRY)
                 again = changes()
                 writing = self.store.begin(*again, settled=settled) if again else None
@@ -346,8 +346,8 @@ def _kind(step: JobChange) -> EventKind:
     return step.event
 
 
-def _stays(job: QueuedJob, now: float) -> bool:
-    return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
+def _stays_in_queue(job: QueuedJob, now: float) -> bool:
+    return job.status == JobStatus.COMPLETED and stays_in_queue(job.ad(), now)
 
 
 #: The attributes that `_used` reads.

@@ -1,5 +1,5 @@
 """Short notes that a schedd keeps beside its jobs: which executable a cluster has, outputs that are being placed, and
-why programs could not be checkpointed (C7), which their owner is told before the next run.
+why programs could not be checkpointed (C7), which their owner sees before the next run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Notes:
         self._spawn = spawn
         self._refused: dict[str, str] = {}
 
-    def take_up(self, meta: Mapping[str, bytes], recall: Callable[[int, str], None]) -> None:
+    def restore(self, meta: Mapping[str, bytes], recall: Callable[[int, str], None]) -> None:
         """Take up the notes that were made before this start.
 
         Args:
@@ -48,14 +48,14 @@ class Notes:
 
     def remember(self, cluster: int, digest: str | None) -> None:
         """Note a cluster's executable, or that it has none any more."""
-        self._keep(f"{EXECUTABLE}{cluster}", digest, "an executable will be read again")
+        self._store_soon(f"{EXECUTABLE}{cluster}", digest, "an executable will be read again")
 
-    async def put(self, name: str, value: bytes | None) -> None:
+    async def store_note(self, name: str, value: bytes | None) -> None:
         """Note something for good before this returns, or drop it soon."""
         if value is not None:
             await self._store.write(SetMeta(name, value))
         else:
-            self._keep(name, None, "a note stays until it can be removed")
+            self._store_soon(name, None, "a note stays until it can be removed")
 
     def refused(self, job: QueuedJob, why: str) -> None:
         """A job could not be checkpointed, or can be again: of its program the next submit is told."""
@@ -71,18 +71,18 @@ class Notes:
         self._refused.pop(name, None)
         if why:
             self._refused[name] = why[:MOST_REASON]
-        self._keep(name, self._refused.get(name), "a refusal is not remembered")
+        self._store_soon(name, self._refused.get(name), "a refusal is not remembered")
         if len(self._refused) > MOST_PROGRAMS:
             oldest = next(iter(self._refused))
             del self._refused[oldest]
-            self._keep(oldest, None, "a refusal is remembered for longer")
+            self._store_soon(oldest, None, "a refusal is remembered for longer")
 
     def refusals(self, owner: str, programs: Iterable[str]) -> dict[str, str]:
         """Why an owner's programs could not be checkpointed when they ran last, of those that are known for it."""
         found = ((program, self._refused.get(REFUSED + _key(owner, program))) for program in programs)
         return {program: why for program, why in found if why is not None}
 
-    def _keep(self, name: str, value: str | None, else_: str) -> None:
+    def _store_soon(self, name: str, value: str | None, else_: str) -> None:
         async def write() -> None:
             try:
                 await self._store.write(SetMeta(name, value.encode() if value else None), within=UNHURRIED)

@@ -17,7 +17,7 @@ class StartdCalls:
         self._links = links
         self._claims = claims
 
-    async def ask(self, claim: HeldClaim, method: str, params: dict[str, Any], timeout: float) -> Any:
+    async def call_startd(self, claim: HeldClaim, method: str, params: dict[str, Any], timeout: float) -> Any:
         """Call a claim's startd.
 
         Raises:
@@ -25,14 +25,14 @@ class StartdCalls:
                 the claim is lost from then on: `pool.roles.schedd.placement.reconnect` finds out about its job.
         """
         try:
-            link = await self._links.to(claim.startd)
+            link = await self._links.connect(claim.startd)
             return await link.call(method, params, timeout=timeout)
         except RemoteError as error:
             if says_no_such_claim(error):
-                self._claims.lose(claim)
+                self._claims.mark_unreachable(claim)
             raise
         except TROUBLE:
-            self._claims.lose(claim)
+            self._claims.mark_unreachable(claim)
             raise
 
     async def release(self, claim: HeldClaim, lent_for: float | None = None) -> None:
@@ -42,7 +42,7 @@ class StartdCalls:
             lent_for: see `pool.roles.startd.claims.loans`.
         """
         try:
-            link = await self._links.to(claim.startd)
+            link = await self._links.connect(claim.startd)
             await link.call("startd.release", {"claims": [claim.id], "lent_for": lent_for}, timeout=10.0)
         except (*TROUBLE, RemoteError):
             return

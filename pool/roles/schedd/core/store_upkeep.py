@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from pool.errors import PoolError
-from pool.store import Rewrite, Shrink, Store
+from pool.store import RewriteFile, Shrink, Store
 
 #: Seconds between two looks at the free pages of the queue's file, pages given back at a time, seconds in between, and
 #: pages (of 4 KiB) that are not worth it.
@@ -36,7 +36,7 @@ async def shrink(store: Store, log: logging.Logger) -> None:
         if free < used:
             return  # it waits until there is less to write anew than to win
         log.info("an older queue's file is written anew, to become smaller", extra={"pages": used})
-        await store.write(Rewrite())
+        await store.write(RewriteFile())
         return
     while free > keep:
         left = (await store.write(Shrink(min(SHRINK_SLICE, free - keep))))[0]

@@ -58,7 +58,7 @@ class SubmitSideCosts:
         found = self._claims.get(claim)
         if found is None or found.job is None:
             return await work
-        return await self._of(found.job).measured(work)
+        return await self._meter_of(found.job).measured(work)
 
     async def submitted(self, work: Coroutine[Any, Any, QueuedCluster]) -> QueuedCluster:
         """Take in a cluster, and count what that takes for its jobs."""
@@ -69,10 +69,10 @@ class SubmitSideCosts:
 
     def step(self, job: QueuedJob) -> None:
         """Something is written for a job."""
-        self.stir()
+        self.mark_busy()
         self._stepped.append(job)
 
-    def stir(self) -> None:
+    def mark_busy(self) -> None:
         """This process works for jobs."""
         now = asyncio.get_running_loop().time()
         if now == self._last:
@@ -98,15 +98,15 @@ class SubmitSideCosts:
             elif job.get("NumJobStarts"):
                 self._carried += part
 
-    def take(self, job: QueuedJob, now: float) -> float:
+    def collect_seconds(self, job: QueuedJob, now: float) -> float:
         """Seconds that the job has cost since the last call.
 
         Args:
             now: processor seconds of this thread since the turn began in which this is asked; counted now, and not
                 again when the turn ends.
         """
-        self.stir()
-        meter = self._of(job)
+        self.mark_busy()
+        meter = self._meter_of(job)
         seconds = meter.seconds + now + job.cost
         meter.seconds, job.cost = -now, 0.0
         if job.get("LocalUserCpu") is None:
@@ -117,9 +117,9 @@ class SubmitSideCosts:
         """Write into the end of a run the processor time that it took on the submit side (EV 2.8).
 
         Args:
-            now: see `take`.
+            now: see `collect_seconds`.
         """
-        spent = self.take(job, now)
+        spent = self.collect_seconds(job, now)
         steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
         for step in steps:
             if step.job is job and step.event is not EventKind.EXECUTE:
@@ -147,7 +147,7 @@ class SubmitSideCosts:
         if (end := self._last + QUIET) > loop.time():
             self._closing = loop.call_at(end, self._close)
 
-    def _of(self, job: QueuedJob) -> Meter:
+    def _meter_of(self, job: QueuedJob) -> Meter:
         meter = self._meters.get(job.id)
         if meter is None:
             meter = self._meters[job.id] = Meter(self._outside.thread_cpu, self._metered)

@@ -11,10 +11,10 @@ from typing import Any
 from pool.classad import ClassAd, ParseError, parse_expr
 from pool.errors import PoolError
 from pool.jobs.activation import JAVA
-from pool.jobs.gangs import NODE_MARKS, PARTS, Parts, attributes_of, may_be_own, parts_of
+from pool.jobs.gangs import NODE_MARKS, PARTS, GangParts, attributes_of, may_be_own, parts_of
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.privacy import canonical
-from pool.policy.queue import AT_HOME, HELD, Wire
+from pool.policy.queue import HELD, LOCAL_UNIVERSES, Wire
 
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
@@ -27,7 +27,7 @@ OWN_NAMES = frozenset(
 )
 #: Universes, by HTCondor's numbers, whose jobs are started.
 VANILLA = 5
-STARTED = frozenset({VANILLA, JAVA, *NODE_MARKS}) | AT_HOME
+STARTED = frozenset({VANILLA, JAVA, *NODE_MARKS}) | LOCAL_UNIVERSES
 #: Attributes of a job that is to be held from the beginning; they are true only until the job is released.
 HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}
@@ -75,7 +75,7 @@ def _check_parts(ad: Wire) -> None:
     ad |= {PARTS: attributes_of(parts.kinds, apart=False)[PARTS]}
 
 
-def _check_numbers(ad: Wire, parts: Parts) -> None:
+def _check_numbers(ad: Wire, parts: GangParts) -> None:
     """The number of parts, and the processes of a pipe job's parts, are those of the job."""
     if "Processes" not in ad:
         for name in ("MinHosts", "MaxHosts"):  # in a pipe job they are of the whole job, which is one

@@ -106,7 +106,7 @@ class UserAccounts:
             await asyncio.sleep(ASK_EVERY)
 
     async def _ask(self) -> Mapping[str, float]:
-        link = await self._links.to(self._collector)
+        link = await self._links.connect(self._collector)
         address = ""
         async with await link.stream("collector.query", {"type": "Negotiator"}) as found:
             async for ads in found:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.classad.names import fold
-from pool.jobs.gangs import APART, EXPECTED_DURATION, RESERVATION, Parts, parts_of
+from pool.jobs.gangs import APART, EXPECTED_DURATION, RESERVATION, GangParts, parts_of
 from pool.policy.autoclusters import OF_EACH_JOB, Autoclusters
 from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass
@@ -34,16 +34,16 @@ _WHOLE = frozenset({"gangparts", "gangapart"})
 
 
 class PartsToPlace(Protocol):
-    """Parts of a gang that have yet to get a claim; see `pool.roles.schedd.parallel.gathering.Gatherings.of`."""
+    """GangParts of a gang that have yet to get a claim; see `Gatherings.progress_of`."""
 
-    def of(self, job: QueuedJob) -> Gathering: ...
+    def progress_of(self, job: QueuedJob) -> Gathering: ...
 
     def wanted_ad(self, job: QueuedJob, part: int) -> Wire: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Parts of a job that ask for the same.
+    """GangParts of a job that ask for the same.
 
     Attributes:
         numbers: of these parts.
@@ -131,10 +131,10 @@ class DedicatedQueue:
         return made
 
     def _wanted(self, job: QueuedJob) -> list[Wanted]:
-        parts = parts_of(job.ad()) if is_gang(job) else Parts(())
+        parts = parts_of(job.ad()) if is_gang(job) else GangParts(())
         if not len(parts):
             return [self._alike(job, (0,), 0, apart=False)]
-        gathering = self._gatherings.of(job)
+        gathering = self._gatherings.progress_of(job)
         apart = job.get(APART) is True
         found: list[Wanted] = []
         for kind in range(len(parts.kinds)):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from pool.classad import symmetric_match
-from pool.policy.checkpoints import Saves
+from pool.policy.checkpoints import SaveWish
 from pool.policy.queue import IDLE, JobGroup, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -151,9 +151,9 @@ class Lending:
     async def _reclaim(self, claim: HeldClaim, job: QueuedJob, run: int) -> None:
         context = self._context
         context.log.info("a lent machine is reclaimed", extra={"slot": claim.slot, "job": job.id})
-        asked = {"claim": claim.id, "run": run, "graceful": True, "save": Saves.ALWAYS.value, "signal": None}
+        asked = {"claim": claim.id, "run": run, "graceful": True, "save": SaveWish.ALWAYS.value, "signal": None}
         try:
-            await context.calls.ask(claim, "startd.deactivate", asked, STOP_SECONDS)
+            await context.calls.call_startd(claim, "startd.deactivate", asked, STOP_SECONDS)
         except (*TROUBLE, RemoteError) as error:
             context.log.warning("a lent machine did not answer", extra={"slot": claim.slot, "why": str(error)})
             if claim.job is job and claim.run == run and claim in self.lent:

@@ -152,7 +152,7 @@ class ManagedMachines:
         while True:
             await self._wanted.wait()
             try:
-                link = await self._links.to(self._collector)
+                link = await self._links.connect(self._collector)
                 asked = {"types": ["Machine"], "managed_by": self._submitter}
                 async with await link.stream("collector.watch", asked) as stream:
                     fresh = True
@@ -193,7 +193,7 @@ class ManagedMachines:
                 self._hierarchy.pop(name, None)
                 continue
             ad = ClassAd.from_wire(wire)
-            self.index.put(name, ad)
+            self.index.set_ad(name, ad)
             current = ad.value("CurrentRank", 0.0)
             current = float(current) if isinstance(current, (int, float)) else math.inf
             managers = managers_of(wire)
@@ -209,8 +209,8 @@ class ManagedMachines:
     def take_in_claims(self, claims: Iterable[HeldClaim]) -> None:
         """Have machines that are claimed matched by, though no collector tells of them."""
         for claim in claims:
-            if self.index.place(claim.slot) is None and len(claim.ad):
-                self.index.put(claim.slot, claim.ad)
+            if self.index.place_of(claim.slot) is None and len(claim.ad):
+                self.index.set_ad(claim.slot, claim.ad)
 
     def standing(
         self, claims: Mapping[str, HeldClaim], lent: Mapping[HeldClaim, Lent], idle: Mapping[HeldClaim, float],

@@ -19,7 +19,7 @@ from pool.policy.queue import QueuedJob, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
-from pool.roles.schedd.core.job_ends import both
+from pool.roles.schedd.core.job_ends import require_both
 from pool.roles.schedd.dedicated.machines import slot_of
 
 
@@ -183,7 +183,7 @@ class DedicatedRequests:
             f"stringListMember({literal(self._submitter).text}, TARGET.{HIERARCHY} ?: TARGET.{MANAGED_BY})"
             f" && stringListMember(TARGET.Name, {literal(names).text})"
         )
-        return {**request.ad, "Requirements": both(request.ad.get("Requirements"), [managed])}
+        return {**request.ad, "Requirements": require_both(request.ad.get("Requirements"), [managed])}
 
     def matched(self, match: dict[str, Any]) -> None:
         """The negotiator has granted a slot: claim it in the background, wait for it where somebody has to leave."""

@@ -458,7 +458,7 @@ class DedicatedScheduler:
             started=float(began) if isinstance(began, (int, float)) else self._context.outside.wall(),
             shares=shares,
             backfilled=view.id in self._backfilled,
-            leaving=job in self._saving or job.note("_wish") is not None or job.status not in ACTIVE,
+            leaving=job in self._saving or job.stored_note("_wish") is not None or job.status not in ACTIVE,
             until=min((self.machines.until(claim, self.queue.now) for claim in own), default=math.inf),
         )
 
@@ -593,7 +593,7 @@ class DedicatedScheduler:
         unused += [claim for claim in self._idle(claims, claims) if self._loan_ends(claim)]
         for claim in dict.fromkeys(unused):
             context.log.info("a machine is released", extra={"slot": claim.slot})
-            context.give_back(claim, self._lent_for(claim, until.get(claim, math.inf)))
+            context.return_claim(claim, self._lent_for(claim, until.get(claim, math.inf)))
         self.reservations.begin(decisions.reserved)
         self._look_again(decisions.wake)
 
@@ -658,7 +658,7 @@ class DedicatedScheduler:
     async def _begin(self, job: QueuedJob, given: Mapping[int, HeldClaim]) -> None:
         try:
             if is_gang(job):
-                await self._calls.begin_gang(job, self._calls.gatherings.of(job), given)
+                await self._calls.begin_gang(job, self._calls.gatherings.progress_of(job), given)
             else:
                 ((_, claim),) = given.items()
                 await self._calls.start_job(claim, job)

@@ -84,7 +84,7 @@ class OutputStreams:
                 self._context.spawn(self.begin(job), "stream output", alone=True)
 
     async def begin(self, job: QueuedJob) -> None:
-        """A job's program runs: follow what it writes, where it does not write it home itself."""
+        """A job's program runs: follow what it writes, where it does not write to the submit side itself."""
         claim: HeldClaim | None = job.run if job.status in ACTIVE else None
         if claim is None:
             return
@@ -118,7 +118,7 @@ class OutputStreams:
 
     async def _follow(self, one: _Follower) -> None:
         """Until the run is over. What cannot be written is tried again: the end brings all of it in any case."""
-        fresh, told = True, False
+        fresh, logged = True, False
         files = self._files(one.job.cluster.owner, one.job.cluster.id)
         try:
             while one.runs:
@@ -130,10 +130,10 @@ class OutputStreams:
                     await self._costs.measured(one.claim.id, self._add(one, files))
                 except (PoolError, *TROUBLE) as error:
                     pause = LATER
-                    if not told:
+                    if not logged:
                         said = {"job": one.start.name, "why": str(error)}
                         self._context.log.info("output is not streamed", extra=said)
-                    told = True
+                    logged = True
                 await asyncio.sleep(pause)
         finally:
             key = one.job.id, one.start.part, one.which
@@ -147,7 +147,7 @@ class OutputStreams:
 
     async def _add(self, one: _Follower, files: UserFiles) -> None:
         """Append the new bytes to the file."""
-        link = await self._context.links.to(one.claim.startd)
+        link = await self._context.links.connect(one.claim.startd)
         wanted = {"claim": one.claim.id, "file": one.which, "offset": one.offset, "lines": None}
         remote = await link.stream("startd.tail", wanted)
         async for chunk in remote:

@@ -2,8 +2,8 @@
 
 A start's file system opens a stream of its own (`serve`), again after each lost connection. Before the first stream,
 the owner's file server restores the owner's files to the checkpoint that the start continues from, or to the beginning.
-When a checkpoint is safe, older undo records go (`kept`). The end of a start leaves the journal for the next start
-(`left`); the end of the job deletes it. Decides nothing about the job itself.
+When a checkpoint is safe, older undo records go (`checkpoint_stored`). The end of a start leaves the journal for the
+next start (`left`); the end of the job deletes it. Decides nothing about the job itself.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pool.jobs.events import EventKind
 from pool.jobs.pipes.model import DESCRIPTOR
 from pool.policy.bandwidth import FairBandwidth
 from pool.policy.queue import QueuedJob
-from pool.remoteio.frames import VERSION, said_of_versions
-from pool.remoteio.relay import carry
-from pool.remoteio.serving import Homes
-from pool.remoteio.trees import BadTree, below, trees_of, wishes_of
+from pool.remoteio.frames import VERSION, version_mismatch
+from pool.remoteio.relay import forward
+from pool.remoteio.serving import FileServers
+from pool.remoteio.trees import BadTree, is_below, trees_of, wishes_of
 from pool.roles.schedd.checkpoints.place import CheckpointPlace, name_of
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -46,7 +46,9 @@ from pool.wire.parameter_checks import PLACES, check_item
 #: The attribute of a job that names the trees it works on.
 TREES = "RemoteIOTrees"
 #: Added to the way a job reaches its files, where that is true of it.
-OWN_LOCKS = "\n\tlocks on them bind its own processes only: neither other jobs nor programs at home are kept out"
+OWN_LOCKS = (
+    "\n\tlocks on them bind its own processes only: neither other jobs nor programs of the submit machine respect them"
+)
 #: The name in a checkpoint's manifest of its mark on the submit side.
 MARK = "mark"
 #: Bytes that are on their way between a file server and its node at most.
@@ -72,9 +74,9 @@ class BandwidthGate:
         loop = asyncio.get_running_loop()
         if self._share.rate <= 0 and not self._waiting:
             return
-        number = self._share.ask(job, size, loop.time())
+        number = self._share.request(job, size, loop.time())
         turn = self._waiting[number] = loop.create_future()
-        self._give()
+        self._grant()
         try:
             await turn
         except asyncio.CancelledError:
@@ -83,18 +85,18 @@ class BandwidthGate:
         finally:
             self._waiting.pop(number, None)
 
-    def _give(self) -> None:
+    def _grant(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         loop = asyncio.get_running_loop()
-        given, again = self._share.give(loop.time())
+        given, again = self._share.grant(loop.time())
         for number in given:
             turn = self._waiting.get(number)
             if turn is not None and not turn.done():
                 turn.set_result(None)
         if again is not None:
-            self._timer = loop.call_at(again, self._give)
+            self._timer = loop.call_at(again, self._grant)
 
 
 class RemoteFiles:
@@ -125,7 +127,7 @@ class RemoteFiles:
         self._journals = state / "spool" / "remote" if state is not None else None
         own = user if user is not None else _name_of(os.geteuid())
         self._user = own
-        self.homes = Homes(self._identity_of, told=self._told)
+        self.file_servers = FileServers(self._identity_of, on_event=self._on_server_event)
         self.gate = BandwidthGate(0.0)
         self.reload(settings)
         there = self._journals is not None and self._journals.is_dir()
@@ -145,7 +147,7 @@ class RemoteFiles:
 
     async def close(self) -> None:
         """End the file servers; their journals have everything that was under way."""
-        await self.homes.close()
+        await self.file_servers.close()
 
     def check_wish(self, ad: Mapping[str, Any]) -> None:
         """Look at the trees that a job asks for before it is queued.
@@ -166,7 +168,7 @@ class RemoteFiles:
         if trees is None:
             raise PoolError("cannot queue: RemoteIOTrees is no text")
         for tree in trees:
-            if not any(below(tree.path, one.path) or below(one.path, tree.path) for one in trees_of(self._trees)):
+            if not any(is_below(tree.path, one.path) or is_below(one.path, tree.path) for one in trees_of(self._trees)):
                 raise PoolError(
                     f"cannot queue: remote_io_trees names {tree.path}, which this submit machine shows no job",
                     hint=f"it shows {self._trees or 'nothing'} (REMOTE_IO_TREES)",
@@ -181,7 +183,7 @@ class RemoteFiles:
         """
         if (other := params.get("frames", 1)) != VERSION:
             raise PoolError(
-                f"the machine cannot reach the job's files here: {said_of_versions(other)}",
+                f"the machine cannot reach the job's files here: {version_mismatch(other)}",
                 hint="run versions of poolnode on both machines that are nearer to each other",
             )
         claim, job, start = self._present(params)
@@ -202,12 +204,12 @@ class RemoteFiles:
             await stream.send(["open", {**shown, "frames": VERSION}])
             _, found, how = check_item(await stream.receive(), {"found": (PLACES, str)})
             if facts["probes"]:
-                await self.homes.ask(claim.owner, "probed", job=start.name, probes=facts["probes"])
+                await self.file_servers.request(claim.owner, "probed", job=start.name, probes=facts["probes"])
             self._present(params)
             if first:
-                await self._say(job, str(how), [str(tree[1]) for tree in found], facts)
-            with contextlib.suppress(OSError):  # the home has died
-                await carry(stream, ours, lambda size: self.gate(start.name, size))
+                await self._record_access(job, str(how), [str(tree[1]) for tree in found], facts)
+            with contextlib.suppress(OSError):  # the file server has died
+                await forward(stream, ours, lambda size: self.gate(start.name, size))
         except (EOFError, ConnectionLost, DeadlineExceeded):
             return  # whoever still wants it comes again
         finally:
@@ -219,7 +221,7 @@ class RemoteFiles:
         journal = self._journal(start.name, claim.owner)
         writes, reads = named(start, job)
         try:
-            return await self.homes.ask(
+            return await self.file_servers.request(
                 claim.owner,
                 "open",
                 (journal, end.fileno()),
@@ -244,7 +246,7 @@ class RemoteFiles:
             return mark_of(self._place.store.manifest(start.name, start.checkpoint))
         return -1 if start.checkpoint_code is not None else 0
 
-    async def _say(self, job: QueuedJob, how: str, direct: list[str], facts: dict[str, Any]) -> None:
+    async def _record_access(self, job: QueuedJob, how: str, direct: list[str], facts: dict[str, Any]) -> None:
         """How the job's files are reached this time, for its log and its ad."""
         trees = [path for path, _ in facts["trees"] if path not in direct]
         parts = [f"{', '.join(direct)} directly" if direct else "", f"{', '.join(trees)} by {how}" if trees else ""]
@@ -256,7 +258,7 @@ class RemoteFiles:
         facts = {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}
         await self._ledger.commit(JobChange(job, None, facts, EventKind.NOTICE, {"text": text}))
 
-    def _told(self, event: dict[str, Any]) -> None:
+    def _on_server_event(self, event: dict[str, Any]) -> None:
         """A file server reports that a job's changes can be undone no longer, or that written data is not kept."""
         for claim in self._claims.values():
             if claim.job is not None and claim.start is not None and claim.start.name == event.get("job"):
@@ -277,11 +279,13 @@ class RemoteFiles:
             journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 run = mark >> MARK_SECONDS
-                await self.homes.ask(str(job.get("Owner")), "secure", (journal,), job=name, mark=mark, run=run)
+                await self.file_servers.request(
+                    str(job.get("Owner")), "secure", (journal,), job=name, mark=mark, run=run
+                )
             finally:
                 os.close(journal)
 
-    async def kept(self, job: QueuedJob) -> None:
+    async def checkpoint_stored(self, job: QueuedJob) -> None:
         """A checkpoint of the job is safe: let go of what is older than the oldest that there is."""
         name, owner = name_of(job), str(job.get("Owner"))
         store = self._place.store
@@ -291,28 +295,28 @@ class RemoteFiles:
             generations = await asyncio.to_thread(store.generations, name)
             marks = [mark_of(await asyncio.to_thread(store.manifest, name, number)) for number in generations]
             if marks and min(marks) > 0:
-                await self.homes.ask(owner, "commit", job=name, mark=min(marks))
+                await self.file_servers.request(owner, "commit", job=name, mark=min(marks))
         except (PoolError, OSError) as error:
             self._log.warning("what undoes a job's changes is kept longer", extra={"job": name, "why": str(error)})
 
-    async def settle(self, job: QueuedJob, run: int) -> None:
+    async def keep_changes(self, job: QueuedJob, run: int) -> None:
         """The job has saved itself in its owner's files: they stay as they are now."""
         name = name_of(job)
         if name in self._known:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
-            await self.homes.ask(str(job.get("Owner")), "settle", job=name, mark=mark)
+            await self.file_servers.request(str(job.get("Owner")), "settle", job=name, mark=mark)
 
-    async def over(self, job: QueuedJob, run: int) -> None:
+    async def drop_journal(self, job: QueuedJob, run: int) -> None:
         """The job has ended by itself: what was kept to undo it goes before anybody is told, so that nobody finds it.
 
         Were its end lost after that, with this schedd and its machine both, the job would be held, not silently begun
         again on changed files. A home that does not answer holds no end up for long.
         """
-        if self.homes.pid(str(job.get("Owner"))) is None:
+        if self.file_servers.pid(str(job.get("Owner"))) is None:
             return
         try:
             async with asyncio.timeout(SETTLED):
-                await self.settle(job, run)
+                await self.keep_changes(job, run)
         except (PoolError, TimeoutError) as error:
             self._log.warning("what undoes a job's changes goes later", extra={"job": name_of(job), "why": str(error)})
 
@@ -320,7 +324,7 @@ class RemoteFiles:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
         name = name_of(job)
         if name in self._known:
-            self._spawn(self._leave(name, str(job.get("Owner")), over, run), "remote", alone=True)
+            self._spawn(self._close_journal(name, str(job.get("Owner")), over, run), "remote", alone=True)
 
     async def tidy(self, queued: Container[str]) -> None:
         """Take away the journals of jobs that are in the queue no more."""
@@ -331,18 +335,18 @@ class RemoteFiles:
             except CannotConnect as error:
                 self._log.warning("a job's undo journal stays for now", extra={"job": name, "why": str(error)})
                 continue
-            await self._leave(name, owner, True, 0)
+            await self._close_journal(name, owner, True, 0)
 
-    async def _leave(self, name: str, owner: str, over: bool, run: int) -> None:
+    async def _close_journal(self, name: str, owner: str, over: bool, run: int) -> None:
         assert self._journals is not None
         try:
             if not over:
-                if self.homes.pid(owner) is not None:
-                    await self.homes.ask(owner, "leave", job=name, run=run)
+                if self.file_servers.pid(owner) is not None:
+                    await self.file_servers.request(owner, "leave", job=name, run=run)
                 return
             journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                await self.homes.ask(owner, "finish", (journal,), job=name)
+                await self.file_servers.request(owner, "finish", (journal,), job=name)
             finally:
                 os.close(journal)
             await asyncio.to_thread(shutil.rmtree, self._journals / name, True)
@@ -357,7 +361,7 @@ class RemoteFiles:
         if claim is not None and claim.job is not None and claim.start is None:
             raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
-            raise NotThisRun.of(claim, int(params.get("run", -1)))
+            raise NotThisRun.for_claim(claim, int(params.get("run", -1)))
         if claim.start.mode is not FileMode.REMOTE:
             raise NotPermitted(
                 f"this start of job {claim.start.name} does not work on its owner's files here",

@@ -28,7 +28,7 @@ from pool.identity import identity_of
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Hold
 from pool.policy.packed import pack, unpack
-from pool.policy.queue import AT_HOME, HELD, QueuedJob, Wire
+from pool.policy.queue import HELD, LOCAL_UNIVERSES, QueuedJob, Wire
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import release_step
@@ -102,13 +102,13 @@ class Spool:
         self._records: dict[int, Record] = {}
         self._used: Counter[str] = Counter()
         self._wake = asyncio.Event()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._directory = given.state / DIRECTORY if given.state is not None else None
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._directory.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
-    def take_up(self, meta: Mapping[str, bytes]) -> None:
+    def restore(self, meta: Mapping[str, bytes]) -> None:
         """The queue has been loaded: take up the notes about its jobs' files."""
         for name, packed in meta.items():
             if name.startswith(SPOOLED):
@@ -121,7 +121,7 @@ class Spool:
         """Where on this machine a file of a cluster's lies."""
         return located(str(self._root(cluster) / FILES), path) if cluster in self._records else path
 
-    def keeps(self, path: str) -> bool | None:
+    def has_cluster_of(self, path: str) -> bool | None:
         """Whether a path in the spool belongs to a cluster that is still there; None for other paths."""
         if self._directory is None or not path.startswith(f"{self._directory}/"):
             return None
@@ -167,7 +167,7 @@ class Spool:
         """
         if self._directory is None:
             raise PoolError("cannot queue: this schedd keeps no files of jobs from other machines")
-        if ad.get("JobUniverse") in AT_HOME:
+        if ad.get("JobUniverse") in LOCAL_UNIVERSES:
             raise PoolError(
                 "cannot queue: jobs of the universes local and scheduler open their files on the schedd's machine",
                 hint="submit them there, or leave the universe out",
@@ -225,7 +225,7 @@ class Spool:
         if number not in self._ledger.queue.clusters:
             self.wake()
 
-    async def take(self, number: int, owner: str | None, stream: Stream) -> None:
+    async def receive_inputs(self, number: int, owner: str | None, stream: Stream) -> None:
         """Take a cluster's inputs: ["dir", path, mode], ["file", path, mode, size] and its bytes and holes, "done".
 
         First it is said what has come already: ["there", paths], as often as needed, then ["go"], or ["complete"].
@@ -354,8 +354,8 @@ class Spool:
                     await self._given.files(record.owner).remove_tree(str(root))
                     root.rmdir()
             except (PoolError, OSError) as error:
-                if number not in self._told:
-                    self._told.add(number)
+                if number not in self._reported:
+                    self._reported.add(number)
                     self._log.warning("spooled files stay", extra={"directory": str(root), "error": str(error)})
                 continue
             if self._records.pop(number, None) is record:

@@ -20,12 +20,12 @@ class SpoolMethods(Service):
 
     @streaming(Right.SUBMIT, takes={"cluster": int})
     async def spool_inputs(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """The input files of a cluster that was queued with `spool`: see `Spool.take`."""
+        """The input files of a cluster that was queued with `spool`: see `Spool.receive_inputs`."""
         everybody = Right.ADMINISTER in call.identity.rights
-        await self._spool.take(params["cluster"], None if everybody else owner_of(call, {}), stream)
+        await self._spool.receive_inputs(params["cluster"], None if everybody else owner_of(call, {}), stream)
 
     @streaming(Right.SUBMIT, takes={"ids": JOB_IDS, "keep": bool | None})
     async def fetch_outputs(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """The outputs of jobs that were queued with `spool`: see `SpooledOutputs.give`."""
+        """The outputs of jobs that were queued with `spool`: see `SpooledOutputs.send_outputs`."""
         owner = None if Right.ADMINISTER in call.identity.rights else owner_of(call, {})
-        await self._outputs.give(params["ids"], owner, params.get("keep") is True, stream)
+        await self._outputs.send_outputs(params["ids"], owner, params.get("keep") is True, stream)

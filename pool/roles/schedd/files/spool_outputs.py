@@ -36,7 +36,7 @@ class SpooledOutputs:
         self._ledger = ledger
         self._spool = spool
 
-    async def give(self, ids: Sequence[Sequence[int]], owner: str | None, keep: bool, stream: Stream) -> None:
+    async def send_outputs(self, ids: Sequence[Sequence[int]], owner: str | None, keep: bool, stream: Stream) -> None:
         """Send the outputs of jobs.
 
         Args:
@@ -49,7 +49,7 @@ class SpooledOutputs:
         """
         jobs, refused = await self._chosen(ids, owner)
         kept: list[JobId] = []
-        hearing = asyncio.ensure_future(self._hear(stream, {job.id for job in jobs}, kept))
+        hearing = asyncio.ensure_future(self._read_receipts(stream, {job.id for job in jobs}, kept))
         logs: set[str] = set()
         try:
             for job in jobs:
@@ -59,7 +59,7 @@ class SpooledOutputs:
             await hearing
         finally:
             hearing.cancel()
-            leaving = asyncio.ensure_future(self._leave([] if keep else kept))
+            leaving = asyncio.ensure_future(self._release_fetched([] if keep else kept))
             await asyncio.shield(leaving)
         await stream.send(["left", leaving.result()])
         await stream.finish()
@@ -82,7 +82,7 @@ class SpooledOutputs:
                     await asyncio.sleep(0)
                 job = there.get(proc)
                 if job is None:
-                    said, way_out = await self._gone(cluster, proc, owner)
+                    said, way_out = await self._not_queued(cluster, proc, owner)
                     raise PoolError(said, hint=way_out)
                 if job.status == COMPLETED or (job.status == HELD and not self._spool.waits(job)):
                     chosen[job.id] = job
@@ -90,7 +90,7 @@ class SpooledOutputs:
                     refused.append([cluster, proc, "it has not ended"])
         return list(chosen.values()), refused
 
-    async def _gone(self, cluster: int, proc: int, owner: str | None) -> tuple[str, str]:
+    async def _not_queued(self, cluster: int, proc: int, owner: str | None) -> tuple[str, str]:
         """The message about a job that is not in the queue, and the way out."""
         name = f"{cluster}.{proc}"
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
@@ -117,12 +117,12 @@ class SpooledOutputs:
                 logs.add(path)
                 await _send_file(["log"], path, files, stream)
 
-    async def _hear(self, stream: Stream, given: set[JobId], kept: list[JobId]) -> None:
+    async def _read_receipts(self, stream: Stream, given: set[JobId], kept: list[JobId]) -> None:
         async for item in stream:
             if isinstance(item, list) and len(item) == 3 and item[0] == "kept" and (item[1], item[2]) in given:
                 kept.append((item[1], item[2]))
 
-    async def _leave(self, kept: Sequence[JobId]) -> int:
+    async def _release_fetched(self, kept: Sequence[JobId]) -> int:
         left = 0
         for first in range(0, len(kept), BATCH):
             found = [self._ledger.queue.find(*number) for number in dict.fromkeys(kept[first : first + BATCH])]

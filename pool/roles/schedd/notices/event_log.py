@@ -68,10 +68,10 @@ async def missing(
                 found.setdefault(target, []).append(render(event, host=host))
         lacking: dict[Target, list[str]] = {}
         for target, texts in found.items():
-            end = await turn.aside(_end_of(files, target))
+            end = await turn.wait_outside(_end_of(files, target))
             there = set(end.split(END))
             for text in (f"{part}{END}" for whole in texts for part in whole.split(END) if part):
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                 if text.removesuffix(END) not in there:
                     lacking.setdefault(target, []).append(text)
@@ -80,18 +80,18 @@ async def missing(
 
 async def _events(ledger: Ledger, since: int, until: int, turn: WorkTurn) -> AsyncIterator[JobEvent]:
     read = aiter(ledger.store.events(after=since))
-    while rows := await turn.aside(_next(read)):
+    while rows := await turn.wait_outside(_next(read)):
         for row in rows:
             if row.number > until:
                 return
             event = JobEvent(row.number, row.cluster, row.proc, EventKind(row.kind), row.time, unpack(row.data))
-            if turn.over:
+            if turn.is_over:
                 await turn.pause()
             if row.proc != WHOLE_CLUSTER:
                 yield event
                 continue
             for proc in range(int(event.data.get("count", 0))):
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                 yield event.for_proc(proc)
 
@@ -107,7 +107,7 @@ async def _find(ledger: Ledger, cluster: int, proc: int, turn: WorkTurn, locate:
     job = ledger.queue.find(cluster, proc)
     if job is not None:
         return target_of(job.cluster.owner, cluster, {name: job.get(name) for name in LOG_NAMES}, locate)
-    rows = await turn.aside(_next(ledger.store.history(jobs=[(cluster, proc)], limit=1)))
+    rows = await turn.wait_outside(_next(ledger.store.history(jobs=[(cluster, proc)], limit=1)))
     return target_of(rows[0].owner, cluster, unpack(rows[0].ad), locate) if rows else None
 
 

@@ -67,7 +67,7 @@ class Reporting:
         self._clusters: list[tuple[JobEvent, list[QueuedJob]]] = []
         self._notices: list[Wire] = []
         self._wake = asyncio.Event()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._paths: dict[JobKey, Target | None] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -78,7 +78,7 @@ class Reporting:
         """Listen to the ledger from now on."""
         self._heard = self._ledger.last_event
         self._known = int(self._ledger.meta.get(LOGGED, b"0"))
-        self._ledger.listen(self._hear)
+        self._ledger.listen(self._on_events)
 
     def finished(self, ad: Wire) -> None:
         """A job whose owner may want a notice has ended for good."""
@@ -94,7 +94,7 @@ class Reporting:
             await self.flush()
             self._idle.set()
             if asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY:
-                await self._note()
+                await self._store_progress()
 
     async def _catch_up(self, since: int, until: int) -> None:
         """Write what an earlier run of this schedd left out as it died, before anything that happens now."""
@@ -104,7 +104,7 @@ class Reporting:
             for target in (*lacking, *(target for target in self._waiting if target not in lacking))
         }
         await self.flush()
-        await self._note()
+        await self._store_progress()
 
     async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
         given = self._given
@@ -112,7 +112,7 @@ class Reporting:
             return {}
         return await missing(self._ledger, given.files, given.node, since, until, given.turns, self._locate)
 
-    async def _note(self) -> None:
+    async def _store_progress(self) -> None:
         """Keep in the store how far the users' logs are."""
         if self._waiting or self._clusters or self._heard == self._known:
             return
@@ -182,15 +182,15 @@ class Reporting:
         owner, path = target
         files, text = self._given.files(owner), "".join(lines).encode()
         try:
-            kept = self._spool.keeps(path) if self._spool is not None else None
+            kept = self._spool.has_cluster_of(path) if self._spool is not None else None
             if kept is False:
                 return  # nobody can fetch it any more
             if kept:
                 await files.makedirs(posixpath.dirname(path))
             await files.append(path, text)
         except PoolError as error:
-            if path not in self._told:
-                self._told.add(path)
+            if path not in self._reported:
+                self._reported.add(path)
                 self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
             if isinstance(error, FileProblem) and error.errno in NO_FILE:
                 await self._hold(target, str(error))
@@ -210,7 +210,7 @@ class Reporting:
             what = {"action": "hold", "ids": found, "code": int(Hold.USER_LOG), "reason": f"its log: {why}"}
             await self._act(what, None, target[0])
 
-    def _hear(self, events: Sequence[JobEvent]) -> None:
+    def _on_events(self, events: Sequence[JobEvent]) -> None:
         for event in events:
             self._heard = max(self._heard, event.number or 0)
             if event.proc == WHOLE_CLUSTER:
@@ -255,7 +255,7 @@ class Reporting:
         if not should_notify(ad):
             return
         text = notice(ad)
-        await self._ledger.tell(int(wire["ClusterId"]), int(wire["ProcId"]), EventKind.NOTICE, {"text": text})
+        await self._ledger.record_event(int(wire["ClusterId"]), int(wire["ProcId"]), EventKind.NOTICE, {"text": text})
         to = wire.get("NotifyUser")
         user = to if isinstance(to, str) and to else str(wire.get("Owner"))
         subject = f"poolnode job {wire.get('ClusterId')}.{wire.get('ProcId')}"

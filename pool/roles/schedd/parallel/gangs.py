@@ -28,7 +28,7 @@ from pool.policy import nodes
 from pool.policy.charges import charge
 from pool.policy.gangs import Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob, Wire
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
@@ -56,7 +56,7 @@ class Gangs:
     Args:
         images: the checkpoints that gangs continue from.
         costs: count the work of the submit side for a job.
-        ended: is told of a run whose end is durable.
+        ended: called when the end of a run is durable.
         obtain: claims the slots that were matched to parts.
         changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
         send: sends a start that is durable to the startd of its claim.
@@ -68,7 +68,7 @@ class Gangs:
         self,
         context: ScheddContext,
         settings: ClaimSettings,
-        images: Images,
+        images: StoredCheckpoints,
         costs: SubmitSideCosts,
         ended: EndedJobs,
         *,
@@ -96,7 +96,7 @@ class Gangs:
     async def begin(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None:
         """Every part has its claim: start them all."""
         context = self._context
-        gang = RunningGang.of(job, int(job.get("NumJobStarts", 0)) + 1, context.outside.secret(16))
+        gang = RunningGang.for_job(job, int(job.get("NumJobStarts", 0)) + 1, context.outside.secret(16))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
             ends = self._images.ends_in(job, gang.checkpoint)
@@ -104,16 +104,16 @@ class Gangs:
                 gathering.over, gathering.anew = frozenset(), True  # parts that had ended begin anew, too
                 self._changed(job.cluster.owner, True)
                 return
-            self.gathering.done(job)
+            self.gathering.forget_job(job)
             over = nodes.taken_over if gang.parallel else taken_over
             gang.reports = [(part, over(report)) for part, report in ends.items()]
-            gang.told_ended = len(gang.reports)
+            gang.recorded_ended = len(gang.reports)
             gang.hosts = _hosts(len(gang.parts), {part: claim.startd for part, claim in claims.items()})
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
         except (CannotStart, CannotFill) as error:
-            self.gathering.done(job)
+            self.gathering.forget_job(job)
             for claim in claims.values():
-                self.gathering.give_back(claim)
+                self.gathering.release_claim(claim)
             await context.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
             return
         gang.met = asyncio.get_running_loop().create_future()
@@ -145,11 +145,11 @@ class Gangs:
         claim.gang, claim.part = gang, part
         claim.job, claim.run, claim.spent, claim.going = gang.job, gang.run, True, False
         gang.claims[part] = claim
-        gang.job.run = self._lead(gang)
+        gang.job.run = self._lead_claim(gang)
         self._running[gang.job] = gang
 
     @staticmethod
-    def _lead(gang: RunningGang) -> HeldClaim:
+    def _lead_claim(gang: RunningGang) -> HeldClaim:
         """Where the job's last process is, whose output is the job's; node 0 of a parallel job."""
         return gang.claims[min(gang.claims) if gang.parallel else max(gang.claims)]
 
@@ -185,8 +185,8 @@ class Gangs:
 
     def _start_step(self, gang: RunningGang) -> JobChange:
         now = int(self._context.outside.wall())
-        lead = self._lead(gang)
-        parts = [_noted(claim) for claim in gang.claims.values()]
+        lead = self._lead_claim(gang)
+        parts = [_claim_record(claim) for claim in gang.claims.values()]
         note = {"run": gang.run, "gang": gang.secret, "parts": parts, "checkpoint": gang.checkpoint}
         changes: dict[str, Any] = {
             "NumJobStarts": gang.run,
@@ -196,13 +196,13 @@ class Gangs:
             "_run": note,
             ENDED: [list(one) for one in gang.reports] or None,
         }
-        changes |= costs.goes_on(gang.job.get, gang.job.note(costs.HELD), gang.checkpoint)
+        changes |= costs.goes_on(gang.job.get, gang.job.stored_note(costs.HELD), gang.checkpoint)
         changes |= costs.restarts(gang.job.get, gang.checkpoint)
         if gang.job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
         return JobChange(gang.job, Happening.START, changes | not_begun(gang.job))
 
-    async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
+    async def wait_for_parts(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
         """A part is ready to begin: waits for the others, and answers with what those brought that it has pipes to.
 
         Raises:
@@ -215,7 +215,7 @@ class Gangs:
         gang.cards[claim.part] = card
         if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
             gang.met.set_result(None)
-            self.sets.begins(gang)
+            self.sets.schedule(gang)
         await asyncio.shield(gang.met)
         others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
         if isinstance(card, dict) and card.get("network"):
@@ -233,12 +233,12 @@ class Gangs:
         if gang is None or gang.claims.get(claim.part) is not claim:
             return
         job, part = gang.job, claim.part
-        lead = self._lead(gang)
+        lead = self._lead_claim(gang)
         del gang.claims[part]
         if isinstance(report.get("costs"), dict):
             gang.costs[part] = report["costs"]
         if gang.parallel:
-            report = nodes.kept(report, claim.slot, context.outside.wall())
+            report = nodes.stored_report(report, claim.slot, context.outside.wall())
             if report.get("started_event"):
                 gang.begun.setdefault(part, claim.slot)
         gang.reports.append((part, report))
@@ -254,15 +254,15 @@ class Gangs:
             context.spawn(self._stop(gang), "gang", alone=True)
         self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
-            job.run = self._lead(gang)
+            job.run = self._lead_claim(gang)
             await self.events.write(gang)
             return
-        await self._over(gang, lead.slot)
+        await self._finish_run(gang, lead.slot)
 
-    async def _over(self, gang: RunningGang, slot: str) -> None:
+    async def _finish_run(self, gang: RunningGang, slot: str) -> None:
         """The last part is over, and with it the job's run."""
         context, job = self._context, gang.job
-        await self.sets.settled(gang)
+        await self.sets.wait_settled(gang)
         self._running.pop(job, None)
         job.run = None
         reports = [report for _, report in gang.reports]
@@ -275,27 +275,27 @@ class Gangs:
             report["costs"] = costs_of(gang.costs.values())
         if gang.saved or any(one.get("checkpointed") for one in reports):
             report |= {"checkpointed": True, "generation": self._images.latest(job)}
-        if (job.note("_wish") or {}).get("checkpoint"):
-            report["kept"] = await self._images.keep(job)
+        if (job.stored_note("_wish") or {}).get("checkpoint"):
+            report["kept"] = await self._images.retain_last(job)
         after = After(lambda tries: self._images.newest(job, tries=tries), context.name)
         async with gang.writing:
-            told = self.events.steps(gang) if gang.parallel else []
-            for step in told:
-                context.ledger.note(step)
+            event_steps = self.events.steps(gang) if gang.parallel else []
+            for step in event_steps:
+                context.ledger.apply_early(step)
             steps = end_steps(job, gang.failed_on or slot, report, context.outside.wall(), after)
             self._costs.charge(job, steps)
             steps[0].changes |= {ENDED: None, HOSTS: None}
             gang.finished = True
-            await context.ledger.commit(*told, *steps)
-        self._ended.settle(job)
+            await context.ledger.commit(*event_steps, *steps)
+        self._ended.end_recorded(job)
         self._changed(job.cluster.owner, any(step.status == IDLE for step in steps))
 
-    async def begun(self, claim: HeldClaim) -> None:
+    async def node_started(self, claim: HeldClaim) -> None:
         """The program of a node runs."""
         gang = claim.gang
         if gang is not None and claim.part not in gang.begun:
             gang.begun[claim.part] = claim.slot
-            await self.events.begun(gang)
+            await self.events.node_started(gang)
 
     async def _name_core(self, claim: HeldClaim) -> None:
         """Where a node's core file lies in its owner's directory already: give it the node's own name."""
@@ -331,7 +331,7 @@ class Gangs:
             changes["ImageSize"] = changes["ResidentSetSize"] = data["max_rss"] = sum(gang.sizes.values())
         return True
 
-    async def gone(self, claim: HeldClaim, why: str) -> None:
+    async def part_lost(self, claim: HeldClaim, why: str) -> None:
         """A part is not running any more, without having ended."""
         await self.ended(claim, {"cause": "lost", "why": why, "reason": str(Evict.MACHINE_LOST)})
 
@@ -344,12 +344,12 @@ class Gangs:
         if claim.gang is not None and claim.gang.is_over:
             asked["outputs"] = True
         try:
-            await self._context.calls.ask(claim, "startd.deactivate", asked, 30.0)
+            await self._context.calls.call_startd(claim, "startd.deactivate", asked, 30.0)
         except (*TROUBLE, RemoteError):
             return  # `reconnect` finds out about it; its starter learns that it cannot be started
 
     @staticmethod
-    def trouble(claim: HeldClaim, why: list[str]) -> list[str]:
+    def merge_troubles(claim: HeldClaim, why: list[str]) -> list[str]:
         """The reasons why a job cannot be saved, from all its parts; one of its machines has found new ones."""
         gang = claim.gang
         if gang is None:
@@ -368,7 +368,7 @@ class Gangs:
             return list(gang.claims.values())
         return [job.run] if job.run is not None else []
 
-    def beyond(self, owner: str) -> int:
+    def extra_slots(self, owner: str) -> int:
         """How many slots an owner's gangs have or hold beyond one for each running job."""
         running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
         return running + self.gathering.slots(owner)
@@ -378,16 +378,16 @@ class Gangs:
     def adopt(self, job: QueuedJob) -> None:
         """Take up the claims under which a gang was running when the schedd stopped. A part that had not met by then
         never does: the cards of the others are lost."""
-        note, context = job.note("_run"), self._context
-        gang = RunningGang.of(job, int(note["run"]), str(note["gang"]))
+        note, context = job.stored_note("_run"), self._context
+        gang = RunningGang.for_job(job, int(note["run"]), str(note["gang"]))
         gang.checkpoint = note.get("checkpoint")
-        gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
-        gang.told_ended = len(gang.reports)
+        gang.reports = [(int(part), dict(report)) for part, report in job.stored_note(ENDED) or ()]
+        gang.recorded_ended = len(gang.reports)
         gang.begun = {int(entry["part"]): str(entry["slot"]) for entry in note["parts"]}
-        gang.told_begun = len(gang.begun)
+        gang.recorded_begun = len(gang.begun)
         gang.find_root()
         gang.hosts = _hosts(len(gang.parts), {int(entry["part"]): str(entry["startd"]) for entry in note["parts"]})
-        over, now = gang.over, asyncio.get_running_loop().time()
+        over, now = gang.ended_parts, asyncio.get_running_loop().time()
         for entry in note["parts"]:
             if entry["part"] in over:
                 continue
@@ -405,11 +405,11 @@ class Gangs:
             context.claims.add(claim)
             self._enter(gang, int(entry["part"]), claim)
         for claim in list(gang.claims.values()):
-            context.claims.lose(claim)
+            context.claims.mark_unreachable(claim)
         if gang.root is None:  # parts that run have met; the others end
             gang.met = asyncio.get_running_loop().create_future()
             gang.met.set_result(None)
-            self.sets.begins(gang)
+            self.sets.schedule(gang)
 
 
 def keeps_claim(report: Mapping[str, Any]) -> bool:
@@ -417,7 +417,7 @@ def keeps_claim(report: Mapping[str, Any]) -> bool:
     return report.get("cause") not in ("start", "lost") and not report.get("released")
 
 
-def _noted(claim: HeldClaim) -> dict[str, Any]:
+def _claim_record(claim: HeldClaim) -> dict[str, Any]:
     return {
         "part": claim.part,
         "claim": claim.id,

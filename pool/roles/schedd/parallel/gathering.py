@@ -18,11 +18,11 @@ from pool.policy.nodes import ranges
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.policy.why.findings import GangFinding
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
-from pool.roles.schedd.core.job_ends import both, without_machine
+from pool.roles.schedd.core.job_ends import require_both, without_machine
 
 #: Requests of gangs have numbers below this one, those of jobs that move or leave above it.
 NUMBERS = -(1 << 44)
@@ -53,14 +53,14 @@ class Gatherings:
         images: the checkpoints that gangs continue from.
         obtain: claims the slots that were matched to parts.
         changed: called when an owner's numbers changed; with True when there is new work that needs a slot.
-        begin: called for each that is whole; calls `done` for one that does begin.
+        begin: called for each that is whole; calls `forget_job` for one that does begin.
     """
 
     def __init__(
         self,
         context: ScheddContext,
         settings: ClaimSettings,
-        images: Images,
+        images: StoredCheckpoints,
         *,
         obtain: Obtain,
         changed: Callable[[str, bool], None],
@@ -90,7 +90,7 @@ class Gatherings:
             job = queue.first(group) if is_gang(group.ad) else None
             if job is None or (holder is not None and job is not holder):
                 continue
-            for parts in self.of(job).wanted(now):
+            for parts in self.progress_of(job).wanted_parts(now):
                 self._last -= 1
                 self._asked[self._last] = (job, parts)
                 found.append(
@@ -106,7 +106,7 @@ class Gatherings:
                 break
         return found
 
-    def of(self, job: QueuedJob) -> Gathering:
+    def progress_of(self, job: QueuedJob) -> Gathering:
         """How far an idle job is."""
         known = self._known.get(job)
         if known is None:
@@ -116,10 +116,10 @@ class Gatherings:
         return known
 
     def wanted_ad(self, job: QueuedJob, part: int) -> Wire:
-        whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self.of(job)
+        whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self.progress_of(job)
         wire = {**whole, **own}
         if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
-            wire["Requirements"] = both(own["Requirements"], whole.get("Requirements"))
+            wire["Requirements"] = require_both(own["Requirements"], whole.get("Requirements"))
         for machine in sorted(gathering.machines) if gathering.apart else ():
             wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
         return wire
@@ -136,7 +136,7 @@ class Gatherings:
         job, parts = self._asked.pop(number, (None, []))
         if job is None or job.status != IDLE:
             return True
-        gathering = self.of(job)
+        gathering = self.progress_of(job)
         if match.get("preempt"):
             part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
             taken = [part] if part is not None else []
@@ -155,20 +155,20 @@ class Gatherings:
 
     def _go_on(self, job: QueuedJob) -> None:
         """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
-        gathering, owner = self.of(job), job.cluster.owner
+        gathering, owner = self.progress_of(job), job.cluster.owner
         if not gathering.covered or gathering.coming:
             self._changed(owner, True)
             return
         offers = self._offers.pop(job, {})
         gathering.offered.clear()
-        if self._another(job):
+        if self._others_gather(job):
             return
         for part, match in offers.items():
             gathering.coming.add(part)
             wait = self._context.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
             self._waits.setdefault(job, set()).add(wait)
 
-    def _another(self, job: QueuedJob) -> bool:
+    def _others_gather(self, job: QueuedJob) -> bool:
         """Whether another gang has claims, or has had others leave for it."""
         return any(one is not job for one in (*self._held, *self._waits))
 
@@ -197,7 +197,7 @@ class Gatherings:
             job.group.rejected = (reason, when)
 
     async def _claim(self, match: dict[str, Any], owner: str, job: QueuedJob, parts: list[int]) -> None:
-        gathering = self.of(job)
+        gathering = self.progress_of(job)
         wire = self.wanted_ad(job, parts[0])
         try:
             claims = await self._obtain(match, owner, job, len(parts), wire)
@@ -205,18 +205,18 @@ class Gatherings:
             gathering.coming.difference_update(parts)
             self._waited(job)
         now = asyncio.get_running_loop().time()
-        wanted = job.status == IDLE and not self._another(job)
+        wanted = job.status == IDLE and not self._others_gather(job)
         for claim in claims:
-            part = gathering.take(parts, machine_of(claim.slot), now) if wanted else None
+            part = gathering.assign_part(parts, machine_of(claim.slot), now) if wanted else None
             if part is None:
-                self.give_back(claim)
+                self.release_claim(claim)
                 continue
             claim.gathers = job
             held = self._held.setdefault(job, {})
             held[part] = claim
             if len(held) == 1:
                 asyncio.get_running_loop().call_later(self._settings.gather_patience, self._check, job)
-        if gathering.whole and job.status == IDLE:
+        if gathering.is_complete and job.status == IDLE:
             await self._begin(job, gathering, self._held[job])
         else:
             self.trim(owner)
@@ -241,7 +241,7 @@ class Gatherings:
         claim.gathers = None
         for part in [part for part, other in held.items() if other is claim]:
             del held[part]
-            self.of(job).lose(part)
+            self.progress_of(job).remove_part(part)
         if not held:
             del self._held[job]
         self._changed(claim.owner, True)
@@ -261,7 +261,7 @@ class Gatherings:
             return
         owner = job.cluster.owner
         self._release(job)
-        gathering.give_up(loop.time(), self._context.outside.chance.random())
+        gathering.release_all(loop.time(), self._context.outside.chance.random())
         missing = len(gathering.kinds)
         self._context.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
         loop.call_at(gathering.not_before, self._changed, owner, True)
@@ -272,17 +272,17 @@ class Gatherings:
         for wait in self._waits.pop(job, ()):
             wait.cancel()
         for claim in self._held.pop(job, {}).values():
-            self.give_back(claim)
+            self.release_claim(claim)
 
-    def give_back(self, claim: HeldClaim) -> None:
+    def release_claim(self, claim: HeldClaim) -> None:
         """A claim that no gang has a use for."""
         claim.gathers = None
         if claim.dedicated:
             self._context.claims.empty(claim)
         else:
-            self._context.give_back(claim)
+            self._context.return_claim(claim)
 
-    def done(self, job: QueuedJob) -> None:
+    def forget_job(self, job: QueuedJob) -> None:
         """It begins, or will not: its claims are not held for it any more."""
         self._held.pop(job, None)
         self._known.pop(job, None)

@@ -20,15 +20,15 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.policy.checkpoints import CheckpointWish, rhythm_of, wish_of
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
-from pool.roles.schedd.core.gang import RunningGang, Set
+from pool.roles.schedd.core.gang import CheckpointSet, RunningGang
 from pool.wire import RemoteError
 
-#: Seconds for each step, and for all images to come home.
-STEP_SECONDS, HOME_SECONDS = 50.0, 3600.0
+#: Seconds for each step, and for all images to arrive.
+STEP_SECONDS, TRANSFER_SECONDS = 50.0, 3600.0
 #: The steps: each is sent to all parts before the next is sent to any, with the seconds in which they answer.
 Steps = Sequence[tuple[Mapping[str, str], float]]
 ON: Steps = [({"step": step}, STEP_SECONDS) for step in ("hold", "freeze", "go")]
@@ -44,14 +44,14 @@ class ParallelCheckpoints:
         images: keep them.
     """
 
-    def __init__(self, context: ScheddContext, settings: ClaimSettings, images: Images) -> None:
+    def __init__(self, context: ScheddContext, settings: ClaimSettings, images: StoredCheckpoints) -> None:
         self._context = context
         self._settings = settings
         self._images = images
 
     # -- when ---------------------------------------------------------------------------------------------
 
-    def begins(self, gang: RunningGang) -> None:
+    def schedule(self, gang: RunningGang) -> None:
         """All parts run."""
         if wish_of(gang.job.ad()) in (CheckpointWish.AUTO, CheckpointWish.REQUIRED):
             gang.clock = self._context.spawn(self._periodically(gang), "sets", alone=True)
@@ -65,7 +65,7 @@ class ParallelCheckpoints:
         if gang.clock is not None and (gang.root is not None or not gang.claims):
             gang.clock.cancel()
 
-    async def settled(self, gang: RunningGang) -> None:
+    async def wait_settled(self, gang: RunningGang) -> None:
         """A checkpoint that has come whole is kept when this returns, or never will be."""
         if gang.set is not None:
             await asyncio.wait([gang.set.kept])
@@ -79,14 +79,14 @@ class ParallelCheckpoints:
                 return
             interval = rhythm.interval(saved + 1)
             try:
-                await self.make(gang)
+                await self.save_parts(gang)
                 saved += 1
             except PoolError as error:
                 self._context.log.warning("no checkpoint", extra={"job": gang.job.id, "why": error.message})
                 if error.retry and interval is not None:
                     interval = min(interval, AGAIN)
 
-    def leaves(self, claim: HeldClaim, reason: Any) -> None:
+    def part_leaves(self, claim: HeldClaim, reason: Any) -> None:
         """A part has to leave its machine, and waits for the last set as long as it may; told again and again.
 
         Args:
@@ -104,7 +104,7 @@ class ParallelCheckpoints:
                 return
             leave = {"step": "leave", "why": reason["why"], "reason": reason["reason"]}
             try:
-                await self._make(gang, [(leave, STEP_SECONDS), ({"step": "freeze"}, HOME_SECONDS)])
+                await self._save_parts(gang, [(leave, STEP_SECONDS), ({"step": "freeze"}, TRANSFER_SECONDS)])
             except PoolError as error:
                 self._context.log.warning("no last checkpoint", extra={"job": gang.job.id, "why": error.message})
             else:
@@ -117,7 +117,7 @@ class ParallelCheckpoints:
         """Whether all parts that have not ended run."""
         return gang.root is None and gang.met is not None and gang.met.done()
 
-    async def make(self, gang: RunningGang) -> None:
+    async def save_parts(self, gang: RunningGang) -> None:
         """Save all parts, and have that kept.
 
         Raises:
@@ -127,9 +127,9 @@ class ParallelCheckpoints:
             name = f"{gang.job.id[0]}.{gang.job.id[1]}"
             raise PoolError(f"job {name} cannot be checkpointed: it starts, ends, or is being saved", retry=True)
         async with gang.saving:
-            await self._make(gang, ON)
+            await self._save_parts(gang, ON)
 
-    async def _make(self, gang: RunningGang, steps: Steps) -> None:
+    async def _save_parts(self, gang: RunningGang, steps: Steps) -> None:
         """Take all parts through the steps, and keep what comes of it.
 
         Raises:
@@ -137,7 +137,7 @@ class ParallelCheckpoints:
         """
         job, context, loop = gang.job, self._context, asyncio.get_running_loop()
         name = f"{job.id[0]}.{job.id[1]}"
-        made = gang.set = Set(
+        made = gang.set = CheckpointSet(
             context.outside.secret(8),
             frozenset(gang.claims),
             dict(gang.reports),
@@ -147,12 +147,12 @@ class ParallelCheckpoints:
         claims = list(gang.claims.values())
         try:
             for step, seconds in steps:
-                await self._all(made, claims, step, seconds)
+                await self._step_all(made, claims, step, seconds)
                 if made.kept.done():  # it has failed meanwhile
                     made.kept.result()
-            async with asyncio.timeout(HOME_SECONDS):
+            async with asyncio.timeout(TRANSFER_SECONDS):
                 await made.whole
-            manifest = await self._images.keep_set(job, made.images, made.ends)
+            manifest = await self._images.store_set(job, made.images, made.ends)
             context.log.info("all parts are saved", extra={"job": job.id, "checkpoint": manifest.generation})
             made.kept.set_result(manifest)
         except TimeoutError as error:
@@ -161,20 +161,24 @@ class ParallelCheckpoints:
             gang.set = None
             if not made.kept.done():
                 made.fail("one of its parts could not be saved")
-                await asyncio.gather(*(self._ask(made, claim, *ON[-1]) for claim in claims), return_exceptions=True)
+                await asyncio.gather(
+                    *(self._step_part(made, claim, *ON[-1]) for claim in claims), return_exceptions=True
+                )
 
-    async def _all(self, made: Set, claims: list[HeldClaim], step: Mapping[str, str], seconds: float) -> None:
+    async def _step_all(
+        self, made: CheckpointSet, claims: list[HeldClaim], step: Mapping[str, str], seconds: float
+    ) -> None:
         """Take all parts through one step."""
-        asked = (self._ask(made, claim, step, seconds) for claim in claims)
+        asked = (self._step_part(made, claim, step, seconds) for claim in claims)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
-    async def _ask(self, made: Set, claim: HeldClaim, step: Mapping[str, str], seconds: float) -> None:
+    async def _step_part(self, made: CheckpointSet, claim: HeldClaim, step: Mapping[str, str], seconds: float) -> None:
         params = {"claim": claim.id, "run": claim.run, "set": made.number, **step}
         try:
-            await self._context.calls.ask(claim, "startd.checkpoint_part", params, seconds)
+            await self._context.calls.call_startd(claim, "startd.checkpoint_part", params, seconds)
         except RemoteError as error:
             raise PoolError(error.message, retry=error.retry) from error
         except TROUBLE as error:

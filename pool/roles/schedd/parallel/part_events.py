@@ -30,7 +30,7 @@ class PartEvents:
     def __init__(self, context: ScheddContext) -> None:
         self._context = context
 
-    async def begun(self, gang: RunningGang) -> None:
+    async def node_started(self, gang: RunningGang) -> None:
         """A node has begun: durable when this returns. The others begin in the same moment, and are written with it."""
         if len(gang.begun) + len(gang.reports) < len(gang.parts):
             await asyncio.sleep(MOMENT)
@@ -45,7 +45,7 @@ class PartEvents:
     async def _write(self, gang: RunningGang) -> None:
         async with gang.writing:
             gang.pending = None
-            known = gang.told_begun == len(gang.begun) and gang.told_ended == len(gang.reports)
+            known = gang.recorded_begun == len(gang.begun) and gang.recorded_ended == len(gang.reports)
             if not gang.finished and not known:
                 await self._context.ledger.commit(*self.steps(gang))
 
@@ -53,18 +53,18 @@ class PartEvents:
         """The events of what has happened since the last steps, with the ends that the job keeps."""
         job, found = gang.job, list[JobChange]()
         ended = {ENDED: [list(one) for one in gang.reports] or None}
-        fresh, gang.told_ended = gang.reports[gang.told_ended :], len(gang.reports)
+        fresh, gang.recorded_ended = gang.reports[gang.recorded_ended :], len(gang.reports)
         if gang.parallel:
-            found += self._begun(gang)
-            rows = [_row(*one) for one in fresh if _is_told(gang, one[1])]
+            found += self._record_starts(gang)
+            rows = [_row(*one) for one in fresh if _is_recorded(gang, one[1])]
             if rows:
                 return [*found, JobChange(job, None, ended, EventKind.NODE_TERMINATED, {"nodes": rows})]
         return [*found, JobChange(job, None, ended)]
 
-    def _begun(self, gang: RunningGang) -> list[JobChange]:
+    def _record_starts(self, gang: RunningGang) -> list[JobChange]:
         job, found = gang.job, list[JobChange]()
-        fresh = list(gang.begun.items())[gang.told_begun :]
-        gang.told_begun = len(gang.begun)
+        fresh = list(gang.begun.items())[gang.recorded_begun :]
+        gang.recorded_begun = len(gang.begun)
         if fresh:
             rows = [[node, slot] for node, slot in sorted(fresh)]
             found.append(JobChange(job, None, {}, EventKind.NODE_EXECUTE, {"nodes": rows}))
@@ -75,7 +75,7 @@ class PartEvents:
         return found
 
 
-def _is_told(gang: RunningGang, report: Wire) -> bool:
+def _is_recorded(gang: RunningGang, report: Wire) -> bool:
     """Whether an event says that a node has ended: by itself, or killed because the job has."""
     if report.get("taken_over"):
         return False

@@ -35,7 +35,7 @@ class ClaimReports:
         """The startd of a claim cannot be reached just now."""
         claim = self._claims.get(claim_id)
         if claim is not None:
-            self._claims.lose(claim)
+            self._claims.mark_unreachable(claim)
 
     def renew(self, claims: list[str], node: str) -> list[str]:
         """The startd asks for more time for its leases; answers those that are not ours any more."""
@@ -59,4 +59,4 @@ class ClaimReports:
             self._log.info("a claim was revoked", extra={"slot": claim.slot, "why": reason.text})
             self._claims.drop(claim)
         elif reason.kind is Evict.LEASE_ENDED:
-            self._claims.lose(claim)
+            self._claims.mark_unreachable(claim)

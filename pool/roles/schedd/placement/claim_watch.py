@@ -17,14 +17,14 @@ class ClaimWatch:
     """The watch over one schedd's claims.
 
     Args:
-        claims: are told of each claim that is lost.
+        claims: notified of each claim that is lost.
         ended: called with a claim whose lease has ended.
     """
 
     def __init__(self, claims: ClaimTable, ended: Callable[[HeldClaim], None]) -> None:
         self._claims = claims
         self._over: dict[Connection, set[HeldClaim]] = {}
-        self._leases = LeaseWatch(claims.lose, ended)
+        self._leases = LeaseWatch(claims.mark_unreachable, ended)
         claims.when_dropped(self._forget)
 
     async def run(self) -> None:
@@ -52,4 +52,4 @@ class ClaimWatch:
 
     def _closed(self, link: Connection) -> None:
         for claim in self._over.pop(link, ()):
-            self._claims.lose(claim)
+            self._claims.mark_unreachable(claim)

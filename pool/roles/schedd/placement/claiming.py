@@ -65,7 +65,7 @@ class Claiming:
         lease = settings.lease_of(wanted.get("JobLeaseDuration"))
         granted = charge(ClassAd.from_wire(wanted))
         try:
-            link = await context.links.to(address)
+            link = await context.links.connect(address)
             answer = await link.call(
                 "startd.preempt" if preempts else "startd.claim",
                 {

@@ -51,10 +51,10 @@ class Deferrals:
             assert deferral is not None
         begins = deferral.time - deferral.preparation
         if now < begins:
-            self._look_at(begins, job)
+            self._check_at(begins, job)
             return True
         missed = deferral.time + deferral.window + LATE
-        self._look_at(missed, job)
+        self._check_at(missed, job)
         return now >= missed
 
     def delay(self, job: QueuedJob) -> float:
@@ -62,7 +62,7 @@ class Deferrals:
         deferral = deferral_of(job)
         return max(0.0, deferral.time - self._context.outside.wall()) if deferral is not None else 0.0
 
-    def _look_at(self, when: float, job: QueuedJob) -> None:
+    def _check_at(self, when: float, job: QueuedJob) -> None:
         heapq.heappush(self._coming, (when, next(self._numbers), job))
         self._arm()
 
@@ -72,9 +72,9 @@ class Deferrals:
             self._timer = None
         if self._coming:
             pause = min(max(self._coming[0][0] - self._context.outside.wall(), 0.0), LOOK)
-            self._timer = asyncio.get_running_loop().call_later(pause, self._look)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         now, due = self._context.outside.wall(), list[QueuedJob]()
         while self._coming and self._coming[0][0] <= now:

@@ -35,7 +35,7 @@ class IdleClaims:
         self._of_owner: dict[str, list[HeldClaim]] = {}
         context.claims.when_dropped(self._forget)
 
-    def keep(self, claim: HeldClaim) -> None:
+    def retain(self, claim: HeldClaim) -> None:
         """Keep a claim that has no job; give it back when nothing came for it."""
         if claim.id not in self._context.claims or claim.job is not None:
             return
@@ -45,7 +45,7 @@ class IdleClaims:
         if claim.idle_until is None:
             keep = claim.keep if claim.left_by is None else 0.0
             claim.idle_until = loop.time() + max(self._settings.linger, keep)
-        claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._give_back, claim)
+        claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._return_claim, claim)
 
     def use_for(self, owner: str) -> None:
         """An owner has idle jobs: start them on the idle claims."""
@@ -58,7 +58,7 @@ class IdleClaims:
             if claim.id in self._context.claims and claim.job is None:
                 self._context.spawn(self._use(claim), "use")
 
-    def _give_back(self, claim: HeldClaim) -> None:
+    def _return_claim(self, claim: HeldClaim) -> None:
         if claim.job is not None or claim.id not in self._context.claims:
             return
         waiting = self._of_owner.get(claim.owner)
@@ -68,7 +68,7 @@ class IdleClaims:
         if left_by is not None and left_by.status == IDLE and not self._is_spent(claim):
             self._context.spawn(self._use(claim), "use")  # no other machine was free for it meanwhile
             return
-        self._context.give_back(claim)
+        self._context.return_claim(claim)
 
     def _forget(self, claim: HeldClaim) -> None:
         waiting = self._of_owner.get(claim.owner)

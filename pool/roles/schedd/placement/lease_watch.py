@@ -56,9 +56,9 @@ class LeaseWatch:
             while self._due and self._due[0][0] <= loop.time():
                 _, _, claim = heapq.heappop(self._due)
                 claim.watched = False
-                self._look_at(claim, loop.time())
+                self._check_lease(claim, loop.time())
 
-    def _look_at(self, claim: HeldClaim, now: float) -> None:
+    def _check_lease(self, claim: HeldClaim, now: float) -> None:
         if claim.lost or claim.over:
             return
         if now >= claim.until:

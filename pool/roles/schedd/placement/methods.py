@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from pool.jobs.reasons import Reason
 from pool.policy.managed import is_reserved
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.files.remote_io import RemoteFiles
@@ -65,7 +65,7 @@ class NegotiatorMethods(Service):
     @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The requests of a submitter's idle jobs: {submitter, limit, references} -> {requests, running}"""
-        self._costs.stir()
+        self._costs.mark_busy()
         self._learn(frozenset(str(name) for name in params.get("references", ())))
         owner = _owner(params["submitter"])
         if is_reserved(owner):
@@ -115,7 +115,7 @@ class StartdMethods(Service):
         gangs: Gangs,
         shadow: Shadow,
         remote: RemoteFiles,
-        images: Images,
+        images: StoredCheckpoints,
         costs: SubmitSideCosts,
     ) -> None:
         self._claims = claims
@@ -133,18 +133,18 @@ class StartdMethods(Service):
         return {"gone": self._claims.renew([str(claim) for claim in params["claims"]], call.identity.node)}
 
     @method(Right.EXECUTE, takes={"claim": str, "run": int, "kind": str, "data": dict})
-    async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+    async def report(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A report about a running job."""
         claim = str(params["claim"])
         self._claims.check_node(claim, call.identity.node)
-        await self._costing(params, self._reports.take(claim, int(params["run"]), str(params["kind"]), params["data"]))
+        await self._costing(params, self._reports.record(claim, int(params["run"]), str(params["kind"]), params["data"]))
         return {}
 
     @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
-    async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+    async def wait_for_parts(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
         self._claims.check_node(params["claim"], call.identity.node)
-        return await self._costing(params, self._gangs.meet(params["claim"], params["run"], params["card"]))
+        return await self._costing(params, self._gangs.wait_for_parts(params["claim"], params["run"], params["card"]))
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -170,16 +170,16 @@ class StartdMethods(Service):
         return await self._costing(params, ended)
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "executable": bool | None})
-    async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def fetch_inputs(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's input files, for its scratch directory."""
         self._claims.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self._shadow.fetch(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
-    async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def store_outputs(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output files, to be put in their places on the submit side."""
         self._claims.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self._shadow.bring(params, stream))
+        await self._costing(params, self._shadow.store_outputs(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
     async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -188,16 +188,16 @@ class StartdMethods(Service):
         await self._costing(params, self._remote.serve(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
-    async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def store_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint, to be kept."""
         self._claims.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self._images.take(params, stream))
+        await self._costing(params, self._images.receive(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "generation": int})
-    async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+    async def fetch_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start continues from."""
         self._claims.check_node(str(params.get("claim")), call.identity.node)
-        await self._costing(params, self._images.give(params, stream))
+        await self._costing(params, self._images.send_image(params, stream))
 
     async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:
         """Do some work for the job on a claim; it counts as the job's cost on the submit side (EV 2.8)."""

@@ -51,7 +51,7 @@ class Pacing:
                 left = last + turns.bounds.delay - self._context.outside.wall()
                 if left > 0:
                     self._context.queue.pause(cluster)
-                    self._at(cluster, min(left, turns.bounds.delay), self._resume, cluster)
+                    self._call_later(cluster, min(left, turns.bounds.delay), self._resume, cluster)
         for job in self._context.queue.jobs():
             if job.status in ACTIVE:
                 self._watch(job)
@@ -62,7 +62,7 @@ class Pacing:
             timer.cancel()
         self._timers.clear()
 
-    def _at(self, key: object, seconds: float, function: Callable[..., None], subject: object) -> None:
+    def _call_later(self, key: object, seconds: float, function: Callable[..., None], subject: object) -> None:
         if (before := self._timers.pop(key, None)) is not None:
             before.cancel()
         self._timers[key] = asyncio.get_running_loop().call_later(max(0.0, seconds), function, subject)
@@ -72,7 +72,7 @@ class Pacing:
     def pause(self, cluster: QueuedCluster) -> None:
         """A job of a cluster has started that wants a pause before the next one starts."""
         assert cluster.turns is not None
-        self._at(cluster, cluster.turns.bounds.delay, self._resume, cluster)
+        self._call_later(cluster, cluster.turns.bounds.delay, self._resume, cluster)
 
     def _resume(self, cluster: QueuedCluster) -> None:
         self._timers.pop(cluster, None)
@@ -100,9 +100,9 @@ class Pacing:
         ends = run_ends_at(job.ad(), self._context.outside.wall())
         if ends is not None:
             left = ends + AFTER - self._context.outside.wall()
-            self._at(job, min(left, LONGEST), self._look, job)
+            self._call_later(job, min(left, LONGEST), self._check_duration, job)
 
-    def _look(self, job: QueuedJob) -> None:
+    def _check_duration(self, job: QueuedJob) -> None:
         self._timers.pop(job, None)
         if job.status not in ACTIVE or job.cluster.jobs.get(job.proc) is not job:
             return

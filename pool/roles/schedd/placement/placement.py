@@ -30,7 +30,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.states import Happening
 from pool.policy.queue import IDLE, QueuedJob
 from pool.roles.claim_errors import says_no_such_claim
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, ClaimTable, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
@@ -60,7 +60,7 @@ BY_ITSELF = ("exit", "signal")
 class RunFiles(OwnersFiles, Protocol):
     """The files that jobs work on from another machine, at the end of a run; see `files/remote_io.py`."""
 
-    async def over(self, job: QueuedJob, run: int) -> None:
+    async def drop_journal(self, job: QueuedJob, run: int) -> None:
         """The job has ended by itself: the record that could undo its changes goes."""
 
     def left(self, job: QueuedJob, run: int, *, over: bool) -> None:
@@ -70,7 +70,7 @@ class RunFiles(OwnersFiles, Protocol):
 class LocalStarts(LocalStops, Protocol):
     """The jobs that run on the submit machine."""
 
-    def look(self) -> None:
+    def start_soon(self) -> None:
         """Start those that can be started, soon."""
 
 
@@ -92,7 +92,7 @@ class Placement:
         settings: ClaimSettings,
         *,
         executables: ExecutableDigests,
-        images: Images,
+        images: StoredCheckpoints,
         costs: SubmitSideCosts,
         ended: EndedJobs,
         local: LocalStarts,
@@ -131,7 +131,7 @@ class Placement:
         stop = self.running.stop
         self.rematch = Rematch(context, settings, obtain=obtain, use=self.use, stop=stop)
         others = (self.gangs.gathering, self.successors, self.rematch)
-        self.matches = Matches(context, others=others, obtain=obtain, beyond=self.gangs.beyond, use=self.use)
+        self.matches = Matches(context, others=others, obtain=obtain, beyond=self.gangs.extra_slots, use=self.use)
         self.starts = Starts(
             context,
             settings,
@@ -183,7 +183,7 @@ class Placement:
 
     def offer(self, owner: str) -> None:
         """Jobs have come or gone: use idle claims for them at once."""
-        self._local.look()
+        self._local.start_soon()
         self.matches.trim(owner)
         self.gangs.gathering.trim(owner)
         self._idle.use_for(owner)
@@ -205,7 +205,7 @@ class Placement:
         if steps:
             await self._commit_start(claim, steps)
         if start is None:
-            self._idle.keep(claim)
+            self._idle.retain(claim)
             return
         await self._context.turns.moment(claim.owner, "start jobs")
         if claim.start is start:  # else the claim was lost while the start was being made durable
@@ -240,14 +240,14 @@ class Placement:
         assert job is not None
         self.changed(job.cluster.owner, False)
         try:
-            link = await self._context.links.to(claim.startd)
+            link = await self._context.links.connect(claim.startd)
             await link.call("startd.activate", self.starts.order(claim, whole=True), timeout=60.0)
         except RemoteError as error:
             await self._not_started(claim, job, start.run, str(error))
             if not says_no_such_claim(error) and claim.id not in self.claims:
                 await self._context.calls.release(claim)
         except TROUBLE:
-            self.claims.lose(claim)
+            self.claims.mark_unreachable(claim)
         else:
             claim.going = True
             if self.gangs.is_broken(claim):
@@ -273,9 +273,9 @@ class Placement:
         if claim is None:
             return {"next": None, "keep": False}
         async with claim.ending:
-            return await self._take_end(claim, job_id, run, report)
+            return await self._record_end(claim, job_id, run, report)
 
-    async def _take_end(
+    async def _record_end(
         self, claim: HeldClaim, job_id: tuple[int, int], run: int, report: dict[str, Any]
     ) -> dict[str, Any]:
         job = claim.job
@@ -284,16 +284,16 @@ class Placement:
         if claim.gang is not None:
             await self.gangs.ended(claim, report)
             return {"next": None, "keep": claim.id in self.claims}
-        if (job.note("_wish") or {}).get("checkpoint"):
-            report["kept"] = await self.images.keep(job, claim)
+        if (job.stored_note("_wish") or {}).get("checkpoint"):
+            report["kept"] = await self.images.retain_last(job, claim)
         if report.get("cause") in BY_ITSELF:
-            await self._remote.over(job, run)
+            await self._remote.drop_journal(job, run)
             if claim.job is not job or claim.run != run:  # given up meanwhile
                 return self._reported_before(claim)
         if report.get("checkpointed"):
             report["generation"] = self.images.latest(job)
         turn_began = self._context.outside.thread_cpu()
-        vacated = (job.note("_wish") or {}).get("what") == "vacate"
+        vacated = (job.stored_note("_wish") or {}).get("what") == "vacate"
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
         claim.left_by = job if vacated else None
@@ -302,7 +302,7 @@ class Placement:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
         self._costs.charge(job, steps, self._context.outside.thread_cpu() - turn_began)
         await self._commit_start(claim, steps)
-        self._ended.settle(job)
+        self._ended.end_recorded(job)
         self._remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
         self.changed(job.cluster.owner, idle_again and start is None)
@@ -316,7 +316,7 @@ class Placement:
         if idle_again:
             self._context.spawn(self.use(claim), "use")
         elif not released:
-            self._idle.keep(claim)
+            self._idle.retain(claim)
         return {"next": None, "keep": not released}
 
     def _reported_before(self, claim: HeldClaim) -> dict[str, Any]:
@@ -325,13 +325,13 @@ class Placement:
         return {"next": order, "keep": claim.id in self.claims}
 
     def _end_steps(self, claim: HeldClaim, job: QueuedJob, report: dict[str, Any]) -> list[JobChange]:
-        self._leave(claim, job)
+        self._detach_job(claim, job)
         if report.get("cause") == "start" or report.get("released"):
             self.claims.drop(claim)
         after = After(lambda tries: self.images.newest(job, tries=tries), self._context.name)
         return end_steps(job, claim.slot, report, self._context.outside.wall(), after)
 
-    def _leave(self, claim: HeldClaim, job: QueuedJob) -> None:
+    def _detach_job(self, claim: HeldClaim, job: QueuedJob) -> None:
         """The job is on this claim no more."""
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
@@ -343,13 +343,13 @@ class Placement:
     async def requeue(self, claim: HeldClaim, job: QueuedJob, why: str, event: EventKind | None) -> None:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
         if claim.gang is not None:
-            await self.gangs.gone(claim, why)
+            await self.gangs.part_lost(claim, why)
             return
-        self._leave(claim, job)
+        self._detach_job(claim, job)
         self._remote.left(job, claim.run, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         changes |= self._ran_unseen(claim, job)
-        wish = job.note("_wish")
+        wish = job.stored_note("_wish")
         if wish:
             await self._ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))
         else:
@@ -364,7 +364,7 @@ class Placement:
             return {}
         silent = asyncio.get_running_loop().time() - (claim.until - patience(claim.lease))
         wall = max(0.0, self._context.outside.wall() - silent - began)
-        committed = costs.committed(claim.run, job.note(costs.COSTS))
+        committed = costs.committed(claim.run, job.stored_note(costs.COSTS))
         return costs.ran(job.get, wall, 0.0, committed) | {costs.COSTS: None}
 
     def _lease_ended(self, claim: HeldClaim) -> None:

@@ -67,11 +67,11 @@ class Reconnect:
         self._send = send
         self._stop = stop
         self._requeue = requeue
-        context.claims.when_lost(self.lose)
+        context.claims.when_lost(self.mark_unreachable)
 
     def adopt(self, job: QueuedJob) -> None:
         """After a restart: take up the claim under which a job was running when the schedd stopped."""
-        claims, note = self._context.claims, job.note("_run")
+        claims, note = self._context.claims, job.stored_note("_run")
         if "parts" in note:
             self._gangs.adopt(job)
             return
@@ -92,11 +92,11 @@ class Reconnect:
             claims.add(claim)
         claim.job, claim.run, job.run = job, int(note["run"]), claim
         self._started(job)
-        if (job.note("_wish") or {}).get("what") == "move":
+        if (job.stored_note("_wish") or {}).get("what") == "move":
             job.update({"_wish": None})  # the other slot is nobody's any more
-        self.lose(claim)
+        self.mark_unreachable(claim)
 
-    def lose(self, claim: HeldClaim) -> None:
+    def mark_unreachable(self, claim: HeldClaim) -> None:
         """Its startd could not be reached just now, or does not know it: ask until that is settled."""
         if claim.lost or self._context.claims.get(claim.id) is not claim:
             return
@@ -111,7 +111,7 @@ class Reconnect:
         while context.claims.get(claim.id) is claim:
             try:
                 async with asyncio.timeout(max(0.1, min(10.0, claim.until - loop.time()))):
-                    link = await context.links.to(claim.startd)
+                    link = await context.links.connect(claim.startd)
                     answer = await link.call(
                         "startd.resume",
                         {
@@ -137,7 +137,7 @@ class Reconnect:
             self._remember(claim, slot)
             if answer.get("forgot") and claim.start is not None:
                 try:
-                    await link.call("startd.remind", self._starts.order(claim, whole=True), timeout=10.0)
+                    await link.call("startd.restore_order", self._starts.order(claim, whole=True), timeout=10.0)
                 except (*TROUBLE, RemoteError):
                     continue
             await self._taken_up(claim, state)
@@ -155,7 +155,7 @@ class Reconnect:
                 if claim.gang is not None:
                     claim.start = self._gangs.start_of(claim)
                     return
-                claim.start = self._starts.recall(claim, claim.job)
+                claim.start = self._starts.restore_start(claim, claim.job)
             except PoolError as error:
                 self._context.log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
 
@@ -168,14 +168,14 @@ class Reconnect:
             claim.going = True
             if job is not None and state == "running":
                 await self._context.ledger.commit(JobChange(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
-                wish = job.note("_wish")
+                wish = job.stored_note("_wish")
                 if wish:
                     await self._stop(job, wish, bool(wish.get("graceful", True)))
         elif job is None:
             await self._use(claim)
         elif claim.writing:
             return  # the start goes out when it is durable
-        elif job.note("_wish") or claim.start is None:
+        elif job.stored_note("_wish") or claim.start is None:
             self._context.claims.drop(claim)
             await self._context.calls.release(claim)
             await self._requeue(claim, job, "it had not been started", None)

@@ -1,6 +1,6 @@
 """Rematch running jobs to better machines (RL 4.1): asked for beside the idle ones, and then one step after the other.
 
-    match -> claim of the other slot -> the job is asked to leave -> its end is told -> it starts on the other slot
+    match -> claim of the other slot -> the job is asked to leave -> its end is reported -> it starts on the other slot
 
 The other slot is claimed before the job leaves, so that nobody leaves for nothing, and the job starts there only when
 its end here is durable: two copies never run (start contract, rule 2). Where a step fails the job runs on where it is,
@@ -129,12 +129,12 @@ class Rematch:
             return False
         job = self._asked.pop(number, None)
         if job is not None and self._free_to_move(job):
-            self._context.spawn(self._move(match, owner, job), "move", alone=True)
+            self._context.spawn(self._move_job(match, owner, job), "move", alone=True)
         return True
 
     def _free_to_move(self, job: QueuedJob) -> bool:
         runs = job.status == RUNNING and job.run is not None
-        return runs and job not in self._moves and not job.note("_wish") and self._can_be_saved(job)
+        return runs and job not in self._moves and not job.stored_note("_wish") and self._can_be_saved(job)
 
     @staticmethod
     def _can_be_saved(job: QueuedJob) -> bool:
@@ -145,9 +145,9 @@ class Rematch:
         able = job.run is not None and job.run.ad.value("HasCheckpoint", False) is True
         return able and wish is not CheckpointWish.OFF and job.get("CheckpointTrouble") is None
 
-    async def _move(self, match: dict[str, Any], owner: str, job: QueuedJob) -> None:
+    async def _move_job(self, match: dict[str, Any], owner: str, job: QueuedJob) -> None:
         for new in await self._obtain(match, owner, job, 1):
-            wish = self._wish(job, new)
+            wish = self._leave_wish(job, new)
             if wish is None:
                 await self._use(new)
                 continue
@@ -162,7 +162,7 @@ class Rematch:
                 del self._moves[job]
             await self._use(new, job)
 
-    def _wish(self, job: QueuedJob, new: HeldClaim) -> dict[str, Any] | None:
+    def _leave_wish(self, job: QueuedJob, new: HeldClaim) -> dict[str, Any] | None:
         """The wish for the job at its end here; None when it stays."""
         terms, old = self._settings.rematch, job.run
         if terms is None or not self._free_to_move(job) or old.lost:

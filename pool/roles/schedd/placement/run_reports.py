@@ -12,7 +12,7 @@ from pool.jobs.states import Happening
 from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.gangs import costs_of
 from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import BEGAN, started, usage_changes
@@ -27,7 +27,7 @@ MOST_LINES = 20
 class OwnersFiles(Protocol):
     """The files that a job works on from another machine."""
 
-    async def settle(self, job: QueuedJob, run: int) -> None:
+    async def keep_changes(self, job: QueuedJob, run: int) -> None:
         """The job has saved itself in them: they stay as they are now."""
 
 
@@ -43,7 +43,7 @@ class RunReports:
     def __init__(
         self,
         context: ScheddContext,
-        images: Images,
+        images: StoredCheckpoints,
         gangs: Gangs,
         successors: Successors,
         remote: OwnersFiles,
@@ -59,7 +59,7 @@ class RunReports:
         self._stop = stop
         self._refused = refused
 
-    async def take(self, claim_id: str, run: int, kind: str, data: dict[str, Any]) -> None:
+    async def record(self, claim_id: str, run: int, kind: str, data: dict[str, Any]) -> None:
         """Write down a report about the present run on a claim; one about another run is passed over."""
         claim = self._context.claims.get(claim_id)
         if claim is None or claim.job is None or claim.run != run:
@@ -68,7 +68,7 @@ class RunReports:
         claim.going = True
         changes = usage_changes(data)
         if kind == "started" and claim.gang is not None and claim.gang.parallel:
-            await self._gangs.begun(claim)
+            await self._gangs.node_started(claim)
             return
         if kind == "started":
             if job.get(BEGAN) is not None:
@@ -85,17 +85,17 @@ class RunReports:
         elif kind == "continued" and job.status == SUSPENDED:
             step = JobChange(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
         elif kind == "checkpointed":
-            await self._remote.settle(job, run)
-            await self._images.note(job, {})
+            await self._remote.keep_changes(job, run)
+            await self._images.record_checkpoint(job, {})
             return
         elif kind == "saved":
             step = JobChange(job, None, changes | self._saved(claim, job, run, data))
         elif kind == "leaving":
-            self._successors.begins(claim, data.get("nearer"))
-            self._gangs.sets.leaves(claim, data.get("last"))
+            self._successors.find_next(claim, data.get("nearer"))
+            self._gangs.sets.part_leaves(claim, data.get("last"))
             return
         elif kind == "unresumable":
-            lines = self._gangs.trouble(claim, [str(line) for line in data.get("why", ())])
+            lines = self._gangs.merge_troubles(claim, [str(line) for line in data.get("why", ())])
             await self._unresumable(job, lines[:MOST_LINES])
             return
         elif kind == "usage" and changes:
@@ -109,9 +109,9 @@ class RunReports:
         if claim.gang is not None:
             claim.gang.costs[claim.part] = data
             data = costs_of(claim.gang.costs.values())
-        changes = costs.told(job.get, run, job.note(costs.COSTS), data)
+        changes = costs.cost_changes(job.get, run, job.stored_note(costs.COSTS), data)
         work = float(job.get("CommittedTime") or 0.0) + costs.committed(run, changes[costs.COSTS])
-        return changes | costs.reached(job.note(costs.HELD), self._images.latest(job), work)
+        return changes | costs.reached(job.stored_note(costs.HELD), self._images.latest(job), work)
 
     async def _unresumable(self, job: QueuedJob, why: list[str]) -> None:
         """The job cannot be saved: its user is told by name, before work is lost; a job that requires it is held (C7).

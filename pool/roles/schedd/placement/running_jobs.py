@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import signal_number
-from pool.policy.checkpoints import Saves
+from pool.policy.checkpoints import SaveWish
 from pool.policy.queue import ACTIVE, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -48,13 +48,13 @@ class RunningJobs:
             return "it is not running"
         if claim.gang is not None:
             try:
-                await self._gangs.sets.make(claim.gang)
+                await self._gangs.sets.save_parts(claim.gang)
             except PoolError as error:
                 return error.message
             return None
         asked = {"claim": claim.id, "run": claim.run}
         try:
-            await self._context.calls.ask(claim, "startd.checkpoint", asked, CHECKPOINT_SECONDS)
+            await self._context.calls.call_startd(claim, "startd.checkpoint", asked, CHECKPOINT_SECONDS)
         except RemoteError as error:
             return error.message
         except TROUBLE as error:
@@ -75,7 +75,7 @@ class RunningJobs:
         asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
         asked["signal"] = signal_of(job, wish)
         try:
-            await self._context.calls.ask(claim, "startd.deactivate", asked, STOP_SECONDS)
+            await self._context.calls.call_startd(claim, "startd.deactivate", asked, STOP_SECONDS)
         except (*TROUBLE, RemoteError) as error:
             self._context.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
 
@@ -88,5 +88,5 @@ def signal_of(job: QueuedJob, wish: dict[str, Any]) -> int | None:
 
 
 def _saves(wish: dict[str, Any]) -> str:
-    """Whether a last checkpoint is made of a job that its user stops: see `Saves`."""
-    return Saves.NEVER if wish["what"] == "remove" and not wish.get("checkpoint") else Saves.ALWAYS
+    """Whether a last checkpoint is made of a job that its user stops: see `SaveWish`."""
+    return SaveWish.NEVER if wish["what"] == "remove" and not wish.get("checkpoint") else SaveWish.ALWAYS

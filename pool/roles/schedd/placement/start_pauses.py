@@ -34,14 +34,14 @@ class StartPauses:
     def waits(self, job: QueuedJob) -> bool:
         """Whether no machine is to be asked for an idle job now; it is looked at again when that may change. One that
         runs beside the schedd has one machine."""
-        kept = job.note(FAILURES)
+        kept = job.stored_note(FAILURES)
         if not kept:
             return False
         failures, now = from_wire(kept), self._outside.wall()
         change = next_change(failures, now)
         if change is not None:
-            self._look_in(job, change + AFTER - now)
-        return waits_until(failures, now) is not None or (job.cluster.at_home and change is not None)
+            self._check_in(job, change + AFTER - now)
+        return waits_until(failures, now) is not None or (job.cluster.is_local and change is not None)
 
     def close(self) -> None:
         """Look at nothing any more."""
@@ -49,13 +49,13 @@ class StartPauses:
             timer.cancel()
         self._timers.clear()
 
-    def _look_in(self, job: QueuedJob, seconds: float) -> None:
+    def _check_in(self, job: QueuedJob, seconds: float) -> None:
         if (before := self._timers.pop(job, None)) is not None:
             before.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[job] = loop.call_later(min(seconds, LONGEST), self._look, job)
+        self._timers[job] = loop.call_later(min(seconds, LONGEST), self._on_timer, job)
 
-    def _look(self, job: QueuedJob) -> None:
+    def _on_timer(self, job: QueuedJob) -> None:
         del self._timers[job]
         if job.status != IDLE or job.cluster.jobs.get(job.proc) is not job:
             return

@@ -20,7 +20,7 @@ from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy.managed import SCHEDULER, submitter_of
 from pool.policy.queue import IDLE, JobGroup, QueuedJob
-from pool.roles.schedd.checkpoints.images import Images
+from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -52,7 +52,7 @@ class Starts:
         context: ScheddContext,
         settings: ClaimSettings,
         executables: ExecutableDigests,
-        images: Images,
+        images: StoredCheckpoints,
         *,
         heard: Callable[[], float],
         delay: Callable[[QueuedJob], float],
@@ -76,7 +76,7 @@ class Starts:
         queue = self._context.queue
         if claim.lost or self.is_spent(claim):
             return None
-        if first is not None and (first.status != IDLE or first is claim.left_by or queue.is_kept_back(first)):
+        if first is not None and (first.status != IDLE or first is claim.left_by or queue.is_withheld(first)):
             first = None
         if first is not None and (start := self.mark(claim, first, steps)) is not None:
             return start
@@ -102,7 +102,7 @@ class Starts:
         before = None if whole else claim.sent
         same_cluster = before is not None and before.job[0] == job.cluster.id
         claim.sent = start
-        own = job.own() if claim.gang is None else claim.gang.own(claim.part)
+        own = job.own_wire() if claim.gang is None else claim.gang.part_attributes(claim.part)
         if claim.runs_own(job):
             own = {**own, SCHEDULER: submitter_of(self._context.name)}
         return {
@@ -113,7 +113,7 @@ class Starts:
             "own": own,
         }
 
-    def recall(self, claim: HeldClaim, job: QueuedJob) -> Activation:
+    def restore_start(self, claim: HeldClaim, job: QueuedJob) -> Activation:
         """The start that a job was sent before the schedd was restarted.
 
         Raises:
@@ -135,7 +135,7 @@ class Starts:
         notice = copied(job, claim, start) if start is not None else None
         for each in (step, notice):
             if each is not None:
-                self._context.ledger.note(each)
+                self._context.ledger.apply_early(each)
                 steps.append(each)
         return start
 
@@ -151,7 +151,7 @@ class Starts:
             ad = fill(ad, claim.ad, self._context.outside.wall())
         start = activation(ad, claim.ad, run, digest, checkpoint)
         if checkpoint is not None:
-            start = replace(start, checkpoint_from=self._images.nearer(job, checkpoint))
+            start = replace(start, checkpoint_from=self._images.peer_of(job, checkpoint))
         if delay := self._delay(job):
             start = replace(start, not_before=delay)
         own = job.delta or checkpoint is not None or start.not_before or start.manifest
@@ -191,6 +191,6 @@ class Starts:
             changes["JobStartDate"] = now
         if job.get("JobMachineAttrs") is not None:
             changes |= of_machine(job.get, claim.ad.value)
-        changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
+        changes |= costs.goes_on(job.get, job.stored_note(costs.HELD), start.checkpoint)
         changes |= costs.restarts(job.get, start.checkpoint)
         return JobChange(job, Happening.START, changes | not_begun(job))

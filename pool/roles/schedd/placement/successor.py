@@ -1,6 +1,6 @@
 """The next machine for a job that has to leave its own: looked for while its last checkpoint is made (C5).
 
-    the startd: it leaves -> asked for beside the idle jobs -> match -> claim of the other slot -> which is told where
+    the startd: it leaves -> asked for beside the idle jobs -> match -> claim of the other slot -> which learns where
     the checkpoint is made -> its end here is durable -> it starts there
 
 The claim is the job's until then, and no more than a claim: it starts there only when its end here is durable, so that
@@ -74,7 +74,7 @@ class Successors:
         self._leaves: dict[QueuedJob, Leave] = {}
         self._last = FIRST
 
-    def begins(self, claim: HeldClaim, nearer: Any) -> None:
+    def find_next(self, claim: HeldClaim, nearer: Any) -> None:
         """The job of a claim has to leave its machine, which makes its last checkpoint.
 
         Args:
@@ -82,7 +82,7 @@ class Successors:
         """
         job = claim.job
         texts = isinstance(nearer, dict) and all(isinstance(nearer.get(key), str) for key in ("address", "ticket"))
-        if job is None or claim.gang is not None or job in self._leaves or job.note("_wish") or not texts:
+        if job is None or claim.gang is not None or job in self._leaves or job.stored_note("_wish") or not texts:
             return
         self._last -= 1
         self._leaves[job] = Leave(job, claim, {key: nearer[key] for key in ("address", "ticket")}, self._last)
@@ -146,7 +146,7 @@ class Successors:
     async def _prepare(self, leave: Leave, new: HeldClaim) -> None:
         params = {"claim": new.id, "job": f"{leave.job.id[0]}.{leave.job.id[1]}", "nearer": leave.nearer}
         try:
-            link = await self._context.links.to(new.startd)
+            link = await self._context.links.connect(new.startd)
             await link.call("startd.prepare", params, timeout=10.0)
         except (*TROUBLE, RemoteError) as error:
             self._context.log.info("nothing was prepared", extra={"slot": new.slot, "why": str(error)})

@@ -17,7 +17,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
 from pool.outside import OutsideWorld
-from pool.policy.exits import WATCHED, ExitVerdict, has_periodic, periodic, stays
+from pool.policy.exits import WATCHED, ExitVerdict, has_periodic, periodic, stays_in_queue
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, QueuedCluster, QueuedJob
 from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.job_ends import hold_step, release_step
@@ -141,13 +141,13 @@ class JobActions:
             if action == "remove" and params.get("checkpoint"):
                 for job in chosen:
                     if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
-                        kept = await turn.aside(self._keep_checkpoint(job))
+                        kept = await turn.wait_outside(self._keep_checkpoint(job))
                         job.update({"CheckpointKept": kept or None})
             # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
             # with steps in hand.
             for job in chosen:
-                if turn.over or len(steps) >= BATCH:
-                    await turn.aside(writing.begin(steps))
+                if turn.is_over or len(steps) >= BATCH:
+                    await turn.wait_outside(writing.begin(steps))
                 if only_owner is not None and job.cluster.owner != only_owner:
                     refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
                     continue
@@ -155,7 +155,7 @@ class JobActions:
                     refused.append({"id": list(job.id), "why": "it has left the queue"})
                     continue
                 by = reason or f"by {only_owner or 'an administrator'}"
-                why_not = self._do(action, job, params, by, steps, stops)
+                why_not = self._apply_action(action, job, params, by, steps, stops)
                 if why_not:
                     refused.append({"id": list(job.id), "why": why_not})
                     continue
@@ -163,7 +163,7 @@ class JobActions:
                 owners.add(job.cluster.owner)
                 if count is not None:
                     count[0] = len(done)
-            await turn.aside(writing.begin(steps, all_of_it=True))
+            await turn.wait_outside(writing.begin(steps, all_of_it=True))
         graceful = not params.get("force")
         for start in range(0, len(stops), BATCH):
             some = stops[start : start + BATCH]
@@ -190,7 +190,7 @@ class JobActions:
         if params.get("ids"):
             found: dict[tuple[int, int], QueuedJob] = {}
             for number in params["ids"]:
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                 if len(number) == 1:
                     cluster = queue.clusters.get(int(number[0]))
@@ -215,7 +215,7 @@ class JobActions:
             some.append(job)
         return some
 
-    def _do(
+    def _apply_action(
         self,
         action: str,
         job: QueuedJob,
@@ -254,7 +254,7 @@ class JobActions:
         elif action == "checkpoint":
             if not active:
                 return "it is not running"
-            if job.cluster.at_home:
+            if job.cluster.is_local:
                 return "it runs on the submit machine, which nobody takes from it: such jobs are not saved"
         elif action == "vacate":
             if not active:
@@ -323,7 +323,7 @@ class JobActions:
                     elif found.owner not in passes:
                         due.setdefault(found.owner, []).append(found)
                 for owner, clusters in due.items():
-                    passes[owner] = group.create_task(self._look_through(clusters))
+                    passes[owner] = group.create_task(self._evaluate_clusters(clusters))
                     passes[owner].add_done_callback(lambda _, owner=owner: passes.pop(owner))  # type: ignore[misc]
 
     @staticmethod
@@ -331,15 +331,15 @@ class JobActions:
         if JobActions._shared(cluster):
             return True
         for job in list(cluster.jobs.values()):
-            if turn.over:
+            if turn.is_over:
                 await turn.pause()
             if job.delta and any(name in job.delta for name in WATCHED):
                 return True
         return False
 
-    async def _look_through(self, clusters: Iterable[QueuedCluster]) -> None:
+    async def _evaluate_clusters(self, clusters: Iterable[QueuedCluster]) -> None:
         for cluster in clusters:
-            await self._look_at(cluster)
+            await self._evaluate_cluster(cluster)
 
     @staticmethod
     def _shared(cluster: QueuedCluster) -> bool:
@@ -353,7 +353,7 @@ class JobActions:
             await self._running.stop(job, wish, graceful)
         elif self._is_queued(job) and job.status != COMPLETED:
             steps: list[JobChange] = []
-            self._do(wish["what"], job, wish, wish["why"], steps, [])
+            self._apply_action(wish["what"], job, wish, wish["why"], steps, [])
             await self._ledger.commit(*steps)
 
     @staticmethod
@@ -364,7 +364,7 @@ class JobActions:
         """Give the turn up; steps in hand are taken before anybody else does anything, and gone afterwards."""
         if steps:
             taken, steps[:] = list(steps), []
-            await turn.aside(self._ledger.commit(*taken))
+            await turn.wait_outside(self._ledger.commit(*taken))
         else:
             await turn.pause()
 
@@ -373,20 +373,20 @@ class JobActions:
         steps: list[JobChange] = []
         stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         if self._is_queued(job):
-            self._look_at_one(job, self._outside.wall(), steps, stops)
+            self._evaluate_job(job, self._outside.wall(), steps, stops)
         await self._carry_out(job.cluster, steps, stops)
 
-    async def _look_at(self, cluster: QueuedCluster) -> None:
+    async def _evaluate_cluster(self, cluster: QueuedCluster) -> None:
         now = self._outside.wall()
         steps: list[JobChange] = []
         stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         async with self._turns.work(cluster.owner, "evaluate periodic expressions") as turn:
             for job in list(cluster.jobs.values()):
-                if turn.over or len(steps) >= BATCH:
+                if turn.is_over or len(steps) >= BATCH:
                     await self._let_others(turn, steps)
                     self._offer(cluster.owner)
                 if self._is_queued(job):
-                    self._look_at_one(job, now, steps, stops)
+                    self._evaluate_job(job, now, steps, stops)
         await self._carry_out(cluster, steps, stops)
 
     async def _carry_out(
@@ -399,19 +399,19 @@ class JobActions:
         for job, wish in stops:
             await self._running.stop(job, wish, True)
 
-    def _look_at_one(
+    def _evaluate_job(
         self, job: QueuedJob, now: float, steps: list[JobChange], stops: list[tuple[QueuedJob, dict[str, Any]]]
     ) -> None:
         """Evaluate one job's expressions; adds to `steps` and `stops`."""
         if job.status == COMPLETED:
-            if not stays(job.ad(), now):
+            if not stays_in_queue(job.ad(), now):
                 steps.append(JobChange(job, Happening.LEAVE))
             return
         held, ad = job.status == HELD, job.ad()
         decision = periodic(ad, held, now)
         if decision.verdict is ExitVerdict.STAY:
             decision = self._rules().judge(ad, held=held, running=job.status in ACTIVE, now=now)
-        if decision.verdict is ExitVerdict.STAY or job.note("_wish"):
+        if decision.verdict is ExitVerdict.STAY or job.stored_note("_wish"):
             return
         wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
         if decision.verdict is ExitVerdict.RELEASE:

@@ -45,7 +45,7 @@ RENEWALS = 4
 DIRECTORY = "local"
 
 
-class AtHome:
+class LocalSubmitSide:
     """The submit side of a job that runs there: nothing has to be carried."""
 
     reachable = False
@@ -70,7 +70,7 @@ class LocalJobs:
 
     Args:
         leases: the settings that say how long a lease lives.
-        ended: is told of a run whose end is durable.
+        ended: called when the end of a run is durable.
         changed: called when an owner's numbers changed; with True when there is new work.
         waits: whether an idle job's time has not come, or its last start has just failed.
         delay: seconds until the program of a job that is started now may begin.
@@ -111,7 +111,7 @@ class LocalJobs:
         return f"local@{self._given.node}"
 
     @property
-    def most(self) -> int:
+    def limit(self) -> int:
         """How many may run at once."""
         return int(self._settings.number("MAX_LOCAL_JOBS"))
 
@@ -129,14 +129,14 @@ class LocalJobs:
         if running or (state is not None and (state / DIRECTORY).exists()):
             found = {(tuple(k.spec.claim["job"]), k.spec.claim["run"]): k for k in await self._open()}
             for job in running:
-                keeper = found.pop((job.id, int(job.note("_run")["run"])), None)
+                keeper = found.pop((job.id, int(job.stored_note("_run")["run"])), None)
                 if keeper is None:
                     await self._lost(job)
                 else:
                     self._found(job, keeper)
             for keeper in found.values():  # their ends are durable, or their starts never were
                 self._spawn(self._discard(keeper), "local")
-        self.look()
+        self.start_soon()
 
     async def close(self, *, kill: bool) -> None:
         """Let go of the keepers; the jobs run on in them unless they are to be killed."""
@@ -148,11 +148,11 @@ class LocalJobs:
 
     def added(self, cluster: QueuedCluster) -> None:
         """A cluster is in the queue."""
-        if cluster.at_home:
+        if cluster.is_local:
             self._clusters[cluster.id] = cluster
-            self.look()
+            self.start_soon()
 
-    def look(self) -> None:
+    def start_soon(self) -> None:
         """Start what can be started, soon."""
         if not self._clusters or self._closing:
             return
@@ -168,7 +168,7 @@ class LocalJobs:
             return False
         found.vacated = True
         found.starter.asked_by = signal
-        await found.starter.happen(Event.VACATE if graceful else Event.DIE)
+        await found.starter.handle_event(Event.VACATE if graceful else Event.DIE)
         return True
 
     def starter_of(self, job: QueuedJob) -> tuple[str, Starter] | None:
@@ -187,7 +187,7 @@ class LocalJobs:
                         del self._clusters[number]
                         continue
                     for job in list(cluster.jobs.values()):
-                        if len(self._running) >= self.most:
+                        if len(self._running) >= self.limit:
                             return
                         if job.status == IDLE and not self._waits(job):
                             await self._start(job)
@@ -222,7 +222,7 @@ class LocalJobs:
         }
         if job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
-        starter = Starter(start, account, self._place(start), keepers, AtHome())
+        starter = Starter(start, account, self._slot_place(start), keepers, LocalSubmitSide())
         running = self._running[job.id] = LocalJob(job, start, starter)
         await self._ledger.commit(JobChange(job, Happening.START, changes))
         self._changed(job.cluster.owner, False)
@@ -238,7 +238,7 @@ class LocalJobs:
             retry = bool(getattr(error, "retry", False))
             report = {"cause": "start", "where": getattr(error, "where", "start"), "error": str(error), "retry": retry}
             report["step"] = getattr(error, "step", "")
-            await self._over(running, {"cause": "vacated", "why": "it was stopped"} if running.vacated else report)
+            await self._finish(running, {"cause": "vacated", "why": "it was stopped"} if running.vacated else report)
             return
         await self._go_on(running)
 
@@ -253,9 +253,9 @@ class LocalJobs:
             end = await starter.wait()
         finally:
             renewing.cancel()
-        await starter.happen(Event.CHILD_EXIT)
-        await starter.happen(Event.DEFAULT)
-        await self._over(running, _report(end, running.vacated))
+        await starter.handle_event(Event.CHILD_EXIT)
+        await starter.handle_event(Event.DEFAULT)
+        await self._finish(running, _report(end, running.vacated))
 
     async def _renew(self, running: LocalJob) -> None:
         keeper, job = running.starter.keeper, running.job
@@ -270,15 +270,15 @@ class LocalJobs:
                     data = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
                     await self._ledger.commit(JobChange(job, None, changes, EventKind.IMAGE_SIZE, data))
 
-    async def _over(self, running: LocalJob, report: dict[str, Any]) -> None:
+    async def _finish(self, running: LocalJob, report: dict[str, Any]) -> None:
         """Its end is made durable, and only then forgotten by its keeper."""
         job = running.job
         del self._running[job.id]
         await self._ledger.commit(*end_steps(job, self.name, report, self._outside.wall(), After()))
-        self._ended.settle(job)
-        await running.starter.happen(Event.SUCCESS)
+        self._ended.end_recorded(job)
+        await running.starter.handle_event(Event.SUCCESS)
         self._changed(job.cluster.owner, job.status == IDLE)
-        self.look()
+        self.start_soon()
 
     # -- after a restart ---------------------------------------------------------------------------------------
 
@@ -286,23 +286,23 @@ class LocalJobs:
         start = self._activation(job, int(keeper.spec.claim["run"]))
         account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         assert self._keepers is not None
-        starter = Starter.found(keeper, start, account, self._place(start), self._keepers, AtHome())
+        starter = Starter.found(keeper, start, account, self._slot_place(start), self._keepers, LocalSubmitSide())
         running = self._running[job.id] = LocalJob(job, start, starter)
         self._spawn(self._resume(running), "local")
 
     async def _resume(self, running: LocalJob) -> None:
-        await running.starter.happen(Event.FOUND)
-        if running.job.note("_wish"):
+        await running.starter.handle_event(Event.FOUND)
+        if running.job.stored_note("_wish"):
             running.vacated = True
-            await running.starter.happen(Event.VACATE)
+            await running.starter.handle_event(Event.VACATE)
         await self._go_on(running)
 
     async def _lost(self, job: QueuedJob) -> None:
-        wish = job.note("_wish")
+        wish = job.stored_note("_wish")
         report = {"cause": "vacated", "why": "the machine was started anew, or its node was killed at its start"}
         await self._ledger.commit(*end_steps(job, self.name, report, self._outside.wall(), After()))
         if wish:
-            self._ended.settle(job)
+            self._ended.end_recorded(job)
 
     @staticmethod
     async def _discard(keeper: Keeper) -> None:
@@ -328,9 +328,9 @@ class LocalJobs:
         settings = self._settings
         domain = settings.text("UID_DOMAIN")
         rule = "node" if self._given.user is not None else settings.text("RUN_AS")
-        return account_for(job.cluster.owner, domain, domain, "refuse" if rule == "owner" else rule, at_home=True)
+        return account_for(job.cluster.owner, domain, domain, "refuse" if rule == "owner" else rule, same_node=True)
 
-    def _place(self, start: Activation) -> ExecutionSite:
+    def _slot_place(self, start: Activation) -> ExecutionSite:
         given, settings = self._given, self._settings
         state = given.state
         return ExecutionSite(

@@ -57,7 +57,7 @@ class Rules:
     most_of_one: int = 0
 
     @classmethod
-    def of(cls, settings: Settings) -> Rules:
+    def from_settings(cls, settings: Settings) -> Rules:
         """The rules that the settings say.
 
         Raises:
@@ -94,7 +94,7 @@ class Rules:
                     hint="submit again when some have ended",
                 )
 
-    async def take_in(self, intake: ClusterIntake, now: float) -> None:
+    async def transform_and_check(self, intake: ClusterIntake, now: float) -> None:
         """Transform the jobs of a submit, then refuse what the administrator does not let in. Raises PoolError."""
         before, shared = intake.ad, self._transformed(intake.ad, now)
         if self.transforms:

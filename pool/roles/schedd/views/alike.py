@@ -14,8 +14,8 @@ from pool.policy.queue import QueuedJob, Wire
 
 #: Jobs, and groups of them, that go out in one item.
 MOST_JOBS, MOST_GROUPS = 2000, 500
-#: Attributes that `QueuedJob.told` may give.
-TOLD = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
+#: Attributes that `QueuedJob.negotiation_answer` may give.
+NEGOTIATION_ATTRIBUTES = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
 
 
 class GroupedListing:
@@ -28,7 +28,7 @@ class GroupedListing:
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = list(wanted)
         self._own = [name for name in wanted if name not in ("ClusterId", "ProcId", "JobStatus")]
-        self._told = not TOLD.isdisjoint(wanted)
+        self._shows_negotiation = not NEGOTIATION_ATTRIBUTES.isdisjoint(wanted)
         self._groups: list[tuple[Wire, list[int]]] = []
         self._known: dict[Any, list[int]] = {}
         self._count = 0
@@ -52,11 +52,11 @@ class GroupedListing:
 
     def _differs(self, job: QueuedJob) -> Any:
         """The values of the shown attributes that can differ from the other jobs of the cluster."""
-        if not job.delta and not job.state and not self._told:
+        if not job.delta and not job.state and not self._shows_negotiation:
             return None
         own = {**(job.delta or {}), **(job.state or {})}
-        if self._told:
-            own |= job.told()
+        if self._shows_negotiation:
+            own |= job.negotiation_answer()
         values = tuple(map(own.get, self._own))
         return values, tuple(map(type, values))  # 1, 1.0 and true are equal, and are not shown alike
 
@@ -65,7 +65,7 @@ class GroupedListing:
         """Whether it is time to send them."""
         return self._count >= MOST_JOBS or len(self._groups) >= MOST_GROUPS
 
-    def take(self) -> list[tuple[Wire, list[int]]]:
+    def pop_groups(self) -> list[tuple[Wire, list[int]]]:
         """The jobs added, as they go out: (what is shown of them but their number, the processes' numbers)."""
         groups, self._groups = self._groups, []
         self._known.clear()
@@ -75,7 +75,7 @@ class GroupedListing:
 
 def project(job: QueuedJob, wanted: Sequence[str]) -> Wire:
     """The attributes of a job that are shown."""
-    own = job.own() | job.told()
+    own = job.own_wire() | job.negotiation_answer()
     shared = job.cluster.wire
     found: Wire = {}
     for name in wanted:

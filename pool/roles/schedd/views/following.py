@@ -48,14 +48,14 @@ class _QueueWatch:
             elif known is not None:
                 known.add(one[1])
 
-    def wants(self, cluster: int, proc: int) -> bool:
+    def concerns(self, cluster: int, proc: int) -> bool:
         if self.jobs is None:
             return True
         procs = self.jobs.get(cluster, ())
         return procs is None or proc in procs or (proc == WHOLE_CLUSTER and cluster in self.jobs)
 
 
-class Following:
+class EventStream:
     """One stream with its watches."""
 
     def __init__(self, ledger: Ledger, stream: Stream, until_logged: UntilLogged) -> None:
@@ -81,14 +81,14 @@ class Following:
         Raises:
             PoolError: it reads too slowly, or says what is no message.
         """
-        stop = self._ledger.listen(self._hear)
+        stop = self._ledger.listen(self._on_events)
         reading = asyncio.get_running_loop().create_task(self._read())
         try:
             while not (self._over and not self._messages):
                 await self._wake.wait()
                 self._wake.clear()
-                await self._obey()
-                if await self._tell():
+                await self._handle_messages()
+                if await self._send_events():
                     await asyncio.sleep(GATHER)
         finally:
             stop()
@@ -108,7 +108,7 @@ class Following:
             self._over = True
             self._wake.set()
 
-    def _hear(self, events: Sequence[JobEvent]) -> None:
+    def _on_events(self, events: Sequence[JobEvent]) -> None:
         wanted = self._events
         if len(wanted) > MOST_WAITING:
             self._too_slow = True
@@ -119,7 +119,7 @@ class Following:
         if wanted:
             self._wake.set()
 
-    async def _obey(self) -> None:
+    async def _handle_messages(self) -> None:
         while self._messages:
             message = self._messages.popleft()
             self._room.set()
@@ -162,7 +162,7 @@ class Following:
         async for rows in self._stored(watch, watch.last):
             for start in range(0, len(rows), BATCH):
                 piece = rows[start : start + BATCH]
-                chosen = [_wire(row) for row in piece if watch.wants(row.cluster, row.proc)]
+                chosen = [_wire(row) for row in piece if watch.concerns(row.cluster, row.proc)]
                 watch.last = max(watch.last, piece[-1].number)
                 if chosen:
                     await self._stream.send([[number, watch.last, chosen]])
@@ -174,28 +174,28 @@ class Following:
         async for rows in self._ledger.store.events(only, after=after):
             yield rows
 
-    async def _tell(self) -> bool:
+    async def _send_events(self) -> bool:
         """Send what has happened to each watch it is for; whether there was anything."""
         if self._too_slow:
             raise PoolError("too slow a reader of events", hint="follow again from the last number seen", retry=True)
         ready = tuple(self._events)
         await self._until_logged(ready)
         items: dict[int, list[dict[str, Any]]] = {}
-        count, told = 0, False
+        count, sent = 0, False
         for event in ready:
             self._events.popleft()
             for number, watch in self._watching(event.cluster):
                 count += 1
                 if not count % TURN:
                     await asyncio.sleep(0)
-                if (event.number or 0) > watch.last and watch.wants(event.cluster, event.proc):
-                    watch.last, told = event.number or 0, True
+                if (event.number or 0) > watch.last and watch.concerns(event.cluster, event.proc):
+                    watch.last, sent = event.number or 0, True
                     items.setdefault(number, []).append(event.to_wire())
             if count >= BATCH:
                 await self._send(items)
                 items, count = {}, 0
         await self._send(items)
-        return told
+        return sent
 
     def _watching(self, cluster: int) -> Iterator[tuple[int, _QueueWatch]]:
         yield from list(self._of_cluster.get(cluster, {}).items())

@@ -66,7 +66,7 @@ class JobInspection:
     async def _part(self, claim: HeldClaim, seconds: float) -> InspectedPart:
         asked = {"claim": claim.id, "run": claim.run, "seconds": seconds}
         try:
-            answer = await self._calls.ask(claim, "startd.inspect", asked, PATIENCE + seconds)
+            answer = await self._calls.call_startd(claim, "startd.inspect", asked, PATIENCE + seconds)
             part = InspectedPart.from_wire(answer.get("part") if isinstance(answer, dict) else None)
         except TROUBLE as error:
             return InspectedPart(claim.slot, trouble=f"its machine does not answer: {error}")

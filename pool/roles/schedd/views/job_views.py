@@ -8,7 +8,7 @@ from pool.errors import PoolError
 from pool.policy.queue import QueuedJob
 from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
 from pool.roles.schedd.core.ledger import Ledger
-from pool.roles.schedd.views.following import Following, UntilLogged
+from pool.roles.schedd.views.following import EventStream, UntilLogged
 from pool.roles.schedd.views.forwarding import JobForwarding
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
@@ -65,7 +65,7 @@ class JobViews(Service):
     @streaming(Right.READ)
     async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Events of jobs for any number of watches: `following` has the messages."""
-        await Following(self._ledger, stream, self._until_logged).run()
+        await EventStream(self._ledger, stream, self._until_logged).run()
 
     @streaming(
         Right.SUBMIT,
@@ -73,7 +73,7 @@ class JobViews(Service):
     )
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output as it grows."""
-        await self._listings.tail(params, stream, self._own(call))
+        await self._listings.tail(params, stream, self._visible_owner(call))
 
     @method(Right.SUBMIT, cancellable=True, takes={"id": JOB_ID, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +102,6 @@ class JobViews(Service):
         return job
 
     @staticmethod
-    def _own(call: Call) -> str | None:
+    def _visible_owner(call: Call) -> str | None:
         """The user whose jobs the caller may look into: its own name; None for all users."""
         return None if Right.ADMINISTER in call.identity.rights else owner_of(call, {})

@@ -95,18 +95,18 @@ class Listings:
                 if alike is not None:
                     alike.add(job, hidden)
                 else:
-                    ad = project(job, wanted) if wanted else job.wire() | job.told()
+                    ad = project(job, wanted) if wanted else job.wire() | job.negotiation_answer()
                     batch.append(public(ad) if hidden else ad)
                 left -= 1
                 if left == 0:
                     break
                 if alike is not None and alike.full:
-                    await turn.aside(stream.send(alike.take()))
+                    await turn.wait_outside(stream.send(alike.pop_groups()))
                 if len(batch) >= BATCH:
-                    await turn.aside(stream.send(batch))
+                    await turn.wait_outside(stream.send(batch))
                     batch = []
         if alike is not None:
-            await stream.send(alike.take())
+            await stream.send(alike.pop_groups())
         if batch:
             await stream.send(batch)
         await stream.finish()
@@ -126,7 +126,7 @@ class Listings:
             batch: list[Wire] = []
             async with self._turns.work(asker, "list ended jobs") as turn:
                 for row in rows:
-                    if turn.over:
+                    if turn.is_over:
                         await turn.pause()
                     wire: Wire = unpack(row.ad)
                     if not may_see(viewer, row.owner):
@@ -179,7 +179,7 @@ class Listings:
             elif cluster is not None and int(one[1]) in cluster.jobs:
                 jobs.append(cluster.jobs[int(one[1])])
             for job in jobs:
-                if turn.over:
+                if turn.is_over:
                     await turn.pause()
                 yield job
 
@@ -193,7 +193,7 @@ class Listings:
         waiting: list[JobEvent] = []
         wake = asyncio.Event()
 
-        def wanted(event: JobEvent) -> bool:
+        def is_wanted(event: JobEvent) -> bool:
             if cluster is not None and event.cluster != cluster:
                 return False
             if not ids:
@@ -205,7 +205,7 @@ class Listings:
             )
 
         def listener(events: Sequence[JobEvent]) -> None:
-            waiting.extend(event for event in events if wanted(event))
+            waiting.extend(event for event in events if is_wanted(event))
             if waiting:
                 wake.set()
 
@@ -226,7 +226,7 @@ class Listings:
                         for row in rows
                     ]
                     last = rows[-1].number
-                    chosen = [event.to_wire() for event in old if wanted(event)]
+                    chosen = [event.to_wire() for event in old if is_wanted(event)]
                     if chosen:
                         await stream.send(chosen)
             await stream.send([])
@@ -251,11 +251,11 @@ class Listings:
     async def tail(self, params: dict[str, Any], stream: Stream, only_owner: str | None) -> None:
         """A job's output: {id, file: out|err, offset | lines, follow, node} -> bytes; ends when an ended job's is sent.
 
-        With `lines` it begins so many before the end; with `told`, the byte where that is comes first.
+        With `lines` it begins so many before the end; with `with_offset`, the byte where that is comes first.
         """
         number = (int(params["id"][0]), int(params["id"][1]))
         which = "err" if params.get("file") == "err" else "out"
-        told = not params.get("told")  # an older client does not know what to do with a number
+        reported = not params.get("with_offset")
         follow, node = bool(params.get("follow")), int(params.get("node") or 0)
         offset = int(params.get("offset") or 0)
         lines: int | None = int(params["lines"]) if params.get("lines") is not None else None
@@ -281,9 +281,9 @@ class Listings:
             if claim is not None and claim.gang is not None and claim.gang.parallel:
                 claim = claim.gang.claims.get(node)
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
-                offset = await self._tail_remote(claim, which, offset, stream, lines, told)
+                offset = await self._tail_remote(claim, which, offset, stream, lines, reported)
             else:
-                offset = await self._tail_here(owner, full, offset, stream, lines, told)
+                offset = await self._tail_here(owner, full, offset, stream, lines, reported)
             lines = None
             over = job is None or job.status == COMPLETED
             if not follow or over:
@@ -308,7 +308,7 @@ class Listings:
         offset: int,
         stream: Stream,
         lines: int | None = None,
-        told: bool = True,
+        reported: bool = True,
     ) -> int:
         files = self._files(owner)
 
@@ -318,7 +318,7 @@ class Listings:
         try:
             if lines is not None:
                 offset = await start_of(lines, (await files.stat(full)).size, read)
-                if not told:
+                if not reported:
                     await stream.send(offset)
             async for chunk in files.read(full, offset=offset):
                 await stream.send(chunk)
@@ -335,14 +335,14 @@ class Listings:
         offset: int,
         stream: Stream,
         lines: int | None = None,
-        told: bool = True,
+        reported: bool = True,
     ) -> int:
-        link = await self._links.to(claim.startd)
+        link = await self._links.connect(claim.startd)
         remote = await link.stream("startd.tail", {"claim": claim.id, "file": which, "offset": offset, "lines": lines})
         async for chunk in remote:
             if isinstance(chunk, int):
                 offset = chunk
-                if not told:
+                if not reported:
                     await stream.send(offset)
                 continue
             await stream.send(chunk)

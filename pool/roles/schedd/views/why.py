@@ -106,9 +106,9 @@ class JobExplanations:
         if job is None:
             found = await self._ended(cluster, proc)
             return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
-        findings = await self._of(job)
+        findings = await self._explain_job(job)
         request = None
-        if job.status == IDLE and not self._queue.is_kept_back(job):
+        if job.status == IDLE and not self._queue.is_withheld(job):
             request = {
                 "ad": public(job.wire()),
                 "submitter": f"{job.cluster.owner}@{self._name}",
@@ -124,8 +124,8 @@ class JobExplanations:
             return [queued, _end(ad)]
         raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
 
-    async def _of(self, job: QueuedJob) -> list[Finding]:
-        ahead, idle = await self._place(job)
+    async def _explain_job(self, job: QueuedJob) -> list[Finding]:
+        ahead, idle = await self._queue_position(job)
         queued = Queued(
             f"{job.cluster.id}.{job.proc}",
             job.cluster.owner,
@@ -146,15 +146,15 @@ class JobExplanations:
             found.append(self._running(job))
             if trouble := job.get("CheckpointTrouble"):
                 found.append(Unsavable(str(trouble)))
-        elif job.status == IDLE and self._checkpoints.keeps_back(job):
-            found.append(OutOfReach(*self._checkpoints.why_kept_back()))
-        elif job.status == IDLE and (turns := job.cluster.turns) is not None and turns.keeps_back(job.proc):
+        elif job.status == IDLE and self._checkpoints.waits_for_server(job):
+            found.append(OutOfReach(*self._checkpoints.why_waiting()))
+        elif job.status == IDLE and (turns := job.cluster.turns) is not None and turns.is_out_of_turn(job.proc):
             found.append(NotItsTurn(turns.bounds.idle, turns.bounds.whole, turns.bounds.delay, turns.paused))
         elif job.status == IDLE and self._queue.keeps_back(job):
             deferral = deferral_of(job)
             if deferral is not None:
                 found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
-            elif not job.cluster.at_home:
+            elif not job.cluster.is_local:
                 if (waiting := await self._dedicated(job)) is not None:
                     found.append(waiting)
                 found += self._failed_starts(job)
@@ -172,14 +172,14 @@ class JobExplanations:
         return found
 
     def _failed_starts(self, job: QueuedJob) -> list[Finding]:
-        failures, now = from_wire(job.note(FAILURES)), self._outside.wall()
+        failures, now = from_wire(job.stored_note(FAILURES)), self._outside.wall()
         if not failures:
             return []
         until = waits_until(failures, now)
         last = str(job.get("LastRemoteHost") or "")
         return [FailedStarts(len(failures), MOST_FAILED_STARTS, last, max(0.0, until - now) if until else 0.0)]
 
-    async def _place(self, job: QueuedJob) -> tuple[int, int]:
+    async def _queue_position(self, job: QueuedJob) -> tuple[int, int]:
         """How many idle jobs of the owner come before this one, and how many there are."""
         owner = job.cluster.owner
         idle = self._queue.count(owner, IDLE)
@@ -197,9 +197,9 @@ class JobExplanations:
         slot = str(job.get("RemoteHost") or (claim.slot if claim is not None else "a machine"))
         if claim is not None and claim.lost:
             return UnreachableFinding(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
-        wish = job.note("_wish")
+        wish = job.stored_note("_wish")
         phase = _PHASES.get(job.status, "running")
-        others, more = self._others(job, slot)
+        others, more = self._other_parts(job, slot)
         since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
         if wish:
             wished = _WISHES.get(str(wish.get("what")), "idle again")
@@ -211,7 +211,7 @@ class JobExplanations:
         return Running(slot, phase, since, because=because, files=_files(job), others=others, more=more, mpi=mpi)
 
     @staticmethod
-    def _others(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
+    def _other_parts(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
         """The slots of a job on several machines beside this one, by part: a few, and how many more."""
         claim: HeldClaim | None = job.run
         gang = claim.gang if claim is not None else None

@@ -118,6 +118,6 @@ class CheckpointMaker:
 
         async def take(piece: int) -> None:
             left = self.leaves_by - loop.time() if self.leaves_by is not None else None
-            await share.take(piece, size / max(left, 1.0) if left is not None else 0.0)
+            await share.wait_for_bytes(piece, size / max(left, 1.0) if left is not None else 0.0)
 
         return take

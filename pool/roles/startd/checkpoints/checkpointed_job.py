@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pool.config import Settings
-from pool.images import SendingShare
+from pool.images import BandwidthShare
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import CheckpointWish, wish_of
@@ -52,23 +52,23 @@ class CheckpointedJob(Protocol):
     @property
     def why(self) -> Reason | None: ...
     @property
-    def began(self) -> float: ...
+    def started_at(self) -> float: ...
     @property
     def stood_still(self) -> float: ...
 
-    async def happen(self, event: Event) -> None: ...
+    async def handle_event(self, event: Event) -> None: ...
 
-    def note(self) -> dict[str, Any]:
+    def claim_note(self) -> dict[str, Any]:
         """The note that the keeper stores of the claim, by which the job is found again."""
 
-    def tell_leaving(self) -> None:
+    def report_leaving(self) -> None:
         """Tell the schedd that the last checkpoint is made now."""
 
 
 class ScheddReports(Protocol):
     """The way of reports to the job's schedd (`pool.roles.startd.running.reports`)."""
 
-    async def tell_now(self, kind: str, data: dict[str, Any]) -> None: ...
+    async def report_now(self, kind: str, data: dict[str, Any]) -> None: ...
 
     async def another_chance(self, reconnected: asyncio.Event) -> bool: ...
 
@@ -93,7 +93,7 @@ class CheckpointContext:
 
     settings: Callable[[], Settings]
     wall: Callable[[], float]
-    share: SendingShare
+    share: BandwidthShare
     peers: ImageRoom
     wants_checkpoint: Callable[[Slot], bool]
     advertise: Callable[[Slot], None]

@@ -50,7 +50,7 @@ class Examination:
     def plan_first(self) -> None:
         """The program runs: set the time of the first look."""
         if self._timer is None and can_be_saved(self._running):
-            self._look_in(self._context.settings().number("CHECKPOINT_EXAMINE"))
+            self._examine_in(self._context.settings().number("CHECKPOINT_EXAMINE"))
 
     def cancel(self) -> None:
         """The job has ended."""
@@ -64,12 +64,12 @@ class Examination:
         reported = refused == (self.refused or ()) and known
         self.refused = refused
         if not reported:
-            await self._reports.tell_now("unresumable", {"why": list(refused)})
+            await self._reports.report_now("unresumable", {"why": list(refused)})
             self._context.advertise(self._running.slot)
         if refused:
-            self._look_again()
+            self._examine_again()
 
-    def _look_in(self, seconds: float) -> None:
+    def _examine_in(self, seconds: float) -> None:
         spawn = self._context.spawn
         self.cancel()
         if not self._running.ended:
@@ -77,11 +77,11 @@ class Examination:
                 seconds, lambda: spawn(self._look(), "examine", alone=True)
             )
 
-    def _look_again(self) -> None:
+    def _examine_again(self) -> None:
         """Look later, and less and less often where looks do not find what a checkpoint is refused for."""
         settings = self._context.settings()
         soon = settings.number("CHECKPOINT_EXAMINE") * AGAIN
-        self._look_in(min(soon * 2.0 ** min(self.missed, 20), max(soon, settings.number("CHECKPOINT_MOST"))))
+        self._examine_in(min(soon * 2.0 ** min(self.missed, 20), max(soon, settings.number("CHECKPOINT_MOST"))))
 
     async def _look(self) -> None:
         """Look at what the job has opened; where nothing speaks against a checkpoint any more, make a missed one."""

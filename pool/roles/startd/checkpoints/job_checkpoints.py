@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import Manifest
-from pool.policy.checkpoints import CheckpointWish, Rhythm, Saves, before_leaving, rhythm_of, wish_of
+from pool.policy.checkpoints import CheckpointWish, CheckpointInterval, SaveWish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Event, StartAction
 from pool.roles.startd.checkpoints.checkpoint_maker import CheckpointMaker
 from pool.roles.startd.checkpoints.checkpointed_job import (
@@ -72,14 +72,14 @@ class JobCheckpoints:
         return found | ({"checkpoint_error": self.error} if self.error is not None else {})
 
     @property
-    def can(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """Whether the job can be saved, as far as is known."""
         return can_be_saved(self._running)
 
     @property
     def resumable(self) -> bool:
         """Whether it can be saved, and nothing was found the last time that speaks against it."""
-        return self.can and not self._examination.refused
+        return self.can_checkpoint and not self._examination.refused
 
     @property
     def last(self) -> float | None:
@@ -102,7 +102,7 @@ class JobCheckpoints:
             while await self._goes_on(end):
                 end = await starter.wait()
                 self.saved = False
-                used = together(used, end)
+                used = merge_reports(used, end)
         finally:
             self._cancel_alarm()
             self._examination.cancel()
@@ -115,26 +115,28 @@ class JobCheckpoints:
         starter = running.starter
         assert starter is not None
         self._cancel_alarm()
-        await self.do(await starter.happen(Event.CHILD_EXIT))
+        await self.perform(await starter.handle_event(Event.CHILD_EXIT))
         if self._leaving is not None:
             await self._leaving
         if starter.machine.state not in EXAMINED or not self._own.is_announced_by(end):
             return False
-        await starter.happen(Event.SAVED_ITSELF)
+        await starter.handle_event(Event.SAVED_ITSELF)
         self.error = await self._own.keep()
         self.saved = self.error is None
-        actions = await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
+        actions = await starter.handle_event(Event.SUCCESS if self.saved else Event.FAILURE)
         if StartAction.SPAWN not in actions:
             return False
         try:
             loop = asyncio.get_running_loop()
-            await self.do(await starter.again(lambda: running.claim.until - loop.time(), running.note()))
+            await self.perform(
+                await starter.restart(lambda: running.claim.lease_end - loop.time(), running.claim_note())
+            )
         except StartRefused as error:
             self.error = str(error)
             return False
         return True
 
-    async def do(self, actions: list[StartAction]) -> None:
+    async def perform(self, actions: list[StartAction]) -> None:
         """Do what the starter's state asks for beside the keeper's work."""
         for action in actions:
             if action is StartAction.SUPERVISE:
@@ -142,7 +144,7 @@ class JobCheckpoints:
                 self.plan()
                 self._examination.plan_first()
             elif action is StartAction.DUMP_LAST:
-                self._running.tell_leaving()
+                self._running.report_leaving()
                 self._leaving = self._context.spawn(self._save_and_leave(), "last checkpoint", alone=True)
 
     async def finish(self) -> None:
@@ -159,7 +161,7 @@ class JobCheckpoints:
         self._cancel_alarm()
         if not can_be_saved(self._running) or self._running.ended or self._running.start.gang:
             return  # that of all parts of a job is its schedd's
-        pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
+        pool = CheckpointInterval(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made, self._failed)
         if interval is not None:
             self._timer = asyncio.get_running_loop().call_later(interval, self._due)
@@ -180,35 +182,35 @@ class JobCheckpoints:
             if running.why is not None:
                 return
             self._made += not self._failed
-            actions = await running.starter.happen(Event.ALARM)
+            actions = await running.starter.handle_event(Event.ALARM)
             if StartAction.DUMP not in actions:
-                await self.do(actions)
+                await self.perform(actions)
                 return
             try:
-                await self._beside()
+                await self._save_in_background()
             except PoolError as error:
                 self._examination.missed += bool(self._examination.refused)
                 self._context.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
             else:
                 self._examination.missed = 0
 
-    async def make(self) -> CheckpointReport:
+    async def save_running(self) -> CheckpointReport:
         """Save the job while it runs, and send the checkpoint to the submit side.
 
         Raises:
             PoolError: there is no checkpoint this time, and the job is as it was.
         """
         running = self._running
-        if not self.can:
+        if not self.can_checkpoint:
             why = "it does not want to be, or its machine does not allow it"
             raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
         assert running.starter is not None
         async with self._maker.one:
-            if StartAction.DUMP not in await running.starter.happen(Event.CHECKPOINT):
+            if StartAction.DUMP not in await running.starter.handle_event(Event.CHECKPOINT):
                 raise PoolError(f"job {running.name} cannot be checkpointed: it starts, or leaves", retry=True)
-            return await self._beside()
+            return await self._save_in_background()
 
-    async def _beside(self) -> CheckpointReport:
+    async def _save_in_background(self) -> CheckpointReport:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
         if wish_of(self._running.claim.ad) is CheckpointWish.SELF:
             return await self._own.ask()
@@ -221,15 +223,15 @@ class JobCheckpoints:
                 raise PoolError(f"job {running.name} has ended before its checkpoint was on the submit side")
         except Exception as error:
             self._failed = self._failed + 1 if isinstance(error, PoolError) and error.retry else 0
-            await running.happen(Event.CKPT_FAILED)
+            await running.handle_event(Event.CKPT_FAILED)
             raise
         finally:
             if running.ended and manifest is not None:
                 await self._leave_nothing(manifest)
         self._failed = 0
-        await running.happen(Event.CKPT_DONE)
-        self._costs.is_home(checkpoint, sent, report.standstill)
-        await self._reports.tell_now("saved", self._costs.to_wire() or {})
+        await running.handle_event(Event.CKPT_DONE)
+        self._costs.stored(checkpoint, sent, report.standstill)
+        await self._reports.report_now("saved", self._costs.to_wire() or {})
         return report
 
     async def _leave_nothing(self, manifest: Manifest) -> None:
@@ -253,35 +255,35 @@ class JobCheckpoints:
         async with self._maker.one:
             report, manifest = await self._maker.dump(stop=False, stood=stood)
             sent = await self._maker.send(manifest, number)
-        self._costs.is_home(checkpoint, sent, report.standstill)
-        await self._reports.tell_now("saved", self._costs.to_wire() or {})
+        self._costs.stored(checkpoint, sent, report.standstill)
+        await self._reports.report_now("saved", self._costs.to_wire() or {})
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    async def leave(self, graceful: bool, saves: Saves) -> None:
+    async def save_and_leave(self, graceful: bool, saves: SaveWish) -> None:
         """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
         running, context = self._running, self._context
-        ran = context.wall() - (self._maker.last or running.began)
-        worth = context.settings().number("CHECKPOINT_WORTH") if saves is Saves.WORTH else 0.0
+        ran = context.wall() - (self._maker.last or running.started_at)
+        worth = context.settings().number("CHECKPOINT_WORTH") if saves is SaveWish.WORTH else 0.0
         self._cancel_alarm()
         if not graceful:
-            await running.happen(Event.DIE)
+            await running.handle_event(Event.DIE)
             return
-        self._hurry()
-        allowed = saves is not Saves.NEVER and context.wants_checkpoint(running.slot)
-        if before_leaving(wish_of(running.claim.ad), allowed, self.can, ran, worth):
-            await running.happen(Event.CKPT_AND_VACATE)
+        self._set_leave_deadline()
+        allowed = saves is not SaveWish.NEVER and context.wants_checkpoint(running.slot)
+        if before_leaving(wish_of(running.claim.ad), allowed, self.can_checkpoint, ran, worth):
+            await running.handle_event(Event.CKPT_AND_VACATE)
         else:
-            await running.happen(Event.VACATE)
+            await running.handle_event(Event.VACATE)
 
     async def leave_with_others(self) -> None:
         """Another part of the job has to leave: save this one for the last time, too, whatever its machine's owner says
         of jobs that leave."""
         self._cancel_alarm()
-        self._hurry()
-        await self._running.happen(Event.CKPT_AND_VACATE)
+        self._set_leave_deadline()
+        await self._running.handle_event(Event.CKPT_AND_VACATE)
 
-    def _hurry(self) -> None:
+    def _set_leave_deadline(self) -> None:
         """Set the time by which the job has to be gone."""
         # The owner's KILL comes first, where it is as shipped.
         settings = self._context.settings()
@@ -291,14 +293,14 @@ class JobCheckpoints:
         self._maker.leaves_by = loop.time() + most / 2  # the rest is for what comes before and after it is sent
 
     def _patience_is_over(self) -> None:
-        self._context.spawn(self._running.happen(Event.ALARM), "end of patience", alone=True)
+        self._context.spawn(self._running.handle_event(Event.ALARM), "end of patience", alone=True)
 
     async def _save_and_leave(self) -> None:
         if await self._last.save_and_send():
             self.saved = True
 
 
-def together(before: EndReport, last: EndReport) -> EndReport:
+def merge_reports(before: EndReport, last: EndReport) -> EndReport:
     """The end of a job that ran more than once in one start, with what all of it used."""
     return replace(
         last,

@@ -59,11 +59,11 @@ class LastCheckpoint:
         except (PoolError, OSError) as error:
             self._log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
             self._turn.has_failed(refusal(running.name, str(error)))
-            await starter.happen(Event.CKPT_FAILED)
+            await starter.handle_event(Event.CKPT_FAILED)
             return False
-        await starter.happen(Event.CKPT_DONE)
+        await starter.handle_event(Event.CKPT_DONE)
         arrived = await self._send(manifest, number, checkpoint, report.standstill)
-        await starter.happen(Event.SUCCESS if arrived else Event.FAILURE)
+        await starter.handle_event(Event.SUCCESS if arrived else Event.FAILURE)
         return arrived
 
     async def send_left(self) -> bool:
@@ -93,7 +93,7 @@ class LastCheckpoint:
             self._log.warning("no last checkpoint", extra={"job": self._running.name, "why": str(error)})
             return False
         if checkpoint is not None:
-            self._costs.is_home(checkpoint, sent, standstill)
+            self._costs.stored(checkpoint, sent, standstill)
         return True
 
     async def _dump(self, number: str | None) -> tuple[CheckpointReport, Manifest]:
@@ -130,7 +130,7 @@ class LastCheckpoint:
         assert running.why is not None
         last = {"why": running.why.text, "reason": str(running.why.kind)}
         ended = running.starter.keeper.ended
-        number = await self._turn.wait(ended, lambda: self._reports.tell_now("leaving", {"last": last}))
+        number = await self._turn.wait(ended, lambda: self._reports.report_now("leaving", {"last": last}))
         if number is None:
             raise refusal(running.name, "it has ended")
         return number

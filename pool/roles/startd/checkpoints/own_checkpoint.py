@@ -39,16 +39,16 @@ class OwnCheckpoint:
     async def _keep(self) -> str | None:
         checkpoint = self._costs.begin()
         if self._running.start.mode is not FileMode.TRANSFER:
-            self._costs.is_home(checkpoint, 0, 0.0)
+            self._costs.stored(checkpoint, 0, 0.0)
             # It lies where its owner's files do; there is nothing to send.
-            await self._reports.tell_now("checkpointed", {})
+            await self._reports.report_now("checkpointed", {})
             return None
         try:
             sent = await self._maker.send_own()
         except PoolError as error:
             return str(error)
         if not self._running.abandoned:
-            self._costs.is_home(checkpoint, sent)
+            self._costs.stored(checkpoint, sent)
         return None
 
     def settle(self, error: str | None) -> None:
@@ -74,9 +74,9 @@ class OwnCheckpoint:
         assert starter.keeper is not None
         assert running.start.checkpoint_signal is not None
         loop = asyncio.get_running_loop()
-        began, self._kept = loop.time(), loop.create_future()
+        started_at, self._kept = loop.time(), loop.create_future()
         await starter.keeper.signal(running.start.checkpoint_signal)
-        await running.happen(Event.CKPT_DONE)
+        await running.handle_event(Event.CKPT_DONE)
         if running.start.checkpoint_code is not None:
             await self._kept
-        return CheckpointReport(0, loop.time() - began, 0.0)
+        return CheckpointReport(0, loop.time() - started_at, 0.0)

@@ -32,7 +32,7 @@ from pool.starter.starter import Starter
 #: Seconds for which a part waits for the next step.
 PATIENCE = 60.0
 HOLD, LEAVE, FREEZE, GO = "hold", "leave", "freeze", "go"
-#: Of a part that leaves, and is saved or will be when the checkpoint beside its run is at home.
+#: Of a part that leaves, and is saved or will be when the checkpoint beside its run is stored.
 SAVED_BEFORE_LEAVING = frozenset({StartState.UPDATE, StartState.UPDATE_SUSPENDED, StartState.UPDATE_QUIT})
 
 
@@ -53,14 +53,14 @@ class ParallelPart(Protocol):
     @property
     def closing(self) -> bool: ...
 
-    async def happen(self, event: Event) -> None: ...
+    async def handle_event(self, event: Event) -> None: ...
 
 
 class PartCheckpoints(Protocol):
     """The checkpoints of the part (`pool.roles.startd.checkpoints.job_checkpoints`)."""
 
     @property
-    def can(self) -> bool: ...
+    def can_checkpoint(self) -> bool: ...
 
     async def save_part(self, number: str, stood: Callable[[], None]) -> None: ...
 
@@ -94,7 +94,7 @@ class ParallelCheckpoint:
         if step == HOLD:
             await self._hold(number)
         elif step == LEAVE:
-            await self._leave(number, why)
+            await self._begin_leaving(number, why)
         elif number != self._turn.number:
             raise self._refusal("it has not waited for the others so long")
         elif step == FREEZE and self._step == HOLD:
@@ -109,18 +109,18 @@ class ParallelCheckpoint:
     async def _hold(self, number: str) -> None:
         part = self._part
         starter = part.starter
-        if starter is None or part.why is not None or not self._checkpoints.can:
+        if starter is None or part.why is not None or not self._checkpoints.can_checkpoint:
             raise self._refusal("it starts, leaves, or does not want to be")
         self._end()
-        if StartAction.DUMP not in await starter.happen(Event.CHECKPOINT):
+        if StartAction.DUMP not in await starter.handle_event(Event.CHECKPOINT):
             raise self._refusal("it starts, leaves, or is being saved")
         self._turn.number, self._step = number, HOLD
         self._wait()
-        await self._pipes.hold()
+        await self._pipes.pause()
 
-    async def _leave(self, number: str, why: Reason) -> None:
+    async def _begin_leaving(self, number: str, why: Reason) -> None:
         part = self._part
-        if part.starter is None or part.closing or not self._checkpoints.can:
+        if part.starter is None or part.closing or not self._checkpoints.can_checkpoint:
             raise self._refusal("it starts, ends, or does not want to be")
         if self._step == HOLD:
             self._end()
@@ -131,17 +131,17 @@ class ParallelCheckpoint:
             await self._checkpoints.leave_with_others()
         if part.starter.machine.state not in SAVED_BEFORE_LEAVING:
             raise self._refusal("it leaves without")
-        with contextlib.suppress(TimeoutError):  # a checkpoint beside its run comes home before
+        with contextlib.suppress(TimeoutError):  # a checkpoint beside its run is stored first
             async with asyncio.timeout(PATIENCE):
                 await self._turn.waits.wait()
         if self._turn.number != number or not self._turn.is_asked_for:
             raise self._refusal("it was not ready for it")
-        await self._pipes.hold()
+        await self._pipes.pause()
 
     async def _freeze_for_good(self, number: str) -> None:
         self._step = FREEZE
         self._stop_waiting()
-        if not await self._turn.give(number):
+        if not await self._turn.grant(number):
             raise self._refusal("it has ended")
 
     async def _freeze(self, number: str) -> None:
@@ -165,9 +165,9 @@ class ParallelCheckpoint:
             if not stood.done():
                 stood.set_exception(self._refusal(str(error)))
                 stood.exception()  # heard of, whether anybody waits or not
-            await part.happen(Event.CKPT_FAILED)
+            await part.handle_event(Event.CKPT_FAILED)
         else:
-            await part.happen(Event.CKPT_DONE)
+            await part.handle_event(Event.CKPT_DONE)
 
     def _wait(self) -> None:
         self._stop_waiting()
@@ -185,11 +185,11 @@ class ParallelCheckpoint:
             return
         step = self._step
         self._turn.number = self._step = ""
-        self._pipes.go()
+        self._pipes.resume()
         if step == LEAVE:
             self._turn.refuse(self._refusal("another part could not be, or did not follow in time"))
         elif step == HOLD:
-            self._spawn(self._part.happen(Event.CKPT_FAILED), "checkpoint", alone=True)
+            self._spawn(self._part.handle_event(Event.CKPT_FAILED), "checkpoint", alone=True)
 
     @property
     def _pipes(self) -> RemotePipes:

@@ -59,7 +59,7 @@ class PartTurn:
             return None
         return await turn
 
-    async def give(self, number: str) -> bool:
+    async def grant(self, number: str) -> bool:
         """Have the waiting part stand still for the last set; False if it does not wait any more.
 
         Raises:

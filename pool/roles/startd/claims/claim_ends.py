@@ -49,7 +49,7 @@ class ClaimEnds:
             return
         self._table.job_ended(slot)
         if slot.condition == CLAIMED_IDLE:
-            self._table.move(slot, SlotEvent.RELEASE)
+            self._table.apply_event(slot, SlotEvent.RELEASE)
         self._table.claims.pop(claim.id, None)
         slot.claim = None
         forget_prepared(claim, self._spawn)
@@ -66,9 +66,9 @@ class ClaimEnds:
     def vacant(self, slot: Slot) -> None:
         """Nobody is in a slot any more: it goes to the schedd that waits for it, to its parent, or to its owner."""
         if slot.waiting is not None:
-            self._offers.settle(slot)
+            self._offers.update_state(slot)
             waiting, slot.waiting = slot.waiting, None
-            if waiting.take_over(slot):
+            if waiting.claim_instead(slot):
                 return
         if slot.kind == "dynamic" and slot.parent is not None:
             parent = slot.parent
@@ -76,7 +76,7 @@ class ClaimEnds:
             self._ads.withdraw(slot)
             parent.rejoin(slot)
             if parent.grants:
-                self._offers.settle(parent)  # the schedds that were matched with it find it as it was
+                self._offers.update_state(parent)  # the schedds that were matched with it find it as it was
                 self._ads.touch(parent, now=True)
             else:
                 self._offers.back_to_owner(parent)
@@ -86,7 +86,7 @@ class ClaimEnds:
     def revoke(self, slot: Slot, reason: Reason) -> None:
         """End a claim that no job is on, and tell its schedd."""
         if slot.claim is not None:
-            self._spawn(self.tell_revoked(slot.claim, reason), "revoke", alone=True)
+            self._spawn(self.report_revoked(slot.claim, reason), "revoke", alone=True)
             self.drop(slot)
 
     async def evict(self, slot: Slot, graceful: bool, reason: Reason) -> None:
@@ -102,12 +102,12 @@ class ClaimEnds:
         event = SlotEvent.VACATE if graceful else SlotEvent.KILL
         if running.ended or (slot.condition, event) not in TABLE:
             return  # it is on its way already
-        self._table.move(slot, event)
+        self._table.apply_event(slot, event)
         self._ads.touch(slot, now=True)
         await running.stop(graceful, reason)
 
     @staticmethod
-    async def tell_revoked(claim: SlotClaim, reason: Reason) -> None:
+    async def report_revoked(claim: SlotClaim, reason: Reason) -> None:
         """Tell the schedd, if it can be reached, that a claim has ended."""
         if claim.link is None or claim.link.closed.done():
             return

@@ -20,7 +20,7 @@ from pool.roles.startd.owner.facts import MachineFacts
 from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.ads import SlotAds
-from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire, same
+from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire, secrets_equal
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
 
@@ -35,7 +35,7 @@ class LeaseStarts(Protocol):
 
     def watch(self, link: Any) -> None: ...
 
-    def made(self, claim: SlotClaim) -> None: ...
+    def claim_made(self, claim: SlotClaim) -> None: ...
 
 
 class ClaimLoans(Protocol):
@@ -88,8 +88,8 @@ class ClaimGrants:
         loop = asyncio.get_running_loop()
         accepted: list[int] = []
         for place, given in enumerate(grants):
-            slot = self._table.of(str(given["slot"]))
-            if slot is None or not same(slot.key, given.get("claim")):
+            slot = self._table.slot_of(str(given["slot"]))
+            if slot is None or not secrets_equal(slot.key, given.get("claim")):
                 continue
             preempts = _preempts(given)
             if slot.claim is None:
@@ -102,7 +102,7 @@ class ClaimGrants:
             expires = loop.time() + MATCH_LIFE
             slot.grants.append(MatchGrant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
             if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
-                self._table.move(slot, SlotEvent.MATCH)
+                self._table.apply_event(slot, SlotEvent.MATCH)
             loop.call_later(MATCH_LIFE, self._lapse, slot)
             self._ads.touch(slot)
             accepted.append(place)
@@ -123,8 +123,8 @@ class ClaimGrants:
         Raises:
             SlotRefused: there is none, or not with this secret, or not for this caller.
         """
-        slot = self._table.of(str(params["slot"]))
-        if slot is None or not same(slot.key, params.get("claim")):
+        slot = self._table.slot_of(str(params["slot"]))
+        if slot is None or not secrets_equal(slot.key, params.get("claim")):
             raise SlotRefused(f"slot {params['slot']}: this match is not valid any more", retry=True)
         node, submitter = call.identity.node, params.get("submitter")
         for grant in slot.grants:
@@ -147,12 +147,12 @@ class ClaimGrants:
         made: list[Slot] = []
         refused: str | None = None
         for _ in range(min(int(params.get("count") or 1), grant.count)):
-            taken = self._take(slot, job)
+            taken = self._select_slot(slot, job)
             if isinstance(taken, str):
                 refused = taken
                 break
             made.append(taken)
-            self.make(taken, call, grant.submitter, params)
+            self.grant_slot(taken, call, grant.submitter, params)
         grant.count -= len(made)
         if refused or not grant.count:
             slot.grants.remove(grant)
@@ -192,7 +192,7 @@ class ClaimGrants:
         carved = carve.carve(slot.resources, carve.demand(ad, job))
         return carved.text if isinstance(carved, carve.CarveRefusal) else None
 
-    def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
+    def _select_slot(self, slot: Slot, job: ClassAd) -> Slot | str:
         """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
         if slot.condition not in (UNCLAIMED, MATCHED):
             return f"slot {slot.name} is in state {slot.condition.state}"
@@ -212,7 +212,7 @@ class ClaimGrants:
         self._table.add(dynamic)
         return dynamic
 
-    def make(self, slot: Slot, call: Call, submitter: str, params: Wire) -> None:
+    def grant_slot(self, slot: Slot, call: Call, submitter: str, params: Wire) -> None:
         """Put a slot into a schedd's hands."""
         outside, now = self._outside, asyncio.get_running_loop().time()
         slot.claim = SlotClaim(
@@ -229,10 +229,10 @@ class ClaimGrants:
         )
         self._table.claims[slot.claim.id] = slot
         self._leases.watch(call.connection)
-        self._leases.made(slot.claim)
+        self._leases.claim_made(slot.claim)
         self._loans.claimed(slot)
         slot.key = outside.secret(16)
-        self._table.move(slot, SlotEvent.CLAIM)
+        self._table.apply_event(slot, SlotEvent.CLAIM)
 
 
 def _preempts(grant: Wire) -> str:

@@ -34,7 +34,7 @@ class ClaimEnder(Protocol):
 
     def drop(self, slot: Slot) -> None: ...
 
-    async def tell_revoked(self, claim: SlotClaim, reason: Reason) -> None: ...
+    async def report_revoked(self, claim: SlotClaim, reason: Reason) -> None: ...
 
 
 class ClaimLeases:
@@ -58,15 +58,15 @@ class ClaimLeases:
 
     def _ended(self, link: Any) -> None:
         self._links.discard(link)
-        asyncio.get_running_loop().call_later(GRACE, self._forsaken, link)
+        asyncio.get_running_loop().call_later(GRACE, self._orphaned_claims, link)
 
-    def _forsaken(self, link: Any) -> None:
+    def _orphaned_claims(self, link: Any) -> None:
         """Idle claims whose schedd has not come back: it may never have learned that it has them."""
         for slot in list(self._table.claims.values()):
             if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
                 self._ends.drop(slot)
 
-    def made(self, claim: SlotClaim) -> None:
+    def claim_made(self, claim: SlotClaim) -> None:
         """A claim was made; its lease may be shorter than all before it."""
         if asyncio.get_running_loop().time() + claim.lease / RENEWALS < self._due:
             self._sooner.set()
@@ -82,7 +82,7 @@ class ClaimLeases:
                 claim = slot.claim
                 if claim is None or claim.over:
                     continue
-                if now >= claim.until:
+                if now >= claim.lease_end:
                     self._spawn(self._lease_over(slot, claim), "lease", alone=True)
                 elif claim.link is not None and not claim.link.closed.done():
                     by_link[claim.link].append(slot)
@@ -97,7 +97,7 @@ class ClaimLeases:
         began = loop.time()
         while True:
             shortest = min((slot.claim.lease for slot in self._table.claims.values() if slot.claim), default=math.inf)
-            ends = [slot.claim.until for slot in self._table.claims.values() if slot.claim and not slot.claim.over]
+            ends = [slot.claim.lease_end for slot in self._table.claims.values() if slot.claim and not slot.claim.over]
             self._due = min([began + max(shortest / RENEWALS, 0.2), *(max(end, began + 0.05) for end in ends)])
             self._sooner.clear()
             try:
@@ -121,12 +121,12 @@ class ClaimLeases:
             if claim is None or claim.id != number or claim.over:
                 continue
             if number in gone:
-                await self.give_up(slot)
+                await self.abandon_claim(slot)
                 continue
             running: RunningJob | None = claim.running
             claim.asked = max(claim.asked, asked)
             if running is not None:
-                running.renew(claim.until - asyncio.get_running_loop().time())
+                running.renew(claim.lease_end - asyncio.get_running_loop().time())
 
     async def break_links(self) -> None:
         """End the connections of all claims: the role fails, and the next one knows none of them. Their schedds hear of
@@ -139,17 +139,17 @@ class ClaimLeases:
             return
         said = {"slot": slot.name, "of": claim.node}
         self._log.warning("a lease has ended: the schedd was not heard of", extra=said)
-        self._spawn(self._ends.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
+        self._spawn(self._ends.report_revoked(claim, LEASE_OVER), "revoke", alone=True)
         running: RunningJob | None = claim.running
         keeper = running.starter.keeper if running is not None and running.starter is not None else None
-        await self.give_up(slot)
+        await self.abandon_claim(slot)
         if keeper is not None:
             # It has ended the job by itself, or stands still: the schedd's own lease ends in a moment.
             await asyncio.wait([keeper.ended], timeout=KILLED_IN)
             if not keeper.ended.done():
                 keeper.end_by_force()
 
-    async def give_up(self, slot: Slot) -> None:
+    async def abandon_claim(self, slot: Slot) -> None:
         """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
         claim = slot.claim
         if claim is None or claim.over:
@@ -163,6 +163,6 @@ class ClaimLeases:
             return
         claim.over = claim.retiring = True
         if slot.occupied:
-            self._table.move(slot, SlotEvent.RELEASE)
+            self._table.apply_event(slot, SlotEvent.RELEASE)
         self._ads.touch(slot, now=True)
         await running.abandon()

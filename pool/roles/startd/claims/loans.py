@@ -68,7 +68,7 @@ class SlotLoans:
             self._log.error("the loans of this machine could not be read", extra={"error": str(error)})
             return
         for name, loans in read.items():
-            slot = self._table.of(name)
+            slot = self._table.slot_of(name)
             for lender, until in loans.items() if slot is not None else ():
                 seconds = until - self._wall()
                 if slot is not None and 0 < seconds <= LONGEST_LOAN:

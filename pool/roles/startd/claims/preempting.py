@@ -46,9 +46,9 @@ class Waiting:
     """A schedd that waits for a slot.
 
     Attributes:
-        reason: what the job that makes room for it is told.
+        reason: the reason given to the job that makes room for it.
         answer: what the schedd gets; done when the slot is its own, or cannot be.
-        claim_it: claims the slot for it once it is free; see `take_over`.
+        claim_it: claims the slot for it once it is free; see `claim_instead`.
         got: the claim it was given.
     """
 
@@ -61,7 +61,7 @@ class Waiting:
     claim_it: Callable[[Waiting, Slot], bool]
     got: SlotClaim | None = None
 
-    def take_over(self, slot: Slot) -> bool:
+    def claim_instead(self, slot: Slot) -> bool:
         """The slot has lost its claim: claim it; False if it cannot be claimed, and the schedd is refused."""
         return self.claim_it(self, slot)
 
@@ -75,7 +75,7 @@ class LenderPromises(Protocol):
 class GivesUp(Protocol):
     """The leases of claims (`pool.roles.startd.claims.leases`)."""
 
-    async def give_up(self, slot: Slot) -> None: ...
+    async def abandon_claim(self, slot: Slot) -> None: ...
 
 
 class Preempting:
@@ -125,13 +125,15 @@ class Preempting:
         assert claim is not None
         try:
             reason = self._reason(slot, claim, grant, job)
-            if grant.preempts == "urgent" and (made := self._urgent.take(slot, job, call, grant.submitter, params)):
+            if grant.preempts == "urgent" and (
+                made := self._urgent.suspend_and_claim(slot, job, call, grant.submitter, params)
+            ):
                 return made
         except SlotRefused:
             self._offers.new_key(slot)
             raise
         answer: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
-        waiting = slot.waiting = Waiting(grant, job, call, params, reason, answer, self._take_over)
+        waiting = slot.waiting = Waiting(grant, job, call, params, reason, answer, self._claim_instead)
         self._log.info("a better job", extra={"slot": slot.name, "for": grant.submitter, "what": reason.text})
         try:
             await self._make_room(slot, claim, reason)
@@ -139,7 +141,7 @@ class Preempting:
             return await answer
         except asyncio.CancelledError:
             if waiting.got is not None and slot.claim is waiting.got:
-                await self._leases.give_up(slot)  # nobody will learn that it was given
+                await self._leases.abandon_claim(slot)  # nobody will learn that it was given
             raise
         finally:
             if slot.waiting is waiting:
@@ -181,7 +183,7 @@ class Preempting:
             return  # by itself; the slot is free when its end is told
         await self._act(slot, self._judge.verdict_if_replaced(slot, claim))
 
-    def _take_over(self, waiting: Waiting, slot: Slot) -> bool:
+    def _claim_instead(self, waiting: Waiting, slot: Slot) -> bool:
         """A slot has lost its claim: whether the schedd that waited for it claims it."""
         if waiting.answer.done():
             return False
@@ -191,7 +193,7 @@ class Preempting:
         if refused is not None:
             waiting.answer.set_exception(SlotRefused(refused, retry=True))
             return False
-        self._claiming.make(slot, waiting.call, waiting.grant.submitter, waiting.params)
+        self._claiming.grant_slot(slot, waiting.call, waiting.grant.submitter, waiting.params)
         waiting.got = slot.claim
         if slot.claim is not None:
             slot.claim.once = waiting.grant.preempts == "urgent"
@@ -205,5 +207,5 @@ class Preempting:
         slot.waiting = None
         if claim is not None and slot.condition == RETIRING and not claim.running.ended:
             claim.retiring = False
-            self._table.move(slot, SlotEvent.STAY)
+            self._table.apply_event(slot, SlotEvent.STAY)
         self._offers.new_key(slot)

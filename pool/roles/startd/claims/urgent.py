@@ -83,7 +83,7 @@ class Urgent:
         why = must_leave(ad, job, self._wall())
         return Reason(Evict.URGENT_JOB, f"an urgent job of {grant.submitter} takes the slot{why and f': {why}'}")
 
-    def take(self, slot: Slot, job: ClassAd, call: Call, submitter: str, params: Wire) -> Wire | None:
+    def suspend_and_claim(self, slot: Slot, job: ClassAd, call: Call, submitter: str, params: Wire) -> Wire | None:
         """Stop the job in a slot and claim a slot on top of it; None where the job has to leave instead."""
         claim = slot.claim
         ad = ClassAd.from_wire(self._ads.wire_of(slot))
@@ -91,29 +91,29 @@ class Urgent:
             return None
         if must_leave(ad, job, self._wall()):
             return None
-        guest = self.put(slot)
-        self._claiming.make(guest, call, submitter, params)
+        guest = self.add_guest(slot)
+        self._claiming.grant_slot(guest, call, submitter, params)
         self.stop(slot, claim, f"an urgent job of {submitter} takes the slot for a while")
         self._offers.new_key(slot)
         self._ads.touch(guest, now=True)
         self._log.info("an urgent job", extra={"slot": slot.name, "for": submitter, "stops": claim.running.name})
         return self._claiming.answer([guest])
 
-    def put(self, slot: Slot) -> Slot:
+    def add_guest(self, slot: Slot) -> Slot:
         """A slot on top of another."""
-        guest = slot.topped(f"{slot.name}{ON_TOP}", self._wall(), self._over)
+        guest = slot.stack_slot(f"{slot.name}{ON_TOP}", self._wall(), self._end_guest)
         self._table.add(guest)
         return guest
 
     def stop(self, slot: Slot, claim: SlotClaim, why: str) -> None:
         """Have the job below stand still; no other follows it meanwhile."""
         running = claim.running
-        self._table.move(slot, SlotEvent.YIELD)
+        self._table.apply_event(slot, SlotEvent.YIELD)
         claim.retiring = True
         self._ads.touch(slot, now=True)
         self._spawn(running.suspend(why), f"yield {running.name}", alone=True)
 
-    def _over(self, guest: Slot) -> None:
+    def _end_guest(self, guest: Slot) -> None:
         """The urgent claim is over, and nothing of its job is left."""
         slot = guest.parent
         assert slot is not None
@@ -126,7 +126,7 @@ class Urgent:
             return
         if slot.condition != YIELDING:
             return  # it leaves already
-        self._table.move(slot, SlotEvent.HAND_BACK)
+        self._table.apply_event(slot, SlotEvent.HAND_BACK)
         claim.retiring = self._drain.on
         self._log.info("handed back", extra={"slot": slot.name, "job": claim.running.name})
         self._spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}", alone=True)
@@ -135,7 +135,7 @@ class Urgent:
         """Let the job below go on, unless the owner is there: then it stays as it is, for his sake."""
         verdict = self._judge.verdict(slot)
         if verdict.event is SlotEvent.SUSPEND:
-            self._table.move(slot, SlotEvent.SUSPEND)
+            self._table.apply_event(slot, SlotEvent.SUSPEND)
         else:
             await running.resume()
             if verdict.event is not None:

@@ -1,4 +1,4 @@
-"""Images that go home from here and are kept a while, for the machine on which their job goes on (C5).
+"""Images that were sent to the submit side and stay a while, for the machine on which their job goes on (C5).
 
 A machine that has made a checkpoint says to the schedd, with it, a ticket. The schedd gives the ticket to the machine
 that it next starts the job on, and whoever shows it gets chunks of that one image: no other, and no list of them. Of a
@@ -16,11 +16,11 @@ from typing import Any
 from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
 from pool.images.transfer import TOGETHER, Pace
 from pool.roles.base import Spawn
-from pool.roles.startd.slots.records import JobKey, same
+from pool.roles.startd.slots.records import JobKey, secrets_equal
 from pool.wire import Stream
 from pool.wire.errors import CallRefused
 
-#: Seconds for which an image is kept after it went home.
+#: Seconds for which an image is kept after the submit side has it.
 KEPT = 600.0
 
 
@@ -40,7 +40,7 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Coming:
+class UnfinishedImage:
     """A last checkpoint that is being made.
 
     Attributes:
@@ -51,7 +51,7 @@ class Coming:
     over: bool = False
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def have(self, *piece: tuple[str, int, bytes]) -> None:
+    def add_chunks(self, *piece: tuple[str, int, bytes]) -> None:
         """There are more chunks."""
         self.made += piece
         self.more.set()
@@ -92,30 +92,30 @@ class ImagePeers:
         self._spawn = spawn
         self._tickets: dict[JobKey, str] = {}
         self._offers: dict[JobKey, Offer] = {}
-        self._coming: dict[JobKey, Coming] = {}
+        self._coming: dict[JobKey, UnfinishedImage] = {}
 
     def ticket(self, job: JobKey) -> str:
-        """The secret for the image of a job that goes home next."""
+        """The secret for the image of a job that is sent next."""
         return self._tickets.setdefault(job, self._secret(16))
 
-    def leaves(self, job: JobKey) -> str:
+    def begin_last(self, job: JobKey) -> str:
         """The last checkpoint of a job is about to be made; the ticket for it."""
-        self._coming[job] = Coming()
+        self._coming[job] = UnfinishedImage()
         return self.ticket(job)
 
-    def coming(self, job: JobKey) -> Coming | None:
+    def last_checkpoint(self, job: JobKey) -> UnfinishedImage | None:
         """The last checkpoint of a job that leaves, while it is made."""
         return self._coming.get(job)
 
-    def stays(self, job: JobKey) -> None:
+    def end_last(self, job: JobKey) -> None:
         """There is no last checkpoint, or it is whole: nobody waits for more of it."""
         coming = self._coming.pop(job, None)
         if coming is not None:
             coming.end()
 
-    def hold(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None:
-        """It is at home: keep its chunks here for a while, in place of those of the one before."""
-        self.stays(job)
+    def offer_image(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None:
+        """The submit side has it: keep its chunks here for a while, in place of those of the one before."""
+        self.end_last(job)
         ticket = self._tickets.pop(job, None)
         if ticket is None:
             return
@@ -135,42 +135,44 @@ class ImagePeers:
     def withdraw(self, job: JobKey, ticket: str) -> None:
         """The job has ended for good: nobody will ask for its image, also where it is still on its way."""
         offer = self._offers.get(job)
-        if same(self._tickets.get(job, ""), ticket):
+        if secrets_equal(self._tickets.get(job, ""), ticket):
             del self._tickets[job]
-        elif offer is not None and same(offer.ticket, ticket):
+        elif offer is not None and secrets_equal(offer.ticket, ticket):
             self.forget(job)
 
     def make_room(self) -> None:
         """A checkpoint is about to be made: what is only offered does not stand in its way."""
         for job, offer in list(self._offers.items()):
-            if offer.images.quota is not None and offer.images.taken * 2 > offer.images.quota:
+            if offer.images.quota is not None and offer.images.quota_used * 2 > offer.images.quota:
                 self.forget(job)
 
-    async def give_ahead(self, params: dict[str, Any], stream: Stream) -> None:
+    async def send_ahead(self, params: dict[str, Any], stream: Stream) -> None:
         """The chunks of a last checkpoint as they are made: {job, ticket}; see `pool.images.transfer.send_pieces`.
 
         Raises:
             CallRefused: there is none for that ticket.
         """
         name, shown = params["job"], params["ticket"]
-        job = next((key for key in self._coming if key[1] == name and same(self._tickets.get(key, ""), shown)), None)
+        job = next(
+            (key for key in self._coming if key[1] == name and secrets_equal(self._tickets.get(key, ""), shown)), None
+        )
         if job is None:
             raise CallRefused("no such checkpoint is made on this machine")
         coming, images = self._coming[job], await asyncio.to_thread(self._images, job[0])
         await send_pieces(images, coming.batches(), stream, self._pace)
         self.forget(job)  # all of it lies there now
 
-    async def give(self, params: dict[str, Any], stream: Stream) -> None:
+    async def send_chunks(self, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of an image: {job, ticket}; see `pool.images.transfer`.
 
         Raises:
             CallRefused: there is none for that ticket.
         """
         name, shown = params["job"], params["ticket"]
-        found = (key for key, one in self._offers.items() if key[1] == name and same(one.ticket, shown))
+        found = (key for key, one in self._offers.items() if key[1] == name and secrets_equal(one.ticket, shown))
         job = next(found, None)
         if job is None:
             raise CallRefused("there is no such checkpoint on this machine")
         offer = self._offers[job]
         await send_chunks(offer.images, offer.chunks, stream)
-        self.forget(job)  # it lies there now; should it fail there, home has it
+        self.forget(job)  # it lies there now; should it fail there, the submit side has it

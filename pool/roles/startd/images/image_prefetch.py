@@ -1,7 +1,7 @@
-"""A checkpoint on its way from one machine to the next while it is still made, and home takes its own copy (C5).
+"""A checkpoint on its way to the next machine while it is still made; the submit side gets its own copy (C5).
 
     schedd: this job leaves there and comes here  ->  chunks from there, each laid where it belongs
-    the job is at home and started here  ->  home's manifest  ->  what is missing  ->  the job goes on
+    its end is recorded, it starts here  ->  the submit side's manifest  ->  missing chunks  ->  the job goes on
 
 Nothing of it has to succeed: what does not come is fetched when the job is started, and what came counts only as far as
 home's manifest says so. No job is started by this.
@@ -21,11 +21,11 @@ from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import SlotClaim
 
-#: Seconds without anything after which the machine before is given up, once its job is at home.
+#: Seconds without anything after which the machine before is given up, once the submit side has its job.
 PATIENCE = 5.0
 
 
-class Prepared:
+class PrefetchedImage:
     """The checkpoint of one job that comes next.
 
     Args:
@@ -57,8 +57,8 @@ class Prepared:
         self._task = asyncio.current_task()
         try:
             images = await asyncio.to_thread(self._images)
-            self.assembly = Assembly(images.room())
-            link = await self._links.to(self._address)
+            self.assembly = Assembly(images.new_directory())
+            link = await self._links.connect(self._address)
             async with await link.stream("startd.chunks_ahead", {"job": self.job, "ticket": self._ticket}) as stream:
                 with run_normal():
                     await lay_pieces(stream, self.assembly, self._came.set)
@@ -68,7 +68,7 @@ class Prepared:
         finally:
             self._over.set()
 
-    async def take(self) -> Assembly | None:
+    async def wait_complete(self) -> Assembly | None:
         """Wait until no more of the image comes, and hand over what has come; it belongs to the caller from now on."""
         while not self._over.is_set():
             self._came.clear()

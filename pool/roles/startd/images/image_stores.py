@@ -1,6 +1,7 @@
 """The checkpoints on their way through one machine: a store for each schedd, for each counts its jobs from 1.
 
-All stores together keep to the machine's quota. What lies there was not at home yet, or is not needed any more.
+All stores together keep to the machine's quota. The submit side does not have an image there yet, or it is no longer
+needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ImageStores:
         self._stores: dict[str, ImageStore] = {}
         self._lock = threading.Lock()
 
-    def of(self, schedd: str) -> ImageStore:
+    def store_of(self, schedd: str) -> ImageStore:
         """The store of a schedd's node, opened when the first checkpoint comes. Blocks on the disk then."""
         return self._open(_folder_of(schedd))
 

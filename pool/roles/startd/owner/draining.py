@@ -67,7 +67,7 @@ class DrainState:
 class Settling(Protocol):
     """Settles slots without a claim (`pool.roles.startd.owner.offers`)."""
 
-    def settle(self, slot: Slot) -> None: ...
+    def update_state(self, slot: Slot) -> None: ...
 
 
 class Draining:
@@ -107,12 +107,12 @@ class Draining:
         for slot in list(self._table.slots.values()):
             claim = slot.claim
             if claim is None:
-                self._offers.settle(slot)
+                self._offers.update_state(slot)
             elif claim.running is None or how != "finish":
                 await self._evict(slot, how != "fast", reason)
             else:
                 claim.retiring = True
-        self._ads.tell_all()
+        self._ads.publish_all()
         return [slot.name for slot in self._table.slots.values() if slot.claim is not None]
 
     def end(self) -> None:
@@ -120,9 +120,9 @@ class Draining:
         self.state.set(False)
         for slot in list(self._table.slots.values()):
             if slot.condition == DRAINED:
-                self._table.move(slot, SlotEvent.UNDRAIN)
-                self._offers.settle(slot)
+                self._table.apply_event(slot, SlotEvent.UNDRAIN)
+                self._offers.update_state(slot)
             elif slot.claim is not None and slot.condition == BUSY and not slot.claim.running.ended:
                 slot.claim.retiring = False
         self._log.info("in use again")
-        self._ads.tell_all()
+        self._ads.publish_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pool.classad import ClassAd
-from pool.policy.owner import OwnerVerdict, judge, judge_replaced, settled, wants_checkpoint, weight
+from pool.policy.owner import OwnerVerdict, is_decided, judge, judge_replaced, wants_checkpoint, weight
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.startd.owner.facts import MachineFacts
@@ -35,14 +35,14 @@ class OwnerJudge:
         ad = self._ads.ad_of(slot)
         job = claim.ad if claim is not None else None
         verdict = judge(policy.policy, ad, job, slot.condition, self._wall())
-        self._note(slot, verdict)
+        self._record_faults(slot, verdict)
         if not policy.weighs_cpus:
-            self._note(slot, weight(policy.policy, ad, self._wall())[1])
+            self._record_faults(slot, weight(policy.policy, ad, self._wall())[1])
         return verdict
 
     def is_settled(self, slot: Slot) -> bool:
         """Whether no evaluation can ask anything of a slot in its present state."""
-        return self._policy.weighs_cpus and settled(self._policy.policy, slot.condition)
+        return self._policy.weighs_cpus and is_decided(self._policy.policy, slot.condition)
 
     def verdict_if_replaced(self, slot: Slot, claim: SlotClaim) -> OwnerVerdict:
         """The verdict of the policy on a slot whose job has to make room for another."""
@@ -62,7 +62,7 @@ class OwnerJudge:
         if policy.expressions["WANT_CHECKPOINT"].value is True or slot.claim is None:
             return True
         found, verdict = wants_checkpoint(policy, self._ads.ad_of(slot), slot.claim.ad, self._wall())
-        self._note(slot, verdict)
+        self._record_faults(slot, verdict)
         return found
 
     def says_urgent(self, ad: ClassAd, job: ClassAd) -> object:
@@ -75,6 +75,6 @@ class OwnerJudge:
         job = slot.claim.ad if slot.claim is not None else None
         return owners_view(self._policy.policy, ad, job, slot.condition, self._wall())
 
-    def _note(self, slot: Slot, verdict: OwnerVerdict) -> None:
+    def _record_faults(self, slot: Slot, verdict: OwnerVerdict) -> None:
         if self._policy.note_faults(slot, verdict):
             self._ads.touch(slot)

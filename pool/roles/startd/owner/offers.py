@@ -28,24 +28,24 @@ class SlotOffers:
         self._drain = drain
         self._secret = secret
 
-    def settle(self, slot: Slot) -> None:
+    def update_state(self, slot: Slot) -> None:
         """Make a slot without a claim the owner's or unclaimed, as START has it; drained if the machine is."""
         if slot.claim is not None or slot.guest is not None:
             return
         if self._drain.on:
             if (slot.condition, SlotEvent.DRAIN) in TABLE:
-                self.moved(slot, self._table.move(slot, SlotEvent.DRAIN))
+                self.after_transition(slot, self._table.apply_event(slot, SlotEvent.DRAIN))
             return
         event = self._judge.verdict(slot).event
         if event is not None:
-            self.moved(slot, self._table.move(slot, event))
+            self.after_transition(slot, self._table.apply_event(slot, event))
 
     def settle_all(self) -> None:
         """Settle all slots without a claim, at once."""
         for slot in list(self._table.slots.values()):
-            self.settle(slot)
+            self.update_state(slot)
 
-    def moved(self, slot: Slot, action: SlotAction) -> None:
+    def after_transition(self, slot: Slot, action: SlotAction) -> None:
         """Do what follows from a move of a slot without a claim."""
         if action in (SlotAction.WITHDRAW, SlotAction.OFFER):
             slot.grants.clear()
@@ -56,12 +56,12 @@ class SlotOffers:
         """End all matches that were made with this slot."""
         slot.key = self._secret(16)
         if slot.condition == MATCHED:
-            self._table.move(slot, SlotEvent.LAPSE)
+            self._table.apply_event(slot, SlotEvent.LAPSE)
         self._ads.touch(slot, now=True)
 
     def back_to_owner(self, slot: Slot) -> None:
         """Nobody holds the slot any more: it is the owner's, or offered."""
         slot.grants.clear()
         self.new_key(slot)
-        self.settle(slot)
+        self.update_state(slot)
         self._ads.touch(slot, now=True)

@@ -13,13 +13,13 @@ from pool.classad import ClassAd
 from pool.classad.expr import literal
 from pool.config import Settings
 from pool.config.kinds import span
-from pool.policy.managed import said, schedulers_of
+from pool.policy.managed import manager_attributes, schedulers_of
 from pool.policy.owner import NAMES, OwnerPolicy, OwnerVerdict, preference, wire
 from pool.policy.shipped import DEDICATED, TIMES
 from pool.roles.startd.slots.records import Slot, Wire
 
 #: Different faults of the policy that are logged at most: a job's attributes may make many.
-MOST_TOLD = 1000
+MOST_REPORTED = 1000
 
 
 class PolicyInForce:
@@ -33,7 +33,7 @@ class PolicyInForce:
     def __init__(self, settings: Settings, wall: Callable[[], float], log: logging.Logger) -> None:
         self._wall = wall
         self._log = log
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.reload(settings)
 
     def reload(self, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class PolicyInForce:
         Raises:
             PolicyError: it cannot be read; the policy before stays in force.
         """
-        self.policy = OwnerPolicy.of(
+        self.policy = OwnerPolicy.from_shipped(
             settings.text("POLICY"),
             {name: settings.text(name) for name in NAMES if name != "MAX_JOB_RETIREMENT"}
             | _urgent_users(settings)
@@ -53,12 +53,12 @@ class PolicyInForce:
         self.weighs_cpus = self.policy.texts["SLOT_WEIGHT"] == DEDICATED["SLOT_WEIGHT"]
         self.wire: Wire = {
             **wire(self.policy),
-            **said(schedulers),
-            "SlotWeight": self._said("SLOT_WEIGHT"),
-            "MaxJobRetirementTime": self._said("MAX_JOB_RETIREMENT"),
+            **manager_attributes(schedulers),
+            "SlotWeight": self._as_text("SLOT_WEIGHT"),
+            "MaxJobRetirementTime": self._as_text("MAX_JOB_RETIREMENT"),
         }
 
-    def _said(self, name: str) -> Any:
+    def _as_text(self, name: str) -> Any:
         """An expression as an ad has it: a number plainly."""
         value = self.policy.expressions[name].value
         return value if isinstance(value, (int, float)) else [self.policy.texts[name]]
@@ -81,8 +81,8 @@ class PolicyInForce:
                 slot.troubles.pop(name, None)
         slot.troubles.update(found)
         for fault in verdict.faults:
-            if fault.text not in self._told and len(self._told) < MOST_TOLD:
-                self._told.add(fault.text)
+            if fault.text not in self._reported and len(self._reported) < MOST_REPORTED:
+                self._reported.add(fault.text)
                 self._log.warning("an expression of the owner's policy has no value", extra={"what": fault.text})
         return changed
 

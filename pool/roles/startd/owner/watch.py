@@ -81,7 +81,7 @@ class OwnerWatch:
         self._facts: Wire = {}
         self._ahead = self._wall() - asyncio.get_running_loop().time()
         sensors.watch(self._roots)
-        self._sensors_tell = sensors.tell(table.news.set)
+        self._sensors_tell = sensors.subscribe(table.news.set)
 
     async def run(self) -> None:
         """Evaluate until cancelled."""
@@ -95,7 +95,7 @@ class OwnerWatch:
                 due += math.ceil(max(loop.time() - due, 0.0) / apart) * apart
                 await asyncio.sleep(max(0.0, due - loop.time()))
             due = loop.time() + apart
-            await self.look()
+            await self.evaluate()
 
     def _nothing_changes(self) -> bool:
         """Whether evaluations find what the last one found, until something reports a change."""
@@ -103,7 +103,7 @@ class OwnerWatch:
             return False
         return all(self._judge.is_settled(slot) for slot in self._table.slots.values())
 
-    async def look(self) -> None:
+    async def evaluate(self) -> None:
         """One evaluation, with what follows from it for the jobs."""
         self._table.news.clear()
         self._mind_the_clock()
@@ -121,7 +121,7 @@ class OwnerWatch:
         steady = {name: value for name, value in self._machine.wire.items() if name not in RESTLESS}
         if steady != self._facts:
             self._facts = steady
-            self._ads.tell_all()
+            self._ads.publish_all()
 
     def _mind_the_clock(self) -> None:
         """Where the wall clock was set, slots have been in their conditions for as long as before."""
@@ -145,9 +145,9 @@ class OwnerWatch:
         """Move a slot as was judged, and do what follows to its job."""
         assert verdict.event is not None
         claim = slot.claim
-        action = self._table.move(slot, verdict.event)
+        action = self._table.apply_event(slot, verdict.event)
         if claim is None:
-            self._offers.moved(slot, action)
+            self._offers.after_transition(slot, action)
             return
         if action is SlotAction.END_CLAIM:
             self._revoke(slot, OWNER_IS_BACK)

@@ -80,14 +80,14 @@ class Activations:
         dedicated.starts(claim, start)
         claim.running = RunningJob(self._context, slot, claim, start, self._acknowledged)
         claim.retiring = claim.once
-        self._table.move(slot, SlotEvent.ACTIVATE)
-        self._ads.flip(slot)
-        self._context.spawn(claim.running.look_after(claim.running.run()), f"job {start.name}", alone=True)
+        self._table.apply_event(slot, SlotEvent.ACTIVATE)
+        self._ads.publish_later(slot)
+        self._context.spawn(claim.running.supervise(claim.running.run()), f"job {start.name}", alone=True)
 
     def found(self, slot: Slot, claim: SlotClaim, keeper: Keeper) -> RunningJob:
         """Look after a job whose keeper outlived an earlier run of this node."""
         running = claim.running = RunningJob.found(self._context, slot, claim, keeper, self._acknowledged)
-        self._context.spawn(running.look_after(running.take_up()), f"job {running.name}", alone=True)
+        self._context.spawn(running.supervise(running.take_up()), f"job {running.name}", alone=True)
         return running
 
     def read_order(self, claim: SlotClaim, order: dict[str, Any]) -> tuple[Activation, Wire]:
@@ -136,7 +136,7 @@ class Activations:
             context.drop(slot)
             return
         if following is None:
-            self._ads.flip(slot)
+            self._ads.publish_later(slot)
             return
         try:
             self.begin(slot, claim, following)
@@ -146,4 +146,4 @@ class Activations:
         except PoolError as error:
             start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
             running = claim.running = RunningJob(context, slot, claim, start, self._acknowledged)
-            context.spawn(running.look_after(running.refuse(error)), "refuse", alone=True)
+            context.spawn(running.supervise(running.refuse(error)), "refuse", alone=True)

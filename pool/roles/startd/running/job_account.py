@@ -26,7 +26,7 @@ class JobAccounts:
         self._node = node
         self._is_personal = is_personal
 
-    def of(self, claim: SlotClaim) -> UnixAccount:
+    def account_of(self, claim: SlotClaim) -> UnixAccount:
         """The account for the owner of this claim.
 
         Raises:
@@ -38,8 +38,8 @@ class JobAccounts:
         if GUEST_OF in claim.ad_wire and not self._is_personal:
             # Another pool's user: no account here is his, whatever the names are (EV 4.3.4).
             rule, uid_domain = ("refuse" if rule == "refuse" else NOBODY), ""
-        at_home = claim.node == self._node
-        return account_for(claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
+        same_node = claim.node == self._node
+        return account_for(claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, same_node=same_node)
 
     def claimed_ad(self, slot: Slot, ad: Wire) -> Wire:
         """The ad of a claimed slot as its schedd gets it.
@@ -53,7 +53,7 @@ class JobAccounts:
         if slot.claim is None or "User" not in slot.claim.ad_wire:
             return ad  # a job that was found and of which nobody has said more yet
         try:
-            powerless = self.of(slot.claim).name == NOBODY != slot.claim.owner
+            powerless = self.account_of(slot.claim).name == NOBODY != slot.claim.owner
         except NoJobAccount:
             return ad  # the start says so
         return {**ad, AS_NOBODY: True} if powerless else ad

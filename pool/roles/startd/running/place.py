@@ -38,7 +38,7 @@ class SlotPlaces:
     image_cache: ImageCache
     plugins: Mapping[str, str]
 
-    def of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
+    def place_of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
         """The place of a claim's jobs, one for all of them."""
         if claim.place is None:
             settings, resources = self.settings(), slot.resources

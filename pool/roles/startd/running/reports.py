@@ -28,26 +28,26 @@ class JobReports:
         self._start = start
         self._spawn = spawn
         self._log = log
-        self.start_is_told = False
+        self.start_is_reported = False
 
-    def tell(self, kind: str, data: dict[str, Any]) -> None:
-        """Report in the background; see `tell_now`."""
-        self._spawn(self.tell_now(kind, data), kind, alone=True)
+    def report(self, kind: str, data: dict[str, Any]) -> None:
+        """Report in the background; see `report_now`."""
+        self._spawn(self.report_now(kind, data), kind, alone=True)
 
-    async def tell_now(self, kind: str, data: dict[str, Any]) -> None:
+    async def report_now(self, kind: str, data: dict[str, Any]) -> None:
         """Report something of the running job, if the schedd can be reached: its end will be reported in any case."""
         link = self._claim.link
         if link is None or link.closed.done():
             return
         try:
             await link.call(
-                "schedd.told",
+                "schedd.report",
                 {"claim": self._claim.id, "run": self._start.run, "kind": kind, "data": data},
                 timeout=10.0,
             )
         except (*TROUBLE, RemoteError):
             return
-        self.start_is_told = self.start_is_told or kind == "started"
+        self.start_is_reported = self.start_is_reported or kind == "started"
 
     async def acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
         """The schedd's answer to the end, None when the lease was over first."""
@@ -73,10 +73,10 @@ class JobReports:
     async def another_chance(self, reconnected: asyncio.Event) -> bool:
         """Wait for the schedd to be back, or a while; False once the lease is over."""
         loop, claim = asyncio.get_running_loop(), self._claim
-        if loop.time() >= claim.until or self._slot.claim is not claim:
+        if loop.time() >= claim.lease_end or self._slot.claim is not claim:
             return False
         try:
-            async with asyncio.timeout(min(max(claim.until - loop.time(), 0.1), 5.0)):
+            async with asyncio.timeout(min(max(claim.lease_end - loop.time(), 0.1), 5.0)):
                 await reconnected.wait()
         except TimeoutError:
             pass

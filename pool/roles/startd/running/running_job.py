@@ -1,4 +1,4 @@
-"""One job on one claim: its starter, and the reports that go home about it.
+"""One job on one claim: its starter, and its reports to the submit side.
 
 An end is reported until the schedd has acknowledged it or the lease is over; only then are the keeper and the
 scratch directory forgotten. The acknowledgement may carry the claim's next job, which then starts at once.
@@ -17,7 +17,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation, FileMode
 from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
 from pool.pipes.protocol import StreamLost
-from pool.policy.checkpoints import Saves
+from pool.policy.checkpoints import SaveWish
 from pool.policy.inspection import InspectedPart
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Event, StartAction, StartState
@@ -43,7 +43,7 @@ from pool.starter.spec import EndReport
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.wire import RemoteError
 
-#: Seconds for which a home that answers may refuse a job's outputs for what passes by itself; then the job is held.
+#: Seconds for which a submit side may refuse a job's outputs for a temporary reason; then the job is held.
 OUTPUT_PATIENCE = 120.0
 #: A job on several machines whose streams were this node's.
 STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
@@ -55,9 +55,9 @@ class LeavingImages(Protocol):
 
     def forget(self, job: JobKey) -> None: ...
 
-    def leaves(self, job: JobKey) -> str: ...
+    def begin_last(self, job: JobKey) -> str: ...
 
-    def stays(self, job: JobKey) -> None: ...
+    def end_last(self, job: JobKey) -> None: ...
 
 
 class LogFailure(Protocol):
@@ -115,11 +115,11 @@ class RunningJob:
         self._reminded = asyncio.Event()
         self._end_is_known = False
         self.abandoned = False
-        #: Set when nothing of the job is left here: its end is known at home, or nobody wants to hear of it.
+        #: Set when nothing of the job is left here: the submit side knows its end, or nobody waits for it.
         self.gone = asyncio.Event()
         #: The wish that came before there was a starter.
         self._early: list[Event] = []
-        self.began = context.wall()
+        self.started_at = context.wall()
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
         self._suspended_at: float | None = None
@@ -169,7 +169,7 @@ class RunningJob:
         )
         running = cls(context, slot, claim, start, acknowledged)
         running.forgot = running.was_found = True
-        running.began = float(note.get("began") or running.began)
+        running.started_at = float(note.get("began") or running.started_at)
         running.starter = context.starters.found(keeper, start, slot, claim)
         return running
 
@@ -178,7 +178,7 @@ class RunningJob:
         self.forgot = False
         if start is not None:
             self.start = start
-            if self.starter is not None and StartAction.LEARN in self.starter.machine.happen(Event.GET_PROC):
+            if self.starter is not None and StartAction.LEARN in self.starter.machine.handle_event(Event.GET_PROC):
                 self.starter.learn(start)
                 self.saving.plan()
         self._reminded.set()
@@ -192,7 +192,7 @@ class RunningJob:
 
     # -- life --------------------------------------------------------------------------------------------
 
-    async def look_after(self, work: Coroutine[Any, Any, None]) -> None:
+    async def supervise(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what a job needs. Where that fails in a way that nobody has foreseen, this run ends, and no other."""
         try:
             await work
@@ -215,24 +215,26 @@ class RunningJob:
                     report = {"cause": "start", "where": "machine", "error": why, "retry": True}
                 await self._reports.acknowledged(report)
             if starter is not None:
-                await starter.done()
+                await starter.discard()
         finally:
-            self._leave()
+            self._drop_abandoned()
 
     async def run(self) -> None:
         """Start the job, wait for its end, report it."""
         loop = asyncio.get_running_loop()
         await self._context.turn(self.claim.owner, "start jobs")
         try:
-            starter = self.starter = self._context.starters.make(self.start, self.slot, self.claim, self._stream_broke)
+            starter = self.starter = self._context.starters.create(
+                self.start, self.slot, self.claim, self._stream_broke
+            )
             for event in self._early:
-                await starter.happen(event)
-            actions = await starter.start(lambda: self.claim.until - loop.time(), self.note())
+                await starter.handle_event(event)
+            actions = await starter.start(lambda: self.claim.lease_end - loop.time(), self.claim_note())
         except (StartRefused, NoJobAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
             await self._forget_streams()
             if self.abandoned:
-                self._leave()
+                self._drop_abandoned()
                 return
             if self.why is not None:  # the machine was wanted back; the job has nothing to do with that
                 await self._report(self._evicted({"cause": "vacated", "checkpoint": self.start.checkpoint}))
@@ -252,7 +254,7 @@ class RunningJob:
         if starter.resumed is not None:
             came = {"received": starter.resumed.received, "nearer": starter.resumed.nearer}
             self._context.log.info("a job goes on from a checkpoint", extra={"job": self.name, **came})
-        await self.saving.do(actions)
+        await self.saving.perform(actions)
         await self.go_on()
 
     async def take_up(self) -> None:
@@ -261,7 +263,7 @@ class RunningJob:
         if self.starter.keeper is not None and self.starter.keeper.spec.claim.get("gang"):
             self.why = STREAMS_LOST
             await self.starter.keeper.kill()
-        await self.saving.do(await self.starter.happen(Event.FOUND))
+        await self.saving.perform(await self.starter.handle_event(Event.FOUND))
         await self.go_on()
 
     async def go_on(self) -> None:
@@ -280,7 +282,7 @@ class RunningJob:
                 watching.cancel()
         await self._streams_end(end)
         self.ended = True
-        self._context.peers.stays(self.key)
+        self._context.peers.end_last(self.key)
         if not self.saving.saved:
             self._context.peers.forget(self.key)
         while self.forgot and await self._reports.another_chance(self._reminded):
@@ -289,8 +291,8 @@ class RunningJob:
             await self.saving.finish()
         error = await self._transfer_outputs(end) if self.starter.machine.state in EXAMINED else None
         if self.abandoned:
-            await self.starter.done()
-            self._leave()
+            await self.starter.discard()
+            self._drop_abandoned()
             return
         await self._report(self._end(end, error))
 
@@ -302,7 +304,7 @@ class RunningJob:
         self.closing = True
         if end.cause in BY_ITSELF and self.why is None:
             try:
-                await remote_pipes.over()
+                await remote_pipes.finish()
             except StreamLost as error:
                 self.why = self.why or Reason(Evict.MACHINE_LOST, error.message)
         await remote_pipes.abandon()
@@ -319,15 +321,15 @@ class RunningJob:
         starter = self.starter
         assert starter is not None
         if not starter.has_outputs(end, self.job_is_over):
-            await starter.happen(Event.DEFAULT)
+            await starter.handle_event(Event.DEFAULT)
             return None
-        await starter.happen(Event.HAS_OUTPUT)
-        error = await self._bring_home()
-        await starter.happen(Event.SUCCESS if error is None else Event.FAILURE)
+        await starter.handle_event(Event.HAS_OUTPUT)
+        error = await self._send_outputs()
+        await starter.handle_event(Event.SUCCESS if error is None else Event.FAILURE)
         return error
 
-    async def _bring_home(self) -> str | None:
-        """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
+    async def _send_outputs(self) -> str | None:
+        """Send the outputs to the submit side, again after a lost connection; the reason where that is impossible."""
         assert self.starter is not None
         refused: float | None = None
         while not self.abandoned:
@@ -348,7 +350,9 @@ class RunningJob:
                 return "the submit side could not be reached until the claim's lease had ended"
         return None
 
-    async def stop(self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH, signal: int | None = None) -> None:
+    async def stop(
+        self, graceful: bool, why: Reason, saves: SaveWish = SaveWish.WORTH, signal: int | None = None
+    ) -> None:
         """Have the job end, softly or at once, asked by a signal of its own; its end is reported as an eviction."""
         if self.ended:
             return  # by itself, and its end is on the way
@@ -356,11 +360,11 @@ class RunningJob:
         if self.starter is not None and signal is not None:
             self.starter.asked_by = signal
         if self.starter is not None and self.starter.remote_pipes is not None:
-            self.starter.remote_pipes.give_up()
+            self.starter.remote_pipes.cancel_meeting()
         if self.closing:
             await self._forget_streams()  # its processes have ended; what they wrote is not wanted any more
             return
-        await self.saving.leave(graceful, saves)
+        await self.saving.save_and_leave(graceful, saves)
 
     async def end_over(self, why: str, subcode: int) -> None:
         """End a job that has used more than it may; it is held for that."""
@@ -374,11 +378,11 @@ class RunningJob:
         self.abandoned = True
         if self.ended:
             if self.starter is not None:
-                await self.starter.done()
+                await self.starter.discard()
         else:
             await self.stop(False, CLAIM_OVER)
 
-    def _leave(self) -> None:
+    def _drop_abandoned(self) -> None:
         """An abandoned job is dead."""
         if self.slot.claim is self.claim:
             self._context.drop(self.slot)
@@ -394,32 +398,32 @@ class RunningJob:
         """Have it stand still, until `resume`."""
         self._why_still = why
         self._suspended_at = asyncio.get_running_loop().time()
-        await self.happen(Event.SUSPEND)
-        self._reports.tell("suspended", {"why": why})
+        await self.handle_event(Event.SUSPEND)
+        self._reports.report("suspended", {"why": why})
 
     async def resume(self) -> None:
         if self._suspended_at is not None:
             self.suspended += asyncio.get_running_loop().time() - self._suspended_at
             self._suspended_at = None
-        await self.happen(Event.CONTINUE)
-        self._reports.tell("continued", {})
+        await self.handle_event(Event.CONTINUE)
+        self._reports.report("continued", {})
 
-    async def happen(self, event: Event) -> None:
+    async def handle_event(self, event: Event) -> None:
         """Pass on what is wished of the job, to be answered when there is a starter."""
         if self.starter is None:
             self._early.append(event)
         else:
-            await self.saving.do(await self.starter.happen(event))
+            await self.saving.perform(await self.starter.handle_event(event))
 
-    def tell_condition(self) -> None:
+    def report_condition(self) -> None:
         """Say to a schedd that was away whether the job is suspended."""
         if not self.ended:
             still = self.slot.condition in STILL
-            self._reports.tell("suspended" if still else "continued", {"why": self._why_still} if still else {})
+            self._reports.report("suspended" if still else "continued", {"why": self._why_still} if still else {})
 
     def clock_was_set(self, jumped: float) -> None:
         """The wall clock has jumped by so many seconds: what lies behind lies as far behind as before."""
-        self.began += jumped
+        self.started_at += jumped
         self.saving.clock_was_set(jumped)
 
     def renew(self, seconds: float) -> None:
@@ -455,7 +459,7 @@ class RunningJob:
         return self.starter.account.owner if self.starter is not None else None
 
     def _written(self, which: str) -> Path | None:
-        """None for a job that writes them at home: the submit side reads them there, with its owner's rights."""
+        """None for a job that writes them on the submit side: it reads them there, with its owner's rights."""
         if self.starter is None or self.start.mode is not FileMode.TRANSFER:
             return None
         return self.starter.output("err" if which == "err" else "out")
@@ -472,7 +476,7 @@ class RunningJob:
             report["said"] = end.error
         if self.starter is not None and (self.starter.received or self.starter.sent):
             report |= {"received": self.starter.received, "sent": self.starter.sent}
-        if not self._reports.start_is_told:
+        if not self._reports.start_is_reported:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
         exceeded = self.exceeded
         if end.cause == "memory":
@@ -516,7 +520,7 @@ class RunningJob:
         answer = await self._reports.acknowledged(report)
         self._end_is_known = True
         if self.starter is not None:
-            await self.starter.happen(Event.SUCCESS)
+            await self.starter.handle_event(Event.SUCCESS)
         self.claim.running = None
         dedicated.is_empty(self.claim)
         self.gone.set()
@@ -530,14 +534,14 @@ class RunningJob:
         else:
             await self._report({"cause": "start", "where": "machine", "error": str(error), "retry": True})
 
-    def tell_leaving(self) -> None:
+    def report_leaving(self) -> None:
         """Its machine is wanted, and its last checkpoint is made now: where it goes on may be seen to meanwhile."""
         address = self._context.address
         if self.claim.retiring and address and not self.start.gang:
-            ticket = self._context.peers.leaves(self.key)
-            self._reports.tell("leaving", {"nearer": {"address": address, "ticket": ticket}})
+            ticket = self._context.peers.begin_last(self.key)
+            self._reports.report("leaving", {"nearer": {"address": address, "ticket": ticket}})
 
-    def note(self) -> dict[str, Any]:
+    def claim_note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
         return {
             **dedicated.note_of(claim),
@@ -554,7 +558,7 @@ class RunningJob:
             "gpus": list(slot.gpus),
             "job": list(self.start.job),
             "run": self.start.run,
-            "began": self.began,
+            "began": self.started_at,
             **({"gang": True} if self.start.gang else {}),
         }
 

@@ -11,7 +11,7 @@ from pool.jobs.activation import Activation
 from pool.remoteio.frames import VERSION
 from pool.roles.base import Spawn
 from pool.roles.links import Links
-from pool.roles.startd.images.image_peers import Coming
+from pool.roles.startd.images.image_peers import UnfinishedImage
 from pool.roles.startd.images.image_prefetch import forget_prepared
 from pool.roles.startd.slots.records import JobKey, SlotClaim
 from pool.wire import ConnectionLost
@@ -22,9 +22,9 @@ class ImageTickets(Protocol):
 
     def ticket(self, job: JobKey) -> str: ...
 
-    def hold(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None: ...
+    def offer_image(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None: ...
 
-    def coming(self, job: JobKey) -> Coming | None: ...
+    def last_checkpoint(self, job: JobKey) -> UnfinishedImage | None: ...
 
 
 class ClaimLink:
@@ -43,11 +43,11 @@ class ClaimLink:
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
         return await self._claim.link.stream(
-            "schedd.fetch", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
+            "schedd.fetch_inputs", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
         )
 
     async def store(self, activation: Activation) -> Any:
-        return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
+        return await self._claim.link.stream("schedd.store_outputs", {"claim": self._claim.id, "run": activation.run})
 
     async def remote_io(self, run: int, again: bool) -> Any:
         link = self._claim.link
@@ -61,33 +61,33 @@ class ClaimLink:
         link = self._claim.link
         return link is not None and not link.closed.done()
 
-    async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
+    async def store_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
         params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
         if number is not None:
-            return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
+            return await self._claim.link.stream("schedd.store_image", {**params, "set": number})
         offer = {"address": self._address, "ticket": self._peers.ticket((self._claim.node, activation.name))}
-        return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
+        return await self._claim.link.stream("schedd.store_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
         if not activation.gang:
-            self._peers.hold((self._claim.node, activation.name), images, manifest)
+            self._peers.offer_image((self._claim.node, activation.name), images, manifest)
 
-    async def nearer(self, activation: Activation) -> Any:
+    async def find_peer(self, activation: Activation) -> Any:
         assert activation.checkpoint_from is not None
         address, ticket = activation.checkpoint_from
-        link = await self._links.to(address)
+        link = await self._links.connect(address)
         return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
 
-    def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
-        coming = self._peers.coming((self._claim.node, activation.name))
+    def announce_chunks(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
+        coming = self._peers.last_checkpoint((self._claim.node, activation.name))
         if coming is None:
             return None
         loop = asyncio.get_running_loop()
 
-        def have(*piece: Any) -> None:
-            loop.call_soon_threadsafe(coming.have, piece)
+        def add_chunk(*piece: Any) -> None:
+            loop.call_soon_threadsafe(coming.add_chunks, piece)
 
-        return have
+        return add_chunk
 
     async def prepared(self, activation: Activation) -> Assembly | None:
         prepared, claim = self._claim.prepared, self._claim
@@ -95,9 +95,9 @@ class ClaimLink:
             forget_prepared(claim, self._spawn)
             return None
         claim.prepared = None
-        assembly: Assembly | None = await prepared.take()
+        assembly: Assembly | None = await prepared.wait_complete()
         return assembly
 
     async def image(self, activation: Activation) -> Any:
         params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
-        return await self._claim.link.stream("schedd.image", params)
+        return await self._claim.link.stream("schedd.fetch_image", params)

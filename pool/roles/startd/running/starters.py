@@ -56,7 +56,7 @@ class Starters:
         self._node = node
         self._address = address
 
-    def make(self, start: Activation, slot: Slot, claim: SlotClaim, stream_broke: Callable[[str], None]) -> Starter:
+    def create(self, start: Activation, slot: Slot, claim: SlotClaim, stream_broke: Callable[[str], None]) -> Starter:
         """The starter of a job that begins.
 
         Args:
@@ -65,7 +65,7 @@ class Starters:
         Raises:
             NoAccount: this machine runs no jobs of that owner.
         """
-        account, remote_pipes = self._accounts.of(claim), None
+        account, remote_pipes = self._accounts.account_of(claim), None
         dedicated.check_files(claim, start, account)
         place = self._places.of(slot, claim)
         if start.gang:
@@ -79,7 +79,7 @@ class Starters:
     def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:
         """The starter of a job whose keeper outlived the node."""
         account = UnixAccount(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
-        place = self._places.of(slot, claim)
+        place = self._places.place_of(slot, claim)
         return Starter.found(keeper, start, account, place, self._keepers, self._link(claim))
 
     def _link(self, claim: SlotClaim) -> ClaimLink:

@@ -57,7 +57,7 @@ class ExpectedStreams:
         key = _key(params)
         receiver = self._expected.get(key)
         if receiver is not None:
-            arriving = SwitchingReceiver(stream, self._lent.take)
+            arriving = SwitchingReceiver(stream, self._lent.take_stream)
             try:
                 await receiver.serve(arriving)
             finally:
@@ -68,7 +68,7 @@ class ExpectedStreams:
             raise _unknown()
         await stream.finish()
 
-    async def lend(self, params: dict[str, Any], connection: Connection) -> None:
+    async def open_bulk(self, params: dict[str, Any], connection: Connection) -> None:
         """This connection is to carry the bytes of a stream from now on: {gang, run, stream, ticket, key}.
 
         Raises:
@@ -77,17 +77,17 @@ class ExpectedStreams:
         if _key(params) not in self._expected:
             await connection.close()
             raise _unknown()
-        await self._lent.lend(str(params["ticket"]), params["key"], connection)
+        await self._lent.open_bulk(str(params["ticket"]), params["key"], connection)
 
-    async def lent(self, params: dict[str, Any]) -> None:
-        """Wait until `lend` is done: {gang, run, stream, ticket}.
+    async def wait_bulk(self, params: dict[str, Any]) -> None:
+        """Wait until `open_bulk` is done: {gang, run, stream, ticket}.
 
         Raises:
             SlotRefused: nothing of the stream is known here, or nobody lends.
         """
         if _key(params) not in self._expected:
             raise _unknown()
-        await self._lent.lent(str(params["ticket"]))
+        await self._lent.wait_bulk(str(params["ticket"]))
 
 
 def _key(params: dict[str, Any]) -> Key:
@@ -126,13 +126,13 @@ class Others:
         """Seconds for which another part may be out of reach: as long as its schedd would wait for it."""
         return self._claim.lease
 
-    async def meet(self, start: Activation) -> Cards:
+    async def wait_for_parts(self, start: Activation) -> Cards:
         """Wait at the schedd until every part can begin; what each brought."""
         link = self._claim.link
         if link is None or link.closed.done():
             raise ConnectionLost("the submit side is not connected")
         params = {"claim": self._claim.id, "run": start.run, "card": self._card}
-        answer = await link.call("schedd.meet", params, timeout=None)
+        answer = await link.call("schedd.wait_for_parts", params, timeout=None)
         return [dict(card) if card is not None else None for card in answer["cards"]]
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
@@ -140,8 +140,8 @@ class Others:
         links, address = self._links, str(card["address"])
         params = {"gang": start.gang, "run": start.run, "stream": stream}
         async with asyncio.timeout(self.patience):
-            link = await links.to(address)
-        branch = partial(open_bulk_stream, link, partial(links.apart, address), params, self._secret)
+            link = await links.connect(address)
+        branch = partial(open_bulk_stream, link, partial(links.connect_apart, address), params, self._secret)
         return SwitchingSender(await link.stream("startd.join", params), branch)
 
     def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:

@@ -43,7 +43,7 @@ class MeasuredJob(Protocol):
     @property
     def ended(self) -> bool: ...
     @property
-    def began(self) -> float: ...
+    def started_at(self) -> float: ...
 
 
 class UsageReports:
@@ -65,17 +65,17 @@ class UsageReports:
 
     def begin(self) -> None:
         """The program runs."""
-        self._timer = asyncio.get_running_loop().call_later(TELL_AFTER, self._tell_start)
+        self._timer = asyncio.get_running_loop().call_later(TELL_AFTER, self._report_start)
 
     def end(self) -> None:
         """No process of the job is left."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _tell_start(self) -> None:
+    def _report_start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(USAGE_EVERY, self._due)
-        if not self._reports.start_is_told:
-            self._reports.tell("started", {"started": self._job.began})
+        if not self._reports.start_is_reported:
+            self._reports.report("started", {"started": self._job.started_at})
 
     def _due(self) -> None:
         self._spawn(self._report(), "usage", alone=True)
@@ -91,7 +91,7 @@ class UsageReports:
         if self.used_cpu_at is None or usage.user_cpu + usage.system_cpu > self._used_cpu:
             self.used_cpu_at, self._used_cpu = asyncio.get_running_loop().time(), usage.user_cpu + usage.system_cpu
         used = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
-        self._reports.tell("usage", used)
+        self._reports.report("usage", used)
         if not job.ended:
             self._timer = asyncio.get_running_loop().call_later(USAGE_EVERY, self._due)
 

@@ -1,9 +1,9 @@
-"""The ads of a startd's slots, and when the collector is told of them: at once, or gathered.
+"""The ads of a startd's slots, and when the collector gets them: at once, or gathered.
 
 A claimed slot goes on advertising, so that it can be matched with a better job (D6, RL 4.3): what it holds, for whom,
 how much this machine likes the job there, and in the private part the id with which a preempting grant is made. What
-somebody waits for (a slot that became free, an owner who is back) is told at once. That a job on a kept claim ends
-and the next one begins is told once in a while: with short jobs it happens a thousand times a second.
+somebody waits for (a slot that became free, an owner who is back) is sent at once. That a job on a kept claim ends
+and the next one begins is sent once in a while: with short jobs it happens a thousand times a second.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SlotAds:
         self._node = node
         self._address = address
         self._due: dict[str, float] = {}
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: When it rings, by the loop's time. (uvloop's handle of what is due at once does not know.)
         self._rings = 0.0
@@ -120,18 +120,18 @@ class SlotAds:
         self._table.news.set()
         if now:
             self._due.pop(slot.name, None)
-            self._tell(slot)
+            self._publish(slot)
         else:
-            self._tell_at(slot, asyncio.get_running_loop().time() + GATHER)
+            self._publish_at(slot, asyncio.get_running_loop().time() + GATHER)
 
-    def flip(self, slot: Slot) -> None:
+    def publish_later(self, slot: Slot) -> None:
         """A job on a claim that is kept has begun or ended."""
         if self._table.has(slot):
             self._table.news.set()
-            told = self._told.get(slot.name, -FLIPS)
-            self._tell_at(slot, max(asyncio.get_running_loop().time() + GATHER, told + FLIPS))
+            reported = self._reported.get(slot.name, -FLIPS)
+            self._publish_at(slot, max(asyncio.get_running_loop().time() + GATHER, reported + FLIPS))
 
-    def tell_all(self) -> None:
+    def publish_all(self) -> None:
         """Something that all slots' ads say has changed. The first are told at once, the others as soon as may be."""
         now = asyncio.get_running_loop().time()
         self._due = dict.fromkeys(self._table.slots, now)
@@ -140,10 +140,10 @@ class SlotAds:
     def withdraw(self, slot: Slot) -> None:
         """There is no such slot any more."""
         self._due.pop(slot.name, None)
-        self._told.pop(slot.name, None)
+        self._reported.pop(slot.name, None)
         self._publisher.withdraw("Machine", self._name(slot))
 
-    def _tell_at(self, slot: Slot, due: float) -> None:
+    def _publish_at(self, slot: Slot, due: float) -> None:
         if due < self._due.get(slot.name, due + 1.0):
             self._due[slot.name] = due
             if self._timer is None or self._rings > due:
@@ -165,14 +165,14 @@ class SlotAds:
             del self._due[name]
             slot = self._table.slots.get(name)
             if slot is not None:
-                self._tell(slot)
+                self._publish(slot)
         if len(due_now) > AT_ONCE:
             self._wait_until(now)
         elif self._due:
             self._wait_until(min(self._due.values()))
 
-    def _tell(self, slot: Slot) -> None:
-        self._told[slot.name] = asyncio.get_running_loop().time()
+    def _publish(self, slot: Slot) -> None:
+        self._reported[slot.name] = asyncio.get_running_loop().time()
         private = {"ClaimId": slot.key} if slot.grantable else None
         self._publisher.publish("Machine", self._name(slot), self.wire_of(slot), private)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation, FileMode
-from pool.policy.managed import ACCOUNT, is_dedicated, managers_of, marked, says, submitter_of
+from pool.policy.managed import ACCOUNT, claims_to_be, is_dedicated, managers_of, marked, submitter_of
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused, Wire
 from pool.starter.accounts import NOBODY
 from pool.starter.place import StartRefused
@@ -36,7 +36,7 @@ def owner_of(submitter: str, ad: Wire) -> str:
 def job_ad(claim: SlotClaim, ad: Wire) -> Wire:
     """The ad of a job that is started on a claim, with the `Scheduler` that is true of it: a job that the scheduler
     lends its machine to has none, and the owner's policy for all others."""
-    return marked(ad, claim.submitter, dedicated=says(ad, claim.submitter))
+    return marked(ad, claim.submitter, dedicated=claims_to_be(ad, claim.submitter))
 
 
 def starts(claim: SlotClaim, start: Activation) -> None:
@@ -58,20 +58,20 @@ def check_files(claim: SlotClaim, start: Activation, account: UnixAccount) -> No
 
 def is_empty(claim: SlotClaim) -> None:
     """No job is on a claim any more: what the owner's policy sees is the scheduler's request, not the last job."""
-    if is_dedicated(claim.submitter) and not says(claim.ad_wire, claim.submitter):
+    if is_dedicated(claim.submitter) and not claims_to_be(claim.ad_wire, claim.submitter):
         claim.ad_wire = marked(claim.ad_wire, claim.submitter)
 
 
 def ranked_ad(claim: SlotClaim) -> ClassAd:
     """The ad by which a claim is ranked: the scheduler's, also while it lends its machine to another job."""
-    if is_dedicated(claim.submitter) and not says(claim.ad_wire, claim.submitter):
+    if is_dedicated(claim.submitter) and not claims_to_be(claim.ad_wire, claim.submitter):
         return ClassAd.from_wire(marked(claim.ad_wire, claim.submitter))
     return claim.ad
 
 
 def note_of(claim: SlotClaim) -> Wire:
     """The keeper's note that the job is the dedicated scheduler's own."""
-    return {"dedicated": True} if says(claim.ad_wire, claim.submitter) else {}
+    return {"dedicated": True} if claims_to_be(claim.ad_wire, claim.submitter) else {}
 
 
 def remembered(note: Wire, ad: Wire) -> Wire:

@@ -72,7 +72,7 @@ class WaitingClaimant(Protocol):
     @property
     def reason(self) -> Reason: ...
 
-    def take_over(self, slot: Slot) -> bool:
+    def claim_instead(self, slot: Slot) -> bool:
         """The slot has lost its claim: claim it; False if it cannot be claimed, and the schedd is refused."""
 
 
@@ -138,7 +138,7 @@ class SlotClaim:
         return f"{self.owner}@{self.node}"
 
     @property
-    def until(self) -> float:
+    def lease_end(self) -> float:
         """Monotonic time at which the lease ends."""
         return self.asked + self.lease
 
@@ -152,7 +152,7 @@ class Slot:
         resources: what it has by name (Cpus, Memory in MB, Disk in KiB, GPUs); for a partitionable slot what is left.
         key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
             with it preempts the claim.
-        condition: state and activity; changed by `happen` alone.
+        condition: state and activity; changed by `handle_event` alone.
         gpus: the names of its GPUs; for a partitionable slot of those left.
         guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.claims.urgent`).
         guest_is_over: of a slot on top of another: called with it when its claim is over.
@@ -213,7 +213,7 @@ class Slot:
         self.children += 1
         return made
 
-    def topped(self, name: str, now: float, is_over: Callable[[Slot], None]) -> Slot:
+    def stack_slot(self, name: str, now: float, is_over: Callable[[Slot], None]) -> Slot:
         """A slot on top of this one, with the same share of the machine.
 
         Args:
@@ -226,11 +226,11 @@ class Slot:
 
     def rejoin(self, made: Slot) -> None:
         """Take a dynamic slot's resources back."""
-        self.resources = carve.give_back(self.resources, made.resources)
+        self.resources = carve.add(self.resources, made.resources)
         self.gpus = (*made.gpus, *self.gpus)
         self.children -= 1
 
-    def happen(self, event: SlotEvent, now: float) -> SlotAction:
+    def handle_event(self, event: SlotEvent, now: float) -> SlotAction:
         """Go where the table leads; returns what has to be done about it.
 
         Args:
@@ -247,7 +247,7 @@ class Slot:
         return action
 
 
-def same(secret: str, shown: Any) -> bool:
+def secrets_equal(secret: str, shown: Any) -> bool:
     """Whether a secret is the one that was shown, in a time that says nothing of it."""
     return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())
 
@@ -293,8 +293,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         running = slot.claim.running
         if running is not None:
             wire["JobId"] = running.name
-            wire["JobStart"] = int(running.began)
-            wire["LastPeriodicCheckpoint"] = int(running.saving.last or running.began)
+            wire["JobStart"] = int(running.started_at)
+            wire["LastPeriodicCheckpoint"] = int(running.saving.last or running.started_at)
             wire["JobCanCheckpoint"] = running.saving.resumable
             if running.suspended:
                 wire["TotalJobSuspendTime"] = int(running.suspended)

@@ -30,7 +30,7 @@ class SlotTable:
         """Take in a new slot."""
         self.slots[slot.name] = slot
 
-    def of(self, name: str) -> Slot | None:
+    def slot_of(self, name: str) -> Slot | None:
         """The slot of a name, with or without the node's behind it."""
         return self.slots.get(name.split("@")[0])
 
@@ -38,14 +38,14 @@ class SlotTable:
         """Whether this slot still exists: another one may have its name."""
         return self.slots.get(slot.name) is slot
 
-    def move(self, slot: Slot, event: SlotEvent) -> SlotAction:
+    def apply_event(self, slot: Slot, event: SlotEvent) -> SlotAction:
         """Move a slot by the table of `pool.policy.slots`; returns what has to be done about it.
 
         Raises:
             SlotStateError: this cannot happen to a slot in its present state.
         """
         self.news.set()
-        return slot.happen(event, self._wall())
+        return slot.handle_event(event, self._wall())
 
     def reload(self) -> None:
         """The settings have changed: faults of the policy before are none any more."""
@@ -56,4 +56,4 @@ class SlotTable:
     def job_ended(self, slot: Slot) -> None:
         """No process of the job in this slot is left."""
         if slot.occupied:
-            self.move(slot, SlotEvent.JOB_ENDS)
+            self.apply_event(slot, SlotEvent.JOB_ENDS)

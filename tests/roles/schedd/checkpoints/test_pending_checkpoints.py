@@ -50,7 +50,7 @@ class Story:
 
     async def comes_back(self) -> None:
         self.answers_again()
-        await self.pool.until(lambda: self.place.away is None, within=100)
+        await self.pool.run_until(lambda: self.place.away is None, within=100)
 
     def there(self) -> list[int]:
         """The job's checkpoints where they belong."""
@@ -74,9 +74,9 @@ def play(tmp_path: Path, story: Callable[[Story], Coroutine[Any, Any, None]], be
             for name in ("m1", "m2"):
                 await pool.add(name, "startd", behave=lambda spec: behaviour)
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=200)
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)
             await story(Story(pool, mount))
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -124,7 +124,7 @@ def test_a_server_that_answers_while_the_queue_is_read_keeps_its_checkpoints(
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         await vacate(it.pool)
-        await it.pool.until(lambda: it.there() == [1], within=HOUR)
+        await it.pool.run_until(lambda: it.there() == [1], within=HOUR)
         await it.pool.kill("head")
         it.goes_away()
         load, known = Ledger.load, list[list[int]]()
@@ -149,7 +149,7 @@ def test_one_that_is_removed_takes_what_waits_with_it(tmp_path: Path) -> None:
         await leaves_while_it_is_away(it)
         await it.pool.role("head", "schedd").acts.act({"action": "remove", "ids": [[1, 0]]}, None, "root")
         it.pool.role("head", "schedd").tidy()
-        await it.pool.until(lambda: not it.place.waiting.jobs(), within=100)
+        await it.pool.run_until(lambda: not it.place.waiting.jobs(), within=100)
         await it.comes_back()
         assert it.there() == []
 
@@ -161,18 +161,18 @@ def test_checkpoints_beside_its_run_wait_too_and_the_newest_counts(tmp_path: Pat
         await asyncio.sleep(HOUR / 2)
         (machine,) = it.pool.witness.running.values()
         running = it.pool.role(machine, "startd").slots["slot1"].claim.running
-        await running.saving.make()
+        await running.saving.save_running()
         assert it.there() == [1]
         it.goes_away()
         with pytest.raises(PoolError, match="not a directory"):
-            await running.saving.make()
+            await running.saving.save_running()
         for _ in range(2):
             await asyncio.sleep(HOUR / 4)
-            await running.saving.make()
+            await running.saving.save_running()
         assert it.place.waiting.jobs() == ["1.0"]
         await it.comes_back()
-        await it.pool.until(lambda: not it.place.waiting.jobs(), within=100)
-        await running.saving.make()
+        await it.pool.run_until(lambda: not it.place.waiting.jobs(), within=100)
+        await running.saving.save_running()
         assert it.there()[-1] == 3
         await done(it.pool)
 
@@ -185,14 +185,14 @@ def test_checkpoints_beside_its_run_wait_too_and_the_newest_counts(tmp_path: Pat
 def test_what_waits_goes_where_it_belongs_unless_something_newer_is_there(tmp_path: Path) -> None:
     store, waiting = ImageStore(tmp_path / "store"), PendingCheckpoints(tmp_path / "waiting", None)
     assert (waiting.jobs(), (tmp_path / "waiting").exists()) == ([], False)
-    store.keep("1.0", image(tmp_path / "a", 1), 1.0)
-    waiting.store.keep("1.0", image(tmp_path / "b", 2, 40 * CHUNK), 2.0)
-    waiting.store.keep("2.0", image(tmp_path / "c", 3), 3.0, kind="keeper")
-    store.keep("3.0", image(tmp_path / "d", 4), 5.0)
-    waiting.store.keep("3.0", image(tmp_path / "e", 5), 4.0)
+    store.store_image("1.0", image(tmp_path / "a", 1), 1.0)
+    waiting.store.store_image("1.0", image(tmp_path / "b", 2, 40 * CHUNK), 2.0)
+    waiting.store.store_image("2.0", image(tmp_path / "c", 3), 3.0, kind="keeper")
+    store.store_image("3.0", image(tmp_path / "d", 4), 5.0)
+    waiting.store.store_image("3.0", image(tmp_path / "e", 5), 4.0)
     waiting = PendingCheckpoints(tmp_path / "waiting", None)
     assert waiting.jobs() == ["1.0", "2.0", "3.0"]
-    waiting.bring(store)
+    waiting.deliver(store)
     assert (waiting.jobs(), waiting.store.used) == ([], 0)
     assert [store.generations(job) for job in ("1.0", "2.0", "3.0")] == [[1, 2], [1], [1]]
     assert dict(store.manifest("2.0").facts) == {"kind": "keeper"}
@@ -204,13 +204,13 @@ def test_what_waits_goes_where_it_belongs_unless_something_newer_is_there(tmp_pa
 def test_what_has_no_room_there_goes_on_waiting_and_its_quota_holds_here(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store", quota=5 * CHUNK)
     waiting = PendingCheckpoints(tmp_path / "waiting", 8 * CHUNK)
-    store.keep("9.0", image(tmp_path / "other", 9), 1.0)
-    waiting.store.keep("1.0", image(tmp_path / "a", 1), 2.0)
+    store.store_image("9.0", image(tmp_path / "other", 9), 1.0)
+    waiting.store.store_image("1.0", image(tmp_path / "a", 1), 2.0)
     with pytest.raises(NoRoom):
-        waiting.bring(store)
+        waiting.deliver(store)
     assert waiting.jobs() == ["1.0"]
     with pytest.raises(NoRoom):
-        waiting.store.keep("2.0", image(tmp_path / "b", 2, 6 * CHUNK), 3.0)
+        waiting.store.store_image("2.0", image(tmp_path / "b", 2, 6 * CHUNK), 3.0)
     store.drop("9.0")
-    waiting.bring(store)
+    waiting.deliver(store)
     assert (waiting.jobs(), store.generations("1.0")) == ([], [1])

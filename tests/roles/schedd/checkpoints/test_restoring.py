@@ -36,9 +36,9 @@ def play(story: Callable[[SimPool], Coroutine[Any, Any, None]], lease: str = "60
             for name, behaviour in machines.items():
                 await pool.add(name, "startd", behave=always(behaviour))
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=200)
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -54,11 +54,11 @@ async def vacate(pool: SimPool) -> None:
     startd = pool.role(machine, "startd")
     ends = len(pool.witness.ends)
     await startd.evict(startd.slots["slot1"], True)
-    await pool.until(lambda: len(pool.witness.ends) > ends, within=100)
+    await pool.run_until(lambda: len(pool.witness.ends) > ends, within=100)
 
 
 async def done(pool: SimPool) -> dict[str, Any]:
-    await pool.until(lambda: not pool.queued("head"), within=10 * HOUR)
+    await pool.run_until(lambda: not pool.queued("head"), within=10 * HOUR)
     (ad,) = await pool.ended("head")
     return ad
 
@@ -86,7 +86,7 @@ def test_after_three_failures_others_have_a_minute_for_it() -> None:
     async def story(pool: SimPool) -> None:
         await asyncio.sleep(HOUR)
         await vacate(pool)
-        await pool.until(lambda: len(the_job(pool).note("_tries", ())) == 3, within=HOUR)
+        await pool.run_until(lambda: len(the_job(pool).stored_note("_tries", ())) == 3, within=HOUR)
         assert 'TARGET.Machine =!= "bad" || time() >= ' in the_job(pool).get("Requirements")[0]
         await pool.add("good", "startd", behave=lambda spec: SAVABLE)
         ad = await done(pool)
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_nobody_can_restore_does_not_cost_the_job_every_machin
     async def story(pool: SimPool) -> None:
         await asyncio.sleep(HOUR)
         await vacate(pool)
-        await pool.until(lambda: len(pool.witness.starts) == 2, within=5 * 60)
+        await pool.run_until(lambda: len(pool.witness.starts) == 2, within=5 * 60)
         ad = await done(pool)
         assert ad["WorkLost"] == pytest.approx(HOUR, abs=10)
         assert ran(pool) > 3 * HOUR - 10
@@ -115,7 +115,7 @@ def test_on_the_only_machine_there_is_it_begins_anew_in_the_end() -> None:
         async with SimPool(7, settings=SETTINGS, stateful=True) as pool:
             await pool.add("head", "collector,negotiator,schedd,startd", behave=lambda spec: BROKEN)
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=200)
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)
             await asyncio.sleep(HOUR)
             await vacate(pool)
             ad = await done(pool)
@@ -123,7 +123,7 @@ def test_on_the_only_machine_there_is_it_begins_anew_in_the_end() -> None:
             assert ad["CommittedTime"] == pytest.approx(2 * HOUR, abs=10)
             assert len(pool.witness.starts) == 2
             assert ran(pool) > 3 * HOUR - 10
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -199,9 +199,9 @@ def test_a_restore_that_comes_to_no_end() -> None:
         await asyncio.sleep(HOUR)
         await vacate(pool)
         startd = pool.role("one", "startd")
-        await pool.until(lambda: startd.slots["slot1"].claim is not None, within=100)
+        await pool.run_until(lambda: startd.slots["slot1"].claim is not None, within=100)
         assert not pool.witness.running
-        await pool.until(lambda: len(the_job(pool).note("_start_failures", ())) == 1, within=1000)
+        await pool.run_until(lambda: len(the_job(pool).stored_note("_start_failures", ())) == 1, within=1000)
         assert the_job(pool).get("NumCkpts") == 1
 
     play(story, lease="20", one=replace(SAVABLE, restoring=1e6))

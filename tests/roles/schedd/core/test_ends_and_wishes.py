@@ -30,9 +30,9 @@ def play(
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: behaviour)
             await pool.submit("head", ad=ad)
-            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await pool.run_until(lambda: bool(pool.witness.running), within=60)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -44,8 +44,8 @@ def test_while_its_end_is_on_the_way(action: str, force: bool, tmp_path: Path) -
         async def asks() -> None:
             await pool.act("head", "alice", action=action, ids=[[1, 0]], force=force)
 
-        trap = pool.when("schedd.ended", TrapPhase.BEFORE, asks)
-        await pool.until(lambda: pool.queued("head") == 0, within=300)
+        trap = pool.run_at("schedd.ended", TrapPhase.BEFORE, asks)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=300)
         (ad,) = await pool.ended("head")
         assert (ad["JobStatus"], ad["NumJobStarts"], ad["ExitCode"]) == (COMPLETED, 1, 0)
         assert trap.sprung
@@ -58,8 +58,8 @@ def test_one_that_is_removed_while_its_end_is_on_the_way_is_removed(tmp_path: Pa
         async def asks() -> None:
             await pool.act("head", "alice", action="remove", ids=[[1, 0]])
 
-        pool.when("schedd.ended", TrapPhase.BEFORE, asks)
-        await pool.until(lambda: pool.queued("head") == 0, within=300)
+        pool.run_at("schedd.ended", TrapPhase.BEFORE, asks)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=300)
         (ad,) = await pool.ended("head")
         assert (ad["JobStatus"], ad["NumJobStarts"]) == (REMOVED, 1)
 
@@ -71,9 +71,9 @@ def test_one_that_runs_again_by_its_own_policy_is_held_first(tmp_path: Path) -> 
         async def asks() -> None:
             await pool.act("head", "alice", action="hold", ids=[[1, 0]])
 
-        pool.when("schedd.ended", TrapPhase.BEFORE, asks)
+        pool.run_at("schedd.ended", TrapPhase.BEFORE, asks)
         (job,) = pool.role("head", "schedd").queue.jobs()
-        await pool.until(lambda: job.status == HELD, within=300)
+        await pool.run_until(lambda: job.status == HELD, within=300)
         await asyncio.sleep(100.0)
         assert len(pool.witness.starts) == 1
 
@@ -102,7 +102,7 @@ def test_a_moment_after_its_end(
         keeper = running.starter.keeper
         keeper._timer.cancel()
         asyncio.get_running_loop().call_later(seconds, keeper._end, "exit", 0, None)
-        await pool.until(lambda: pool.queued("head") == 0, within=300)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=300)
         (ad,) = await pool.ended("head")
         assert (ad["JobStatus"], ad["NumJobStarts"], ad["ExitCode"]) == (COMPLETED, 1, 0)
         assert stops

@@ -46,13 +46,13 @@ def test_a_machine_that_fails_is_left_for_one_that_does_not() -> None:
             bad = Failing()
             await pool.add("bad", "startd", behave=bad)
             await pool.submit("head")
-            await pool.until(lambda: bad.tries > 0, within=200)
+            await pool.run_until(lambda: bad.tries > 0, within=200)
             await pool.add("good", "startd", behave=lambda spec: LASTING)
-            await pool.until(lambda: bool(pool.witness.running), within=200)
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)
             assert set(pool.witness.running.values()) == {"good"}
             assert bad.tries <= 3
-            await pool.until(lambda: not pool.queued("head"), within=500)
-            pool.sound()
+            await pool.run_until(lambda: not pool.queued("head"), within=500)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -63,10 +63,10 @@ def test_the_only_machine_is_tried_again_after_growing_pauses() -> None:
             only = Failing(times=2)
             await pool.add("head", "collector,negotiator,schedd,startd", behave=only)
             await pool.submit("head")
-            await pool.until(lambda: bool(pool.witness.running), within=200)  # 10 s and 60 s, not a whole interval
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)  # 10 s and 60 s, not a whole interval
             assert only.tries == 3
-            await pool.until(lambda: not pool.queued("head"), within=500)
-            pool.sound()
+            await pool.run_until(lambda: not pool.queued("head"), within=500)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -77,15 +77,15 @@ def test_it_is_held_in_the_end_with_the_last_reason_and_a_release_begins_anew() 
             only = Failing(times=5)
             await pool.add("head", "collector,negotiator,schedd,startd", behave=only)
             await pool.submit("head")
-            await pool.until(lambda: the_job(pool).status == HELD, within=3000)
+            await pool.run_until(lambda: the_job(pool).status == HELD, within=3000)
             job = the_job(pool)
             assert (only.tries, job.get("HoldReasonCode")) == (5, int(Hold.TOO_MANY_STARTS))
             assert "5 starts failed, on head; the last said" in job.get("HoldReason")
             assert "no process is to be had" in job.get("HoldReason")
             async with await pool.connect("alice") as user:
                 await user.cluster(job.cluster.id).release()
-            await pool.until(lambda: bool(pool.witness.running), within=200)
-            assert not the_job(pool).note("_start_failures")
+            await pool.run_until(lambda: bool(pool.witness.running), within=200)
+            assert not the_job(pool).stored_note("_start_failures")
 
     run_virtual(work())
 
@@ -106,7 +106,7 @@ def test_an_input_that_may_come_later_is_tried_again_and_then_holds_the_job() ->
         assert step.event is EventKind.SHADOW_EXCEPTION
         assert "Requirements" not in step.changes, "another machine would not get it either"
         job.update(step.changes)
-        pauses.append(job.note("_start_failures")[-1][2] - now)
+        pauses.append(job.stored_note("_start_failures")[-1][2] - now)
         now += pauses[-1]
     assert pauses == [10.0, 60.0, 300.0, 900.0]
     (step,) = end_steps(job, "slot1@two", INPUT, now, After())
@@ -125,7 +125,7 @@ def test_a_program_that_began_makes_up_for_failed_starts() -> None:
     job = job_with(_start_failures=[["one", 0.0, 10.0]], JobCurrentStartExecutingDate=5)
     (step,) = end_steps(job, "slot1@two", {"cause": "vacated"}, 50.0, After())
     job.update(step.changes)
-    assert not job.note("_start_failures")
+    assert not job.stored_note("_start_failures")
 
 
 def test_a_later_pause_takes_the_place_of_an_earlier_one() -> None:

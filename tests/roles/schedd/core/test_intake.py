@@ -81,7 +81,7 @@ def test_a_submit_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
             await pool.kill("head")
             await pool.restart("head")
             assert pool.queued("head") == 0
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -94,7 +94,7 @@ def test_jobs_may_end_while_others_of_their_cluster_still_come() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(0.001))
             await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             schedd = pool.role("head", "schedd")
             real, queue = asyncio.sleep, schedd.queue
 
@@ -107,9 +107,9 @@ def test_jobs_may_end_while_others_of_their_cluster_still_come() -> None:
                 await pool.submit("head", count=1001, ad=ad)
             finally:
                 asyncio.sleep = real
-            await pool.until(lambda: pool.queued("head") == 0 and not queue.clusters, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 0 and not queue.clusters, within=600)
             assert len(pool.witness.starts) == 1002
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -150,7 +150,7 @@ def test_no_piece_of_a_large_submit_holds_anybody_up() -> None:
                     await asyncio.sleep(0)
 
             intake = ClusterIntake(dict(AD), 20_000, differs=True)
-            intake.take([{"Args": "x"} for _ in range(20_000)])
+            intake.add_deltas([{"Args": "x"} for _ in range(20_000)])
             watching = asyncio.create_task(watch())
             await ledger.submit(1, "alice", intake)
             watching.cancel()

@@ -28,7 +28,7 @@ def test_a_job_stays_completed_in_the_queue_until_its_expression_is_false(tmp_pa
             await pool.add("m1", "startd")
             cluster = await pool.submit("head", ad={"LeaveJobInQueue": TEN_MINUTES})
             other = await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 1 and len(pool.witness.ends) == 2, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 1 and len(pool.witness.ends) == 2, within=60)
             assert [ad["ClusterId"] for ad in await pool.ended("head")] == [other]
             async with asking(pool) as user:
                 (ad,) = await user.jobs()
@@ -41,7 +41,7 @@ def test_a_job_stays_completed_in_the_queue_until_its_expression_is_false(tmp_pa
             await pool.kill("head")
             await pool.restart("head")
             assert pool.queued("head") == 1, "it stays through a restart"
-            await pool.until(lambda: pool.queued("head") == 0, within=900)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=900)
             assert {ad["ClusterId"]: ad["JobStatus"] for ad in await pool.ended("head")} == {cluster: 4, other: 4}
             assert len(pool.witness.starts) == 2
             async with asking(pool) as user:
@@ -51,7 +51,7 @@ def test_a_job_stays_completed_in_the_queue_until_its_expression_is_false(tmp_pa
                     if not batch:
                         break
             assert ends == ["TERMINATED"], "its end is told once"
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -62,9 +62,9 @@ def test_its_user_takes_a_completed_job_out() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             cluster = await pool.submit("head", ad={"LeaveJobInQueue": True})
-            await pool.until(lambda: len(pool.witness.ends) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.ends) == 1, within=60)
             queue = pool.role("head", "schedd").queue
-            await pool.until(lambda: queue.find(cluster, 0).status == JobStatus.COMPLETED, within=60)
+            await pool.run_until(lambda: queue.find(cluster, 0).status == JobStatus.COMPLETED, within=60)
             done = await pool.act("head", "alice", action="remove", ids=[[cluster]])
             assert done["done"] == 1
             (ad,) = await pool.ended("head")
@@ -85,7 +85,7 @@ def test_some_processes_of_a_cluster_wait_for_a_release_from_the_beginning(tmp_p
                 ad = {**draft.attributes, "Requirements": True, "RequestMemory": 1, "RequestDisk": 1}
                 asked = {"ad": ad, "count": 3, "deltas": draft.wire_deltas()}
                 cluster = (await user.call("schedd.submit", asked))["cluster"]
-            await pool.until(lambda: len(pool.witness.ends) == 1, within=60)
+            await pool.run_until(lambda: len(pool.witness.ends) == 1, within=60)
             await pool.kill("head")
             await pool.restart("head")
             queue = pool.role("head", "schedd").queue
@@ -95,8 +95,8 @@ def test_some_processes_of_a_cluster_wait_for_a_release_from_the_beginning(tmp_p
             assert jobs[0].get("HoldReasonCode") == 15
             await pool.act("head", "alice", action="release", ids=[[cluster]])
             assert jobs[0].get("HoldReason") is None
-            await pool.until(lambda: len(pool.witness.ends) == 3, within=60)
-            pool.sound()
+            await pool.run_until(lambda: len(pool.witness.ends) == 3, within=60)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -132,18 +132,18 @@ def test_a_lost_job_waits_for_its_own_lease_and_no_longer() -> None:
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(10000.0))
             await pool.add("m2", "startd", behave=lambda spec: Behaviour(10000.0))
             leases = {await pool.submit("head", ad={"JobLeaseDuration": lease}): lease for lease in (30, 1200)}
-            await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
             queue = pool.role("head", "schedd").queue
             for machine in ("m1", "m2"):
                 await pool.crash(machine)
             lost = pool.wall()
             found = {}
             for cluster in leases:
-                await pool.until(partial(idle, queue, cluster), within=2000, step=0.5)
+                await pool.run_until(partial(idle, queue, cluster), within=2000, step=0.5)
                 found[cluster] = pool.wall() - lost
             for cluster, lease in leases.items():
                 assert lease * 0.6 < found[cluster] < lease * 1.1 + 10
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -154,8 +154,8 @@ def test_a_short_lease_is_renewed_in_time_whatever_came_before() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(300.0))
             await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=1000)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=1000)
             assert len(pool.witness.starts) == 1
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

@@ -52,9 +52,9 @@ def test_time_from_one_step_to_the_next_belongs_to_the_first() -> None:
         process.costs.step(three)
         process.use(4.0)
         await asyncio.sleep(0.1)
-        assert process.costs.take(one, 0.0) == 1.0
-        assert process.costs.take(two, 0.0) == process.costs.take(three, 0.0) == 2.0
-        assert process.costs.take(two, 0.0) == 0.0, "it was taken"
+        assert process.costs.collect_seconds(one, 0.0) == 1.0
+        assert process.costs.collect_seconds(two, 0.0) == process.costs.collect_seconds(three, 0.0) == 2.0
+        assert process.costs.collect_seconds(two, 0.0) == 0.0, "it was taken"
 
     play(story)
 
@@ -68,7 +68,7 @@ def test_what_follows_on_a_jobs_last_step_is_the_next_jobs() -> None:
         await asyncio.sleep(0.1)
         process.costs.step(two)
         await asyncio.sleep(0.1)
-        assert process.costs.take(two, 0.0) == 1.0
+        assert process.costs.collect_seconds(two, 0.0) == 1.0
 
     play(story)
 
@@ -84,7 +84,7 @@ def test_an_idle_process_works_for_no_job() -> None:
         process.costs.step(two)
         process.use(1.0)
         await asyncio.sleep(0.1)
-        assert process.costs.take(one, 0.0) == process.costs.take(two, 0.0) == 1.0
+        assert process.costs.collect_seconds(one, 0.0) == process.costs.collect_seconds(two, 0.0) == 1.0
 
     play(story)
 
@@ -100,7 +100,7 @@ def test_questions_and_jobs_that_run_here_are_nobodys_costs() -> None:
         await process.aside.task(question())
         process.use(1.0)
         await asyncio.sleep(0.1)
-        assert process.costs.take(one, 0.0) == 1.0
+        assert process.costs.collect_seconds(one, 0.0) == 1.0
 
     play(story)
 
@@ -114,9 +114,9 @@ def test_a_submit_is_shared_by_its_jobs_and_charged_once() -> None:
             return process.cluster
 
         await process.costs.submitted(submit())
-        assert process.costs.take(jobs[0], 0.0) == 2.0
+        assert process.costs.collect_seconds(jobs[0], 0.0) == 2.0
         jobs[0].update({"LocalUserCpu": 2.0})
-        assert process.costs.take(jobs[0], 0.0) == 0.0
-        assert process.costs.take(jobs[1], 0.0) == 2.0
+        assert process.costs.collect_seconds(jobs[0], 0.0) == 0.0
+        assert process.costs.collect_seconds(jobs[1], 0.0) == 2.0
 
     play(story)

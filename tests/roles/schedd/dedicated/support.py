@@ -71,20 +71,20 @@ class DedicatedStory:
         return [when for name, _, when in self.pool.witness.starts if name == job or name.startswith(f"{job}.")]
 
     async def runs(self, job: str, within: float = 60.0) -> None:
-        await self.pool.until(lambda: job in self.running(), within)
+        await self.pool.run_until(lambda: job in self.running(), within)
 
     async def done(self, jobs: int, within: float = 3000.0) -> list[dict[str, Any]]:
-        await self.pool.until(lambda: self.pool.queued("head") == 0, within)
+        await self.pool.run_until(lambda: self.pool.queued("head") == 0, within)
         ads = await self.pool.ended("head")
         assert len(ads) == jobs
-        self.pool.sound()
+        self.pool.assert_sound()
         return ads
 
     async def claim_all(self, machines: int) -> None:
         """Have the scheduler claim its machines: a first job uses all of them for a second."""
         cluster = await self.pool.submit("head", ad=parallel(machines, Args="first"))
         self.seconds[f"{cluster}.0"] = 1.0
-        await self.pool.until(lambda: not self.pool.queued("head") and len(self.held) == machines, 60.0)
+        await self.pool.run_until(lambda: not self.pool.queued("head") and len(self.held) == machines, 60.0)
 
 
 def play(

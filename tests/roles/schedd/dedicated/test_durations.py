@@ -32,7 +32,7 @@ def test_a_plan_expects_no_run_longer_than_it_may_be(says: dict[str, object], ex
         await at.pool.submit("head", owner="carol", ad=serial(**says))
         await at.runs("2.0")
         await at.pool.submit("head", owner="bob", ad=parallel(2))
-        await at.pool.until(lambda: bool(at.scheduler.decisions.waits), 20.0)
+        await at.pool.run_until(lambda: bool(at.scheduler.decisions.waits), 20.0)
         assert head_starts_after(at, "2.0") == pytest.approx(expected, abs=2.0)
         await at.done(3)
 
@@ -46,11 +46,11 @@ def test_runs_of_the_same_number_of_machines_count_first() -> None:
         at.seconds |= {"1.0": 400.0, "2.0": 20.0, "3.0": 20.0, "4.0": 300.0, "5.0": 20.0}
         for size in (2, 1, 1):
             await at.pool.submit("head", ad=parallel(size))
-            await at.pool.until(lambda: not at.pool.queued("head"), 1000.0)
+            await at.pool.run_until(lambda: not at.pool.queued("head"), 1000.0)
         await at.pool.submit("head", ad=parallel(2))
         await at.runs("4.0")
         await at.pool.submit("head", owner="bob", ad=parallel(2))
-        await at.pool.until(lambda: bool(at.scheduler.decisions.waits), 20.0)
+        await at.pool.run_until(lambda: bool(at.scheduler.decisions.waits), 20.0)
         assert head_starts_after(at, "4.0") == pytest.approx(400.0, abs=2.0)
 
     play(story)

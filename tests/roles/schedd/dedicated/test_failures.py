@@ -75,10 +75,10 @@ def test_w36_no_part_runs_on_when_another_has_lost_its_machine() -> None:
         await at.pool.submit("head", ad=parallel(3))
         await at.runs("1.0")
         await at.pool.crash("m2")
-        await at.pool.until(lambda: not at.running(), LEASE + 5.0)
+        await at.pool.run_until(lambda: not at.running(), LEASE + 5.0)
         assert at.schedd.queue.find(1, 0).status == 1 or at.schedd.queue.find(1, 0).status == 2
-        await at.pool.until(lambda: at.schedd.queue.find(1, 0).status == 1, LEASE)
-        at.pool.sound()
+        await at.pool.run_until(lambda: at.schedd.queue.find(1, 0).status == 1, LEASE)
+        at.pool.assert_sound()
 
     play(story, machines=3)
 
@@ -91,7 +91,7 @@ def test_w38_the_network_to_a_machine_is_cut_for_less_than_the_lease() -> None:
         at.pool.network.cut("head", "m1")
         await pause(20.0)
         assert at.running() == {"1.0"}
-        at.pool.network.heal("head", "m1")
+        at.pool.network.restore_links("head", "m1")
         (ad,) = await at.done(1, 600.0)
         assert ad["NumJobStarts"] == 1
 
@@ -114,7 +114,7 @@ def test_w39_the_scheduler_dies_at_each_step_of_a_start(method: str, tmp_path: P
                 elif at.pool.queued("head") == 0:
                     break
             assert at.pool.queued("head") == 0, number
-        at.pool.sound()
+        at.pool.assert_sound()
 
     play(story, directory=tmp_path)
 
@@ -144,7 +144,7 @@ def test_w42_a_drained_machine_is_left_and_the_gang_goes_on_elsewhere() -> None:
         startd = at.pool.role(drained, "startd")
         startd.given.state.mkdir(parents=True, exist_ok=True)
         await startd.draining.begin("vacate", "new disks")
-        await at.pool.until(lambda: len(at.started("1.0")) == 4, 200.0)
+        await at.pool.run_until(lambda: len(at.started("1.0")) == 4, 200.0)
         assert drained not in at.pool.witness.running.values()
         (ad,) = await at.done(1, 900.0)
         assert ad["NumJobStarts"] == 2
@@ -157,7 +157,7 @@ def test_a_head_whose_machines_keep_dying_is_never_lost() -> None:
         at.seconds["*"] = 100.0
         await at.pool.submit("head", ad=parallel(2))
         for _ in range(4):
-            await at.pool.until(lambda: {"1.0.0", "1.0.1"} <= at.pool.witness.running.keys(), 300.0)
+            await at.pool.run_until(lambda: {"1.0.0", "1.0.1"} <= at.pool.witness.running.keys(), 300.0)
             victim = at.pool.witness.running["1.0.0"]
             await at.pool.crash(victim)
             await pause(3.0)

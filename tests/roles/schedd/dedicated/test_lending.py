@@ -20,9 +20,9 @@ def test_holes_are_lent_to_jobs_of_the_queue_and_come_back_for_the_head() -> Non
         await at.pool.submit("head", ad=serial())
         await at.runs("1.0")
         await at.pool.submit("head", ad=parallel(4))
-        await at.pool.until(lambda: len(at.held) == 4 or bool(at.scheduler.decisions.waits), 30.0)
+        await at.pool.run_until(lambda: len(at.held) == 4 or bool(at.scheduler.decisions.waits), 30.0)
         await at.pool.submit("head", owner="carol", count=5)
-        await at.pool.until(lambda: len(at.pool.witness.running) == 4, 30.0)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 4, 30.0)
         await pause(1.0)
         assert len(at.running() - {"1.0"}) == 3
         owners = {told(at.pool, f"slot1@m{n}")[0]["RemoteUser"] for n in range(4)}
@@ -48,7 +48,7 @@ def test_nothing_that_was_done_in_a_hole_is_lost() -> None:
         for _ in range(10):
             await at.pool.submit("head", ad=serial(), count=1)
             await at.pool.submit("head", ad=parallel(2))
-            await at.pool.until(lambda: at.pool.queued("head") == 1, 300.0)
+            await at.pool.run_until(lambda: at.pool.queued("head") == 1, 300.0)
             await pause(15.0)
         began = loop.time()
         ads = await at.done(21, 3000.0)
@@ -90,7 +90,7 @@ def test_a_hole_that_no_job_of_the_queue_fits_is_released_to_the_pool() -> None:
         await at.pool.submit("other", owner="dave")
         await pause(8.0)
         assert at.running() == {"2.0"}, "it waits a moment for a job of its own queue"
-        await at.pool.until(lambda: len(at.pool.witness.running) == 2, 100.0)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 2, 100.0)
         assert len(at.held) == 1
         await at.runs("3.0", 200.0)
         assert at.scheduler.lending.reclaims >= 1, "by the negotiator, which counts as well"
@@ -110,7 +110,7 @@ def test_the_owners_policy_holds_for_a_job_in_a_hole_and_not_for_a_dedicated_one
         await at.runs("1.0")
         await at.pool.submit("head", ad=parallel(2))
         await at.pool.submit("head", owner="carol", ad={"Worth": 1})
-        await at.pool.until(lambda: len(at.pool.witness.running) == 2, 60.0)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 2, 60.0)
         mine, lent = at.pool.witness.running["1.0"], at.pool.witness.running["3.0"]
         for name in ("m0", "m1"):
             at.pool.nodes[name].sensors.touched = at.pool.wall()
@@ -142,7 +142,7 @@ def test_a_schedd_that_is_restarted_knows_what_it_has_lent(tmp_path: Path) -> No
         await at.runs("1.0")
         await at.pool.submit("head", ad=parallel(2))
         await at.pool.submit("head", owner="carol", count=1)
-        await at.pool.until(lambda: len(at.pool.witness.running) == 2, 60.0)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 2, 60.0)
         await pause(5.0)
         await at.pool.kill("head")
         await pause(3.0)

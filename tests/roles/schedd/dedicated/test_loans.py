@@ -40,7 +40,7 @@ async def lend(at: DedicatedStory, seconds: float) -> None:
     await at.pool.submit("head", ad=serial(ExpectedDuration=int(seconds)))
     await at.runs("2.0")
     await at.pool.submit("head", ad=parallel(2))
-    await at.pool.until(lambda: len(at.held) == 1, 40.0)
+    await at.pool.run_until(lambda: len(at.held) == 1, 40.0)
 
 
 def lent_ad(at: DedicatedStory) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_a_hole_is_lent_until_the_head_is_expected_to_start_and_is_there_then() 
         other = await two(at)
         await lend(at, 200.0)
         ends = at.started("2.0")[0] + 200.0 + at.pool.wall() - now()
-        await at.pool.until(lambda: LOANS in lent_ad(at), 5.0)
+        await at.pool.run_until(lambda: LOANS in lent_ad(at), 5.0)
         assert float(lent_ad(at)[LOANS].removeprefix(f"{HEAD}=")) == pytest.approx(ends, abs=5.0)
         at.seconds |= {"101.0": 30.0, "102.0": 500.0}
         await at.pool.submit("other", ad=serial(ExpectedDuration=500, JobCheckpoint="off"))
@@ -83,14 +83,14 @@ def test_a_gang_that_can_be_saved_leaves_before_the_loan_is_over() -> None:
         await lend(at, 200.0)
         await at.pool.submit("other", ad=serial())
         await at.runs("101.0", 30.0)
-        await at.pool.until(lambda: "101.0" not in at.running(), 250.0)
+        await at.pool.run_until(lambda: "101.0" not in at.running(), 250.0)
         left = now() - at.started("2.0")[0]
         assert 150.0 < left < 200.0, "it was saved in time"
         assert other.decisions
         await at.runs("3.0", 100.0)
         assert min(at.started("3.0")) - at.started("2.0")[0] - 200.0 < 5.0
         at.seconds["101.0"] = 100.0
-        await at.pool.until(lambda: len(at.started("101.0")) == 2, 300.0)
+        await at.pool.run_until(lambda: len(at.started("101.0")) == 2, 300.0)
 
     play(story, machines=0, stateful=True, CHECKPOINT_WORTH="0", **PLAIN)
 
@@ -175,7 +175,7 @@ def test_the_lender_dies_and_the_borrower_uses_the_machine_until_it_is_called_ba
         await at.pool.submit("other", ad=serial())
         await at.runs("101.0", 30.0)
         await at.schedd.stop(handover=False)
-        await at.pool.until(lambda: len(at.started("101.0")) == 2, 600.0)
+        await at.pool.run_until(lambda: len(at.started("101.0")) == 2, 600.0)
         assert not other.machines.loans(other.held().values(), at.pool.wall())
 
     play(story, machines=0, stateful=True, directory=tmp_path, CHECKPOINT_WORTH="0", **PLAIN)

@@ -27,18 +27,18 @@ def test_at_its_time_the_machines_are_free_and_what_ran_there_was_saved() -> Non
         at.seconds["*"] = 2000.0
         await at.pool.submit("head", owner="carol", ad=parallel(2))
         await at.pool.submit("head", owner="dave", count=2)
-        await at.pool.until(lambda: len(at.pool.witness.running) == 4)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 4)
         made = await reserve(at, 3, 300.0, 600.0)
         begins = made["start"]
         at.seconds["3.0"] = 100.0
         await at.pool.submit("head", ad=parallel(3, ReservationId=made["id"]))
-        await at.pool.until(lambda: at.pool.wall() >= begins - 30.0, 400.0)
+        await at.pool.run_until(lambda: at.pool.wall() >= begins - 30.0, 400.0)
         assert "3.0" not in at.running()
-        await at.pool.until(lambda: at.pool.wall() >= begins + 2.0, 60.0)
+        await at.pool.run_until(lambda: at.pool.wall() >= begins + 2.0, 60.0)
         busy = at.running() - {"3.0"}
         assert "3.0" in at.running(), "exactly at its time"
         assert len(at.pool.witness.running) <= 4, busy
-        await at.pool.until(lambda: "3.0" not in at.running(), 200.0)
+        await at.pool.run_until(lambda: "3.0" not in at.running(), 200.0)
         await pause(200.0)
         assert len([name for name in at.pool.witness.running if not name.startswith("3.")]) <= 1, "kept until its end"
         ads = await at.done(4, 9000.0)
@@ -157,7 +157,7 @@ def test_an_expected_start_learns_from_the_users_runs(tmp_path: Path) -> None:
         await at.pool.kill("head")
         await at.pool.restart("head")
         await at.pool.submit("head", count=3, ad=serial())
-        await at.pool.until(lambda: len(at.pool.witness.running) == 2)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 2)
         began = at.pool.wall()
         await pause(1.0)
         async with asking(at.pool) as pool:

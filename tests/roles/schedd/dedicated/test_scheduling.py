@@ -41,8 +41,8 @@ def test_without_dedicated_jobs_nothing_is_asked_and_nothing_held() -> None:
         await at.pool.submit("head", ad=serial())
         await at.runs("2.0")
         assert len(watchers) == 2
-        await at.pool.until(lambda: not at.pool.queued("head") and not at.held, 500.0)
-        await at.pool.until(lambda: len(watchers) == 1, 60.0)
+        await at.pool.run_until(lambda: not at.pool.queued("head") and not at.held, 500.0)
+        await at.pool.run_until(lambda: len(watchers) == 1, 60.0)
         assert ("Submitter", OURS) not in entries
 
     play(story)
@@ -58,11 +58,11 @@ def test_many_jobs_of_several_users_run_on_one_negotiation_with_the_central_mana
         scheduler = at.pool.role("sub", "schedd").dedicated
         for owner in ("alice", "bob"):
             await at.pool.submit("sub", count=10, owner=owner, ad=parallel(2))
-        await at.pool.until(lambda: len(scheduler.held()) == 2)
+        await at.pool.run_until(lambda: len(scheduler.held()) == 2)
         before = sorted(claim.id for claim in scheduler.held().values())
-        await at.pool.until(lambda: bool(at.pool.witness.running))
+        await at.pool.run_until(lambda: bool(at.pool.witness.running))
         await at.pool.kill("head")
-        await at.pool.until(lambda: at.pool.queued("sub") == 0, 300.0)
+        await at.pool.run_until(lambda: at.pool.queued("sub") == 0, 300.0)
         assert sorted(claim.id for claim in scheduler.held().values()) == before
         assert len(at.pool.witness.starts) == 40
         order = [job for job, _, _ in at.pool.witness.starts]
@@ -82,11 +82,11 @@ def test_a_slot_counts_to_the_user_whose_job_runs_and_to_nobody_while_it_waits()
         assert told(at.pool, "slot1@m0")[0]["RemoteUser"] == "bob@head"
         uses = at.pool.role("head", "negotiator").accounting.usage
         await pause(2.0)
-        assert uses.of("bob@head") == 1.0
-        await at.pool.until(lambda: at.pool.queued("head") == 0)
+        assert uses.held_by("bob@head") == 1.0
+        await at.pool.run_until(lambda: at.pool.queued("head") == 0)
         await pause(3.0)
         assert told(at.pool, "slot1@m0")[0]["RemoteUser"] == OURS
-        assert (uses.of("bob@head"), uses.of(OURS), uses.uses[OURS].slots) == (0.0, 0.0, 1)
+        assert (uses.held_by("bob@head"), uses.held_by(OURS), uses.uses[OURS].slots) == (0.0, 0.0, 1)
 
     play(story, machines=1)
 
@@ -116,7 +116,7 @@ def test_a_job_that_is_too_big_is_passed_over_and_runs_when_machines_are_added()
         await at.runs("2.0")
         (skip,) = at.scheduler.decisions.skips
         assert (skip.job, skip.words) == ("1.0", "too big: 2 configured machines fit it, and it needs 3")
-        await at.pool.until(lambda: "2.0" not in at.running(), 100.0)
+        await at.pool.run_until(lambda: "2.0" not in at.running(), 100.0)
         await at.machines(1, 2)
         await at.runs("1.0", 60.0)
         await at.done(2)
@@ -129,11 +129,11 @@ def test_unused_claims_are_released_after_a_while_and_not_before() -> None:
 
     async def story(at: DedicatedStory) -> None:
         await at.pool.submit("head", ad=parallel(2))
-        await at.pool.until(lambda: at.pool.queued("head") == 0, 100.0)
+        await at.pool.run_until(lambda: at.pool.queued("head") == 0, 100.0)
         await pause(50.0)
         assert len(at.held) == 2
         assert all(at.pool.role(name, "startd").slots["slot1"].condition == CLAIMED_IDLE for name in ("m0", "m1"))
-        await at.pool.until(lambda: not at.held, 100.0)
+        await at.pool.run_until(lambda: not at.held, 100.0)
         await at.pool.submit("head", count=2)
         await at.done(3)
 
@@ -146,12 +146,12 @@ def test_it_takes_machines_from_opportunistic_jobs_and_these_go_on_elsewhere() -
     async def story(at: DedicatedStory) -> None:
         at.seconds["*"] = 600.0
         await at.pool.submit("head", owner="carol", count=2)
-        await at.pool.until(lambda: len(at.pool.witness.running) == 2)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 2)
         at.seconds["2.0"] = 30.0
         await at.pool.submit("head", ad=parallel(2))
         await at.runs("2.0", 60.0)
         assert at.running() == {"2.0"}
-        await at.pool.until(lambda: "2.0" not in at.running(), 100.0)
+        await at.pool.run_until(lambda: "2.0" not in at.running(), 100.0)
         await at.done(3, 3000.0)
 
     play(story)
@@ -182,7 +182,7 @@ def test_machines_of_another_scheduler_are_not_touched() -> None:
         await at.pool.submit("head", ad=parallel(4))
         await at.pool.submit("head", ad=parallel(2))
         await at.pool.submit("other", ad=parallel(2))
-        await at.pool.until(lambda: len(at.pool.witness.running) == 4, 60.0)
+        await at.pool.run_until(lambda: len(at.pool.witness.running) == 4, 60.0)
         assert {machine for job, machine in at.pool.witness.running.items() if job.startswith("2.")} == {"m0", "m1"}
         (skip,) = at.scheduler.decisions.skips
         assert skip.words == "too big: 2 configured machines fit it, and it needs 4"
@@ -212,7 +212,7 @@ def test_a_job_that_is_held_while_machines_are_claimed_gives_nothing_away() -> N
         await at.pool.submit("head", ad=parallel(2))
         await at.runs("2.0")
         await at.pool.act("head", "alice", action="hold", ids=[[1], [2]])
-        await at.pool.until(lambda: not at.running(), 30.0)
+        await at.pool.run_until(lambda: not at.running(), 30.0)
         await pause(1.0)
         assert len(at.held) == 2, "the claims are the scheduler's, not the job's"
         await at.pool.act("head", "alice", action="release", ids=[[2]])

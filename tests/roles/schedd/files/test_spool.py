@@ -63,7 +63,7 @@ def in_pool(work: Any, tmp_path: Path, **settings: str) -> None:
         async with SimPool(7, settings=QUICK | settings, directory=tmp_path, stateful=True) as pool:
             await head(pool)
             await work(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(whole())
 
@@ -83,7 +83,7 @@ def test_jobs_are_held_until_all_has_come_over_two_connections_and_a_restart(tmp
         for item in (*FILES, b"inp"):
             await stream.send(item)
         assert await stream.receive() == ["go"]
-        await pool.until(lambda: (root(pool, cluster) / "files/home/x/prog").exists(), within=10)
+        await pool.run_until(lambda: (root(pool, cluster) / "files/home/x/prog").exists(), within=10)
         await link.close()
         link = await pool.network.user(ME, "head")
         with pytest.raises(RemoteError, match="belongs to"):
@@ -105,11 +105,11 @@ def test_jobs_are_held_until_all_has_come_over_two_connections_and_a_restart(tmp
         await pool.kill("head")
         await pool.restart("head")
         await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
-        await pool.until(lambda: [int(job.status) for job in jobs(pool)] == [4, 4], within=300)
+        await pool.run_until(lambda: [int(job.status) for job in jobs(pool)] == [4, 4], within=300)
         log = (root(pool, cluster) / "files/home/x/logs/log").read_text()
         assert (log.count("000 ("), log.count("005 (")) == (2, 2)
         await pool.act("head", ME, action="remove", ids=[[cluster]])
-        await pool.until(lambda: not root(pool, cluster).exists(), within=100)
+        await pool.run_until(lambda: not root(pool, cluster).exists(), within=100)
 
     in_pool(work, tmp_path)
 
@@ -125,7 +125,7 @@ def test_a_cluster_that_is_removed_while_it_is_sent_leaves_nothing(tmp_path: Pat
         await stream.send(b"x" * 100)
         with pytest.raises(WireError, match="removed while its files were sent"):
             await stream.receive()
-        await pool.until(lambda: not root(pool, cluster).exists(), within=100)
+        await pool.run_until(lambda: not root(pool, cluster).exists(), within=100)
         assert list(pool.role("head", "schedd").spool._records) == []
 
     in_pool(work, tmp_path)
@@ -176,10 +176,10 @@ def test_a_submit_that_was_broken_off_is_removed_in_the_end(tmp_path: Path) -> N
     async def work(pool: SimPool) -> None:
         link = await pool.network.user(ME, "head")
         cluster = await submit(link)
-        await pool.until(lambda: not jobs(pool), within=3 * 3600)
+        await pool.run_until(lambda: not jobs(pool), within=3 * 3600)
         ads = await pool.ended("head")
         assert {ad["RemoveReason"] for ad in ads} == {"its input files did not come within SPOOL_KEPT"}
-        await pool.until(lambda: not root(pool, cluster).exists(), within=100)
+        await pool.run_until(lambda: not root(pool, cluster).exists(), within=100)
 
     in_pool(work, tmp_path, SPOOL_KEPT="600")
 
@@ -190,11 +190,11 @@ def test_completed_jobs_wait_so_long_to_be_fetched(tmp_path: Path) -> None:
         cluster = await submit(link, 1)
         await send(link, cluster, *FILES, b"inputs", DONE)
         await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
-        await pool.until(lambda: jobs(pool)[0].status == 4, within=300)
+        await pool.run_until(lambda: jobs(pool)[0].status == 4, within=300)
         ended = pool.wall()
-        await pool.until(lambda: not jobs(pool), within=3600)
+        await pool.run_until(lambda: not jobs(pool), within=3600)
         assert 600 <= pool.wall() - ended < 700
-        await pool.until(lambda: not root(pool, cluster).exists(), within=100)
+        await pool.run_until(lambda: not root(pool, cluster).exists(), within=100)
         stream = await link.stream("schedd.fetch_outputs", {"ids": [[cluster]]})
         with pytest.raises(RemoteError, match="no outputs of it are kept"):
             await stream.receive()
@@ -218,14 +218,14 @@ def test_a_client_goes_on_where_its_connection_broke(tmp_path: Path) -> None:
             cuts = 0
 
             class Cutting(InputsOnTheWay):
-                def told(self, size: int) -> None:
+                def count_sent(self, size: int) -> None:
                     nonlocal cuts
-                    super().told(size)
+                    super().count_sent(size)
                     if self.size > 1_000_000 and not cuts:
                         cuts += 1
                         client._links[client.address]._transport.abort()  # type: ignore[attr-defined]
 
-            sending = Cutting(client, Receipt.of(cluster, 1, ad, None), None)
+            sending = Cutting(client, Receipt.from_submit(cluster, 1, ad, None), None)
             with pytest.raises(PoolError) as caught:
                 await sending.run()
             assert (cuts, caught.value.retry) == (1, True)

@@ -35,7 +35,7 @@ async def test_a_mail_system_that_fails_does_not_fail_the_schedd(
     async def mail(to: str, subject: str, text: str) -> bool:
         raise trouble
 
-    ledger = cast(Ledger, SimpleNamespace(tell=tell))
+    ledger = cast(Ledger, SimpleNamespace(record_event=tell))
     given = cast(RoleContext, SimpleNamespace(mail=mail))
     reporting = Reporting(ledger, given, logging.getLogger("test"), tell)
     reporting.finished({"ClusterId": 1, "ProcId": 0, "Owner": "me", "JobStatus": 4, "JobNotification": 2})
@@ -52,7 +52,7 @@ def test_every_end_has_the_notices_content_whether_it_is_wished_or_not() -> None
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0, 3, rss=4096))
             await pool.submit("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             held = await pool.submit("head", ad={"JobStatus": 5})
             await pool.act("head", "alice", action="remove", ids=[[held]])
             async with asking(pool) as user:
@@ -70,7 +70,7 @@ def test_every_end_has_the_notices_content_whether_it_is_wished_or_not() -> None
             assert by_itself["real"] >= 20.0
             assert "leverage" in by_itself
             assert removed["cause"] == "was removed: by alice"
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -85,14 +85,14 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(2.0))
             reporting = pool.role("head", "schedd").reporting
             await pool.submit("head", count=2, ad={"UserLog": str(log)})
-            await pool.until(lambda: log.exists() and log.read_text().count("\n001 (") == 1, within=60)
+            await pool.run_until(lambda: log.exists() and log.read_text().count("\n001 (") == 1, within=60)
             reporting._wake.set = lambda: None  # from here on it dies before it writes anything
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             before = log.read_text()
             assert "\n005 (" not in before
             await pool.kill("head")
             await pool.restart("head")
-            await pool.until(lambda: log.read_text().count("\n005 (") == 2, within=60)
+            await pool.run_until(lambda: log.read_text().count("\n005 (") == 2, within=60)
             assert log.read_text().startswith(before)
             for _ in range(2):
                 await pool.kill("head")
@@ -100,7 +100,7 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
                 await asyncio.sleep(20)
             text = log.read_text()
             assert [text.count(f"{code} (001.00{proc}") for code in ("000", "001", "005") for proc in (0, 1)] == [1] * 6
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -127,7 +127,7 @@ def test_a_jobs_end_is_shown_once_its_log_has_it(
             await pool.submit("head", ad={"UserLog": str(log)})
             async with asking(pool) as user:
                 seen = asyncio.get_running_loop().create_task(_end_of(user))
-                await pool.until(lambda: pool.queued("head") == 0, within=60)
+                await pool.run_until(lambda: pool.queued("head") == 0, within=60)
                 await asyncio.sleep(0.5)
                 assert not seen.done()
                 if hangs:
@@ -137,7 +137,7 @@ def test_a_jobs_end_is_shown_once_its_log_has_it(
                     go.set()
                     await asyncio.wait_for(seen, 0.1)
                     assert "\n005 (" in log.read_text()
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -160,14 +160,14 @@ def test_a_log_that_is_a_pipe_without_a_reader_holds_its_jobs(tmp_path: Path) ->
             await pool.submit("head", count=2, ad={"UserLog": str(pipe)})
             other = await pool.submit("head", ad={"UserLog": str(tmp_path / "file")})
             jobs = list(pool.role("head", "schedd").queue.jobs())
-            await pool.until(lambda: [job.status for job in jobs].count(5) == 2, within=60)
+            await pool.run_until(lambda: [job.status for job in jobs].count(5) == 2, within=60)
             for job in jobs:
                 if job.cluster.id != other:
                     assert job.get("HoldReasonCode") == 22
                     assert "its log: cannot append to" in job.get("HoldReason")
                     assert "a named pipe needs a reader" in job.get("HoldReason")
-            await pool.until(lambda: pool.queued("head") == 2, within=400)  # the other one runs and ends
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 2, within=400)  # the other one runs and ends
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -188,7 +188,7 @@ def test_a_job_is_always_in_the_queue_or_in_the_history() -> None:
 
             ledger.store.begin = lambda *changes, **how: asyncio.ensure_future(later(*changes, **how))
             removing = asyncio.create_task(pool.act("head", "alice", action="remove", ids=[[cluster, 1]]))
-            await pool.until(lambda: pool.queued("head") == 2, within=10)
+            await pool.run_until(lambda: pool.queued("head") == 2, within=10)
             async with asking(pool) as user:
                 for chosen in ({}, {"ids": [(cluster,)]}, {"owner": "alice"}):
                     assert sorted(ad.value("ProcId") for ad in await user.jobs(**chosen)) == [0, 1, 2]

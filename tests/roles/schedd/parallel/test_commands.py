@@ -29,9 +29,9 @@ CALLS = {
     "claimed": ("startd.claim", TrapPhase.AFTER, 2),
     "first start on its way": ("startd.activate", TrapPhase.BEFORE, 1),
     "last start on its way": ("startd.activate", TrapPhase.AFTER, 3),
-    "first at the meeting": ("schedd.meet", TrapPhase.BEFORE, 1),
-    "second at the meeting": ("schedd.meet", TrapPhase.BEFORE, 2),
-    "last at the meeting": ("schedd.meet", TrapPhase.BEFORE, 3),
+    "first at the meeting": ("schedd.wait_for_parts", TrapPhase.BEFORE, 1),
+    "second at the meeting": ("schedd.wait_for_parts", TrapPhase.BEFORE, 2),
+    "last at the meeting": ("schedd.wait_for_parts", TrapPhase.BEFORE, 3),
     "holding for a checkpoint": ("startd.checkpoint_part", TrapPhase.BEFORE, 1),
     "freezing for a checkpoint": ("startd.checkpoint_part", TrapPhase.AFTER, 4),
     "going after a checkpoint": ("startd.checkpoint_part", TrapPhase.AFTER, 7),
@@ -78,24 +78,24 @@ class Life:
     async def reach(self) -> None:
         """Bring the job to the moment, and give the command there."""
         pool, call = self.pool, CALLS.get(self.moment)
-        trap = pool.when(call[0], call[1], self.ask, count=call[2]) if call else None
+        trap = pool.run_at(call[0], call[1], self.ask, count=call[2]) if call else None
         await self.machines(0, {"idle": 0, "held": 0, "gathering": 2}.get(self.moment, NODES))
         await pool.submit("head", ad=parallel(NODES, ParallelShutdownPolicy="WAIT_FOR_ALL"))
         if self.moment == "held":
             await self.act("hold")
         elif self.moment == "gathering":
-            await pool.until(lambda: len(self.schedd.placement.claims) == 2, 100.0)
+            await pool.run_until(lambda: len(self.schedd.placement.claims) == 2, 100.0)
         elif self.moment == "running":
-            await pool.until(lambda: len(pool.witness.running) == NODES, 100.0)
+            await pool.run_until(lambda: len(pool.witness.running) == NODES, 100.0)
             await asyncio.sleep(20.0)
         elif self.moment.startswith("leaving"):
-            await pool.until(lambda: len(pool.witness.running) == NODES, 100.0)
+            await pool.run_until(lambda: len(pool.witness.running) == NODES, 100.0)
             await asyncio.sleep(20.0)
             pool.nodes["m1"].sensors.owners_load = 3.0
         if trap is None:
             await self.ask()
         else:
-            await pool.until(lambda: trap.sprung, 1000.0)
+            await pool.run_until(lambda: trap.sprung, 1000.0)
         assert self.answer is not None
         await asyncio.wait([self.answer])
 
@@ -110,7 +110,7 @@ class Life:
         gangs = self.schedd.placement.gangs
         gathering = gangs.gathering
         assert not any((gangs._running, gathering._held, gathering._offers, gathering._waits))
-        self.pool.sound()
+        self.pool.assert_sound()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -134,9 +134,9 @@ def test_a_command_at_each_moment(moment: str, command: str) -> None:
             elif command == "hold":
                 assert done is (moment != "held") or over
             if command == "hold" and not over:
-                await pool.until(lambda: not pool.queued("head") or life.job.status == JobStatus.HELD, 300.0)
+                await pool.run_until(lambda: not pool.queued("head") or life.job.status == JobStatus.HELD, 300.0)
             elif removed:
-                await pool.until(lambda: pool.queued("head") == 0, 300.0)
+                await pool.run_until(lambda: pool.queued("head") == 0, 300.0)
             held = pool.queued("head") and life.job.status == JobStatus.HELD
             if held:
                 await asyncio.sleep(200.0)
@@ -145,7 +145,7 @@ def test_a_command_at_each_moment(moment: str, command: str) -> None:
             await life.machines(len(pool.nodes) - 1, NODES)
             for name in ("m0", "m1", "m2"):
                 pool.nodes[name].sensors.owners_load = 0.0
-            await pool.until(lambda: pool.queued("head") == 0, 5000.0)
+            await pool.run_until(lambda: pool.queued("head") == 0, 5000.0)
             await asyncio.sleep(100.0)
             life.nothing_left()
             (ad,) = await pool.ended("head")

@@ -40,10 +40,10 @@ async def machines(pool: SimPool, number: int, seconds: float = 20.0, **settings
 
 
 async def ended(pool: SimPool, name: str = "head", jobs: int = 1, within: float = 3000.0) -> list[dict[str, Any]]:
-    await pool.until(lambda: pool.queued(name) == 0, within)
+    await pool.run_until(lambda: pool.queued(name) == 0, within)
     ads = await pool.ended(name)
     assert len(ads) == jobs
-    pool.sound()
+    pool.assert_sound()
     return ads
 
 
@@ -127,7 +127,7 @@ def test_a_gang_that_cannot_get_whole_holds_nothing_for_long() -> None:
                 3, 2, ("p2",)
             )
             await pool.submit("head", owner="bob", count=4)
-            await pool.until(lambda: pool.queued("head") == 1, 300.0)
+            await pool.run_until(lambda: pool.queued("head") == 1, 300.0)
             assert pool.witness.starts
             await pool.add("m2", "startd", behave=lambda spec: Behaviour(5.0))
             await ended(pool, jobs=5)
@@ -145,8 +145,8 @@ def test_gangs_of_several_schedds_that_want_the_same_machines_all_run(seed: int)
             for name, size in (("head", 3), ("s1", 2), ("s2", 2), ("s1", 3)):
                 await pool.submit(name, ad=gang(size), owner=f"of_{name}")
             for name in ("head", "s1", "s2"):
-                await pool.until(lambda name=name: pool.queued(name) == 0, 3000.0)  # type: ignore[misc]
-            pool.sound()
+                await pool.run_until(lambda name=name: pool.queued(name) == 0, 3000.0)  # type: ignore[misc]
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -156,7 +156,7 @@ def test_a_machine_that_is_taken_back_takes_all_parts_with_it() -> None:
         async with SimPool(1, settings=SETTINGS) as pool:
             await machines(pool, 3)
             await pool.submit("head", ad=gang(2))
-            await pool.until(lambda: len(pool.witness.running) == 2)
+            await pool.run_until(lambda: len(pool.witness.running) == 2)
             victim = pool.witness.running["1.0.1"]
             startd = pool.role(victim, "startd")
             await startd.evict(next(slot for slot in startd.slots.values() if slot.claim), True)
@@ -174,9 +174,9 @@ def test_a_job_that_is_removed_is_removed_everywhere() -> None:
         async with SimPool(1, settings=SETTINGS) as pool:
             await machines(pool, 2, 5000.0)
             await pool.submit("head", ad=gang(2))
-            await pool.until(lambda: len(pool.witness.running) == 2)
+            await pool.run_until(lambda: len(pool.witness.running) == 2)
             await pool.act("head", "alice", action="remove", ids=[[1]])
-            await pool.until(lambda: not pool.witness.running, 60.0)
+            await pool.run_until(lambda: not pool.witness.running, 60.0)
             (ad,) = await ended(pool, within=60.0)
             assert ad["JobStatus"] == 3
 
@@ -188,16 +188,16 @@ def test_one_that_is_held_while_it_gathers_gives_its_machines_back() -> None:
         async with SimPool(1, settings=SETTINGS) as pool:
             await machines(pool, 1)
             await pool.submit("head", ad=gang(2))
-            await pool.until(lambda: len(pool.role("head", "schedd").placement.claims) == 1)
+            await pool.run_until(lambda: len(pool.role("head", "schedd").placement.claims) == 1)
             await pool.act("head", "alice", action="hold", ids=[[1]])
-            await pool.until(lambda: not pool.role("head", "schedd").placement.claims, 5.0)
+            await pool.run_until(lambda: not pool.role("head", "schedd").placement.claims, 5.0)
             await pool.submit("head", owner="bob")
-            await pool.until(lambda: pool.queued("head") == 1, 100.0)
+            await pool.run_until(lambda: pool.queued("head") == 1, 100.0)
 
     run_virtual(work())
 
 
-STEPS = ["startd.claim", "startd.activate", "schedd.meet", "schedd.told", "schedd.ended", "startd.release"]
+STEPS = ["startd.claim", "startd.activate", "schedd.wait_for_parts", "schedd.report", "schedd.ended", "startd.release"]
 
 
 @pytest.mark.parametrize("victim", ["head", "m1"])
@@ -224,7 +224,7 @@ def test_either_side_dies_at_each_step_and_comes_back(
                     break
             (ad,) = await ended(pool)
             assert ad["ExitCode"] == 0
-            await pool.until(lambda: not pool.role("head", "schedd").placement.claims, 300.0)
+            await pool.run_until(lambda: not pool.role("head", "schedd").placement.claims, 300.0)
 
     run_virtual(work())
 
@@ -248,9 +248,9 @@ def test_those_who_are_in_the_way_of_all_parts_leave_together(apart: bool, taken
         async with SimPool(1, settings=BETTER) as pool:
             await machines(pool, 3, 600.0)
             await pool.submit("head", owner="bob", count=taken, ad={"Worth": 1})
-            await pool.until(lambda: len(pool.witness.running) == taken)
+            await pool.run_until(lambda: len(pool.witness.running) == taken)
             await pool.submit("head", ad=gang(3, apart=apart, Worth=5))
-            await pool.until(lambda: {"2.0.0", "2.0.1", "2.0.2"} <= pool.witness.running.keys(), 30.0)
+            await pool.run_until(lambda: {"2.0.0", "2.0.1", "2.0.2"} <= pool.witness.running.keys(), 30.0)
             await ended(pool, jobs=taken + 1)
             assert evictions(pool) == taken
 
@@ -262,9 +262,9 @@ def test_nobody_leaves_for_a_gang_that_lacks_another_machine() -> None:
         async with SimPool(1, settings=BETTER) as pool:
             await machines(pool, 2, 600.0)
             await pool.submit("head", owner="bob", count=2, ad={"Worth": 1})
-            await pool.until(lambda: len(pool.witness.running) == 2)
+            await pool.run_until(lambda: len(pool.witness.running) == 2)
             await pool.submit("head", ad=gang(3, Worth=5))
-            await pool.until(lambda: pool.queued("head") == 1, 3000.0)
+            await pool.run_until(lambda: pool.queued("head") == 1, 3000.0)
             assert evictions(pool) == 0
             await pool.add("m2", "startd", behave=lambda spec: Behaviour(5.0))
             await ended(pool, jobs=3)
@@ -280,20 +280,20 @@ def test_those_who_may_finish_first_are_waited_for_and_stay_when_the_gang_is_gon
         async with SimPool(1, settings=rules) as pool:
             await machines(pool, 2, 3000.0)
             await pool.submit("head", owner="bob", count=2, ad={"Worth": 1})
-            await pool.until(lambda: len(pool.witness.running) == 2)
+            await pool.run_until(lambda: len(pool.witness.running) == 2)
             begun = asyncio.get_running_loop().time()
             await pool.submit("head", ad=gang(2, Worth=5))
-            await pool.until(lambda: "2.0.0" in pool.witness.running, 400.0)
+            await pool.run_until(lambda: "2.0.0" in pool.witness.running, 400.0)
             assert asyncio.get_running_loop().time() - begun >= 250.0
             await pool.act("head", "alice", action="remove", ids=[[2]])
-            await pool.until(lambda: len(pool.witness.running) == 2, 60.0)
+            await pool.run_until(lambda: len(pool.witness.running) == 2, 60.0)
             assert evictions(pool) == 2
             await pool.submit("head", ad=gang(2, Worth=5))
             await asyncio.sleep(100.0)
             await pool.act("head", "alice", action="remove", ids=[[3]])
             await asyncio.sleep(400.0)
             assert evictions(pool) == 3  # not the one that was waited for
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -305,11 +305,11 @@ def test_gangs_of_several_schedds_that_take_machines_from_others_all_run(seed: i
             await machines(pool, 3, 100.0)
             await pool.add("s1", "schedd")
             await pool.submit("head", owner="bob", count=6, ad={"Worth": 1})
-            await pool.until(lambda: len(pool.witness.running) == 3)
+            await pool.run_until(lambda: len(pool.witness.running) == 3)
             for name, size, worth in (("head", 3, 3), ("s1", 2, 4), ("s1", 3, 3)):
                 await pool.submit(name, ad=gang(size, Worth=worth), owner=f"of_{name}")
             for name in ("head", "s1"):
-                await pool.until(lambda name=name: pool.queued(name) == 0, 5000.0)  # type: ignore[misc]
-            pool.sound()
+                await pool.run_until(lambda name=name: pool.queued(name) == 0, 5000.0)  # type: ignore[misc]
+            pool.assert_sound()
 
     run_virtual(work())

@@ -39,7 +39,7 @@ def load(pool: SimPool, part: str, load: float) -> None:
 async def gone(pool: SimPool, parts: int = 3, within: float = 100.0) -> float:
     """Seconds until all parts have left their machines."""
     before = asyncio.get_running_loop().time()
-    await pool.until(lambda: len(pool.witness.ends) == parts, within)
+    await pool.run_until(lambda: len(pool.witness.ends) == parts, within)
     return asyncio.get_running_loop().time() - before
 
 
@@ -64,7 +64,7 @@ def test_the_owner_of_one_machine_is_back_and_no_work_of_any_part_is_lost() -> N
             load(pool, "1.0.1", 3.0)
             assert await gone(pool) < LOOK + SAVING + 1.0
             job = job_of(pool)
-            await pool.until(lambda: job.get("VacateReason") is not None, 10.0)
+            await pool.run_until(lambda: job.get("VacateReason") is not None, 10.0)
             assert job.get("NumCkpts") == 1
             (ad,) = await ended(pool)
             nothing_lost(pool, ad, 3)
@@ -83,7 +83,7 @@ def test_a_user_takes_all_parts_off_their_machines(how: str) -> None:
             await act(pool, how)
             assert await gone(pool) < SAVING + 1.0
             if how == "hold":
-                await pool.until(lambda: job_of(pool).status == HELD, 10.0)
+                await pool.run_until(lambda: job_of(pool).status == HELD, 10.0)
                 await act(pool, "release")
             (ad,) = await ended(pool)
             nothing_lost(pool, ad, 3)
@@ -170,7 +170,7 @@ def test_one_that_comes_while_the_parts_are_saved_beside_their_run_waits_for_tha
 
 
 #: The first and second question to the second part; the first part's word that it leaves; the first end of one.
-STEPS = [("startd.checkpoint_part", 2), ("startd.checkpoint_part", 4), ("schedd.told", 1), ("schedd.ended", 1)]
+STEPS = [("startd.checkpoint_part", 2), ("startd.checkpoint_part", 4), ("schedd.report", 1), ("schedd.ended", 1)]
 
 
 @pytest.mark.parametrize("what", ["m1 dies", "head dies", "silence"])
@@ -189,14 +189,14 @@ def test_a_step_that_is_lost_costs_the_last_set_at_most(
             await runs(pool)
 
             async def silence() -> None:
-                pool.network.silence("head", "m1")
-                asyncio.get_running_loop().call_later(20.0, pool.network.heal)
+                pool.network.drop_silently("head", "m1")
+                asyncio.get_running_loop().call_later(20.0, pool.network.restore_links)
 
             async def death() -> None:
                 await pool.kill(what.split()[0])
 
             await asyncio.sleep(150.0)
-            trap = pool.when(method, phase, silence if what == "silence" else death, count=count)
+            trap = pool.run_at(method, phase, silence if what == "silence" else death, count=count)
             node = pool.nodes["m0"]
             node.sensors.owners_load = 3.0
             for _ in range(1000):

@@ -32,7 +32,7 @@ async def machines(pool: SimPool, number: int, behave: Any = lambda spec: Behavi
 
 
 async def runs(pool: SimPool, parts: int = 2) -> None:
-    await pool.until(lambda: len(pool.witness.running) == parts, 300.0)
+    await pool.run_until(lambda: len(pool.witness.running) == parts, 300.0)
 
 
 def ran(pool: SimPool, part: str) -> list[float]:
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_one_part_cannot_go_on_from_gives_way_to_the_one_befor
             await pool.restart(next(name for name, node in pool.nodes.items() if not node.running))
             schedd = pool.role("head", "schedd")
             job = next(iter(schedd.queue.jobs()))
-            await pool.until(lambda: len(job.note("_tries") or ()) >= 1, 2000.0)
+            await pool.run_until(lambda: len(job.stored_note("_tries") or ()) >= 1, 2000.0)
             broken.clear()
             (ad,) = await ended(pool)
             assert ad["NumJobStarts"] >= 3
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_one_part_cannot_go_on_from_gives_way_to_the_one_befor
 
 
 #: The requests to the second of two parts, in order; and its word that its image is on the submit side.
-STEPS = [("startd.checkpoint_part", count) for count in (2, 4, 6)] + [("schedd.told", 4)]
+STEPS = [("startd.checkpoint_part", count) for count in (2, 4, 6)] + [("schedd.report", 4)]
 
 
 @pytest.mark.parametrize("what", ["m1 dies", "head dies", "silence"])
@@ -157,13 +157,13 @@ def test_a_step_that_is_lost_costs_a_checkpoint_at_most(
             await pool.submit("head", ad=gang(2))
 
             async def silence() -> None:
-                pool.network.silence("head", "m1")
-                asyncio.get_running_loop().call_later(20.0, pool.network.heal)
+                pool.network.drop_silently("head", "m1")
+                asyncio.get_running_loop().call_later(20.0, pool.network.restore_links)
 
             async def death() -> None:
                 await pool.kill(what.split()[0])
 
-            trap = pool.when(method, phase, silence if what == "silence" else death, count=count)
+            trap = pool.run_at(method, phase, silence if what == "silence" else death, count=count)
             crashed = False
             for _ in range(2000):
                 await asyncio.sleep(2.0)

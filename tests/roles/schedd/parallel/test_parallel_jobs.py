@@ -45,10 +45,10 @@ async def machines(pool: SimPool, number: int, behave: Behave = lambda node: Beh
 
 
 async def ended(pool: SimPool, jobs: int = 1, within: float = 3000.0) -> list[dict[str, Any]]:
-    await pool.until(lambda: pool.queued("head") == 0, within)
+    await pool.run_until(lambda: pool.queued("head") == 0, within)
     ads = await pool.ended("head")
     assert len(ads) == jobs
-    pool.sound()
+    pool.assert_sound()
     return ads
 
 
@@ -195,24 +195,24 @@ def test_why_names_the_slots_of_all_nodes(size: int, named: int, more: int) -> N
         async with SimPool(1, settings=SETTINGS) as pool:
             await machines(pool, 1, lambda node: Behaviour(100.0), SLOTS=str(size))
             await pool.submit("head", ad=parallel(size + 1))
-            await pool.until(lambda: len(pool.role("head", "schedd").placement.claims) == size, 100.0)
+            await pool.run_until(lambda: len(pool.role("head", "schedd").placement.claims) == size, 100.0)
             async with asking(pool) as user:
                 found = next(one for one in (await user.why("1.0")).findings if isinstance(one, GangFinding))
             assert found.missing == (f"node {size}",)
             await pool.act("head", "alice", action="remove", ids=[[1, 0]])
             await pool.submit("head", ad=parallel(size))
-            await pool.until(lambda: len(pool.witness.running) == size, 300.0)
+            await pool.run_until(lambda: len(pool.witness.running) == size, 300.0)
             async with asking(pool) as user:
                 running = next(one for one in (await user.why("2.0")).findings if isinstance(one, Running))
             assert (len(set(running.others)), running.more) == (named, more)
             assert running.slot not in running.others
-            await pool.until(lambda: not pool.queued("head"), 300.0)
-            pool.sound()
+            await pool.run_until(lambda: not pool.queued("head"), 300.0)
+            pool.assert_sound()
 
     run_virtual(work())
 
 
-STEPS = ["startd.claim", "startd.activate", "schedd.meet", "schedd.told", "schedd.ended", "startd.release"]
+STEPS = ["startd.claim", "startd.activate", "schedd.wait_for_parts", "schedd.report", "schedd.ended", "startd.release"]
 
 
 @pytest.mark.parametrize("victim", ["head", "m1"])
@@ -239,6 +239,6 @@ def test_either_side_dies_at_each_step_and_comes_back(
                     break
             (ad,) = await ended(pool)
             assert ad["ExitCode"] == 0
-            await pool.until(lambda: not pool.role("head", "schedd").placement.claims, 300.0)
+            await pool.run_until(lambda: not pool.role("head", "schedd").placement.claims, 300.0)
 
     run_virtual(work())

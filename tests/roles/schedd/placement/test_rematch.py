@@ -39,16 +39,16 @@ class Story:
         return self.pool.witness.running.get("1.0", "")
 
     async def runs_on(self, name: str, within: float = 60.0) -> None:
-        await self.pool.until(lambda: self.where() == name, within=within)
+        await self.pool.run_until(lambda: self.where() == name, within=within)
 
     def path(self) -> list[str]:
         return [machine for _, machine, _ in self.pool.witness.starts]
 
     async def ends_well(self) -> None:
-        await self.pool.until(lambda: self.pool.queued("head") == 0, within=30000)
+        await self.pool.run_until(lambda: self.pool.queued("head") == 0, within=30000)
         (ad,) = await self.pool.ended("head")
         assert ad["ExitCode"] == 0
-        await self.pool.until(lambda: not self.pool.role("head", "schedd").placement.claims, within=300)
+        await self.pool.run_until(lambda: not self.pool.role("head", "schedd").placement.claims, within=300)
 
 
 def tell(
@@ -66,7 +66,7 @@ def tell(
             await pool.submit("head", ad={"Rank": list(rank) if isinstance(rank, tuple) else rank})
             await it.runs_on("slow")
             await story(it)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -155,10 +155,10 @@ def test_it_moves_no_more_than_it_may() -> None:
 def test_a_user_who_takes_the_job_back_while_it_moves_gets_it() -> None:
     async def story(it: Story) -> None:
         await it.machine("fast", 20)
-        await it.pool.until(lambda: it.job().note("_wish") is not None, within=1200, step=0.0005)
+        await it.pool.run_until(lambda: it.job().stored_note("_wish") is not None, within=1200, step=0.0005)
         await it.pool.act("head", "alice", action="remove", all=True, force=True)
-        await it.pool.until(lambda: it.pool.queued("head") == 0, within=60)
-        await it.pool.until(lambda: not it.pool.role("head", "schedd").placement.claims, within=60)
+        await it.pool.run_until(lambda: it.pool.queued("head") == 0, within=60)
+        await it.pool.run_until(lambda: not it.pool.role("head", "schedd").placement.claims, within=60)
         assert it.path() == ["slow"]
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_a_user_who_takes_the_job_back_while_it_moves_gets_it() -> None:
             await pool.submit("head", ad={"Rank": ["TARGET.Speed"]})
             await it.runs_on("slow")
             await story(it)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(main())
 
@@ -183,14 +183,14 @@ def test_a_job_that_does_not_want_to_leave_moves_when_it_has_left() -> None:
             await pool.submit("head", ad={"Rank": ["TARGET.Speed"], "JobMaxVacateTime": 300})
             await it.runs_on("slow")
             await it.machine("fast", 20)
-            await pool.until(lambda: it.job().note("_wish") is not None, within=1200)
+            await pool.run_until(lambda: it.job().stored_note("_wish") is not None, within=1200)
             await asyncio.sleep(200.0)
             assert it.where() == "slow"
             assert pool.role("fast", "startd").slots["slot1"].claim is not None
             await it.runs_on("fast", within=200)
             await it.ends_well()
             assert it.path() == ["slow", "fast"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(main())
 

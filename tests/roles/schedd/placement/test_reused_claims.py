@@ -27,7 +27,7 @@ def heard(pool: SimPool) -> list[EventKind]:
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is busy takes its time to be rid of a job; the schedd has its end already."""
-    before = Starter.done
+    before = Starter.discard
 
     async def slowly(self: Starter) -> None:
         await asyncio.sleep(3.0)
@@ -41,17 +41,17 @@ def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: 
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(60.0))
             await pool.submit("head", count=jobs)
-            await pool.until(lambda: len(pool.witness.running) == jobs, within=60)
+            await pool.run_until(lambda: len(pool.witness.running) == jobs, within=60)
             kinds = heard(pool)
             for _ in range(3):
                 await asyncio.sleep(5.0)
                 await pool.act("head", "alice", action="vacate", all=True)
-                await pool.until(lambda: len(pool.witness.running) == jobs, within=30)
-            await pool.until(lambda: pool.queued("head") == 0, within=600)
+                await pool.run_until(lambda: len(pool.witness.running) == jobs, within=30)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
             assert EventKind.SHADOW_EXCEPTION not in kinds
             assert len(pool.witness.starts) == 4 * jobs
-            await pool.until(lambda: not pool.role("m1", "startd").claims, within=30)
-            pool.sound()
+            await pool.run_until(lambda: not pool.role("m1", "startd").claims, within=30)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -73,12 +73,12 @@ def test_a_refused_start_gives_its_claim_back(tmp_path: Path, monkeypatch: pytes
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(60.0))
             await pool.submit("head")
-            await pool.until(lambda: bool(refused), within=60)
+            await pool.run_until(lambda: bool(refused), within=60)
             await pool.act("head", "alice", action="hold", all=True)
-            await pool.until(lambda: not pool.role("m1", "startd").claims, within=5)
+            await pool.run_until(lambda: not pool.role("m1", "startd").claims, within=5)
             await pool.act("head", "alice", action="release", all=True)
-            await pool.until(lambda: pool.queued("head") == 0, within=300)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=300)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -94,7 +94,7 @@ def test_what_differs_from_job_to_job_is_looked_at_where_it_is_asked_for(by: str
             await pool.add("m1", "startd", settings=start, behave=lambda spec: Behaviour(5.0))
             ad = {"Requirements": ["ProcId != 1"]} if by == "the job" else {}
             cluster = await pool.submit("head", count=4, ad=ad)
-            await pool.until(lambda: pool.queued("head") == 1, within=600)
+            await pool.run_until(lambda: pool.queued("head") == 1, within=600)
             await asyncio.sleep(300.0)
             assert pool.role("head", "schedd").queue.find(cluster, 1) is not None
             assert {ad["ProcId"] for ad in await pool.ended("head")} == {0, 2, 3}

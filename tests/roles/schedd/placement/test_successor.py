@@ -46,13 +46,13 @@ class Story:
         """m1 is drained, and before the job has left there m2 is its next."""
         await asyncio.sleep(HOUR)
         await self.drain()
-        await self.pool.until(lambda: self.claims("m2") == 1, within=20)
+        await self.pool.run_until(lambda: self.claims("m2") == 1, within=20)
         assert (self.where, self.claims("m1")) == ("m1", 1)
 
     async def ends_well(self, path: list[str]) -> None:
-        await self.pool.until(lambda: not self.pool.queued("head"), within=10 * HOUR)
+        await self.pool.run_until(lambda: not self.pool.queued("head"), within=10 * HOUR)
         assert [machine for _, machine, _ in self.pool.witness.starts] == path
-        await self.pool.until(lambda: not self.pool.role("head", "schedd").placement.claims, within=400)
+        await self.pool.run_until(lambda: not self.pool.role("head", "schedd").placement.claims, within=400)
 
 
 def play(story: Callable[[Story], Coroutine[Any, Any, None]], *, others: int = 0, two: bool = True) -> None:
@@ -62,13 +62,13 @@ def play(story: Callable[[Story], Coroutine[Any, Any, None]], *, others: int = 0
             await pool.add("m1", "startd", behave=lambda spec: SLOWLY)
             await pool.submit("head")
             it = Story(pool)
-            await pool.until(lambda: it.where == "m1", within=100)
+            await pool.run_until(lambda: it.where == "m1", within=100)
             if two:
                 await pool.add("m2", "startd", behave=lambda spec: SLOWLY)
             for _ in range(others):
                 await pool.submit("head")
             await story(it)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -89,7 +89,7 @@ def test_a_job_that_does_not_come_back_gives_the_machine_back(what: str) -> None
         await it.followed()
         schedd = it.pool.role("head", "schedd")
         await schedd.acts.act({"action": what, "ids": [[1, 0]]}, None, "root")
-        await it.pool.until(lambda: not it.claims("m2") and not it.claims("m1"), within=400)
+        await it.pool.run_until(lambda: not it.claims("m2") and not it.claims("m1"), within=400)
         assert len(it.pool.witness.starts) == 1
 
     play(story)
@@ -105,10 +105,10 @@ def test_the_checkpoint_of_a_job_that_is_removed_stays_on_no_machine(moment: str
         await it.drain()
         images = it.pool.role("m1", "startd").images("head")
         if waits:
-            await it.pool.until(lambda: not it.claims("m1"), within=400)
+            await it.pool.run_until(lambda: not it.claims("m1"), within=400)
             assert images.used
         await it.pool.act("head", "alice", action="remove", ids=[[1]])
-        await it.pool.until(lambda: not it.claims("m1") and not it.pool.queued("head"), within=400)
+        await it.pool.run_until(lambda: not it.claims("m1") and not it.pool.queued("head"), within=400)
         await asyncio.sleep(5.0)
         stored = it.pool.role("head", "schedd").images.store
         assert (images.jobs(), images.used, stored.jobs(), stored.used) == ([], 0, [], 0)
@@ -123,7 +123,7 @@ def test_whoever_dies_meanwhile_it_goes_on_and_never_twice(name: str) -> None:
         await it.pool.kill(name)
         await asyncio.sleep(30.0)
         await it.pool.restart(name)
-        await it.pool.until(lambda: not it.pool.queued("head"), within=10 * HOUR)
+        await it.pool.run_until(lambda: not it.pool.queued("head"), within=10 * HOUR)
         assert {job for job, _, _ in it.pool.witness.starts} == {"1.0"}
 
     play(story)
@@ -133,7 +133,7 @@ def test_without_another_machine_it_waits_as_ever() -> None:
     async def story(it: Story) -> None:
         await asyncio.sleep(HOUR)
         await it.drain()
-        await it.pool.until(lambda: it.job.status == 1, within=200)
+        await it.pool.run_until(lambda: it.job.status == 1, within=200)
         assert it.pool.role("head", "schedd").placement.successors.requests("user") == []
         await it.pool.add("m2", "startd", behave=lambda spec: SLOWLY)
         await it.ends_well(["m1", "m2"])
@@ -145,10 +145,10 @@ def test_jobs_that_wait_come_first() -> None:
     """Another job of its owner waits already: the machine that is free is that one's."""
 
     async def story(it: Story) -> None:
-        await it.pool.until(lambda: it.claims("m2") == 1, within=60)
+        await it.pool.run_until(lambda: it.claims("m2") == 1, within=60)
         await asyncio.sleep(60.0)
         await it.drain()
-        await it.pool.until(lambda: it.claims("m1") == 0, within=200)
+        await it.pool.run_until(lambda: it.claims("m1") == 0, within=200)
         assert it.pool.witness.running == {"2.0": "m2"}
         await it.ends_well(["m1", "m2", "m2"])
 

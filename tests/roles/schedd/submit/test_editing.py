@@ -31,7 +31,7 @@ def test_a_job_that_asks_for_less_is_matched(tmp_path: Path) -> None:
             await one_machine(pool)
             ad = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 10**6}
             await pool.submit("head", ad=ad)
-            await pool.until(lambda: pool.wall() % 1000 > 300)
+            await pool.run_until(lambda: pool.wall() % 1000 > 300)
             assert only(pool).status == 1
             async with asking(pool) as user:
                 acted = await user.cluster(only(pool).cluster.id, 1).edit(RequestMemory="64")
@@ -39,8 +39,8 @@ def test_a_job_that_asks_for_less_is_matched(tmp_path: Path) -> None:
             await pool.kill("head")
             await pool.restart("head")
             assert only(pool).get("RequestMemory") == 64
-            await pool.until(lambda: pool.queued("head") == 0, within=300)
-            pool.sound()
+            await pool.run_until(lambda: pool.queued("head") == 0, within=300)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -90,10 +90,10 @@ def test_a_release_by_expression_is_followed_by_a_start_at_once() -> None:
         async with SimPool(4, settings=QUICK | {"NEGOTIATION_INTERVAL": "300"}) as pool:
             await one_machine(pool)
             await pool.submit("head", ad={"JobStatus": 5, "PeriodicRelease": ["time() - QDate > 100"]})
-            await pool.until(lambda: pool.queued("head") == 0, within=250)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=250)
             ((_, _, began),) = pool.witness.starts  # looked at each minute
             assert 119.0 < began < 122.0
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -104,7 +104,7 @@ def test_an_expression_that_came_later_acts_too() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             await pool.submit("head")
             await pool.act("head", "alice", action="edit", all=True, edits={"PeriodicHold": "JobStatus == 1"})
-            await pool.until(lambda: only(pool).status == 5, within=100)
+            await pool.run_until(lambda: only(pool).status == 5, within=100)
 
     run_virtual(work())
 
@@ -122,13 +122,13 @@ def test_a_job_takes_from_its_machine_what_it_names() -> None:
             await pool.add("m1", "startd", behave=behave)
             takes = {"Arguments": "--on $$(Machine) $$([Memory / 2])", "Out": "/tmp/out.$$(Machine)"}
             await pool.submit("head", ad=takes)
-            await pool.until(lambda: pool.queued("head") == 0, within=100)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=100)
             assert seen[0].argv[1:] == ("--on", "m1", "2048")
             assert seen[0].stdout == "/tmp/out.m1"
             await pool.submit("head", ad={"Arguments": "$$(Nothing)"})
-            await pool.until(lambda: only(pool).status == 5, within=100)
+            await pool.run_until(lambda: only(pool).status == 5, within=100)
             assert "$$(Nothing) has no value on its machine" in only(pool).get("HoldReason")
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -140,7 +140,7 @@ def test_the_ad_says_which_job_it_is_and_what_memory_it_uses() -> None:
             await pool.submit("head", count=2)
             first = next(iter(pool.role("head", "schedd").queue.jobs()))
             assert first.ad().value("GlobalJobId") == f"head#{first.cluster.id}.0#{first.get('QDate')}"
-            await pool.until(lambda: first.get("ResidentSetSize") is not None, within=200)
+            await pool.run_until(lambda: first.get("ResidentSetSize") is not None, within=200)
             assert first.ad().value("MemoryUsage") == (first.get("ResidentSetSize") + 1023) // 1024
 
     run_virtual(work())
@@ -207,7 +207,7 @@ def test_lists_of_parts_that_no_description_makes_are_refused(more: dict[str, An
             with pytest.raises((PoolError, RemoteError), match=said):
                 await pool.submit("head", ad={"JobUniverse": 11, **more})
             assert not list(pool.role("head", "schedd").queue.jobs())
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 

@@ -36,12 +36,12 @@ def test_they_run_where_no_machine_is(universe: int) -> None:
         async with SimPool(1, settings=QUICK) as pool:
             await submit_side(pool)
             await pool.submit("head", count=3, ad=LOCAL | {"JobUniverse": universe})
-            await pool.until(lambda: running(pool) == 3, within=5)
+            await pool.run_until(lambda: running(pool) == 3, within=5)
             assert {job.get("RemoteHost") for job in jobs(pool)} == {"local@head"}
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
             ads = await pool.ended("head")
             assert [(ad["ExitCode"], ad["NumJobStarts"]) for ad in ads] == [(0, 1)] * 3
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -59,7 +59,7 @@ def test_they_have_a_tmp_of_their_own_as_vanilla_jobs(setting: str, iwd: str) ->
             await pool.add("head", "collector,negotiator,schedd,startd", behave=behave)
             for universe in (5, 12):
                 await pool.submit("head", ad={"JobUniverse": universe, "Iwd": iwd})
-            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=60)
         assert [spec.isolation for spec in specs] == ["shared", "shared"]
         assert [spec.private_tmp for spec in specs] == [setting == "true" and iwd != "/tmp/x"] * 2
 
@@ -73,9 +73,9 @@ def test_no_slot_is_taken_for_them_and_others_are_not_kept_waiting() -> None:
             await pool.add("m1", "startd", behave=lambda spec: lasting(10))
             await pool.submit("head", count=2, ad=LOCAL)
             await pool.submit("head", count=2)
-            await pool.until(lambda: pool.queued("head") == 2, within=120)
+            await pool.run_until(lambda: pool.queued("head") == 2, within=120)
             assert running(pool) == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -92,9 +92,9 @@ def test_only_so_many_run_at_once() -> None:
                 most = max(most, running(pool))
                 return pool.queued("head") == 0
 
-            await pool.until(over, within=200)
+            await pool.run_until(over, within=200)
             assert most == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -104,13 +104,13 @@ def test_a_restart_of_the_node_finds_them_running(tmp_path: Path) -> None:
         async with SimPool(4, settings=QUICK | {"CLAIM_LEASE": "60"}, directory=tmp_path) as pool:
             await submit_side(pool, 100.0)
             await pool.submit("head", count=2, ad=LOCAL)
-            await pool.until(lambda: running(pool) == 2, within=5)
+            await pool.run_until(lambda: running(pool) == 2, within=5)
             await pool.kill("head")
             await pool.restart("head")
             assert running(pool) == 2
-            await pool.until(lambda: pool.queued("head") == 0, within=120)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=120)
             assert [ad["NumJobStarts"] for ad in await pool.ended("head")] == [1, 1]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -121,15 +121,17 @@ def test_one_that_is_gone_with_its_machine_is_started_again(tmp_path: Path, away
         async with SimPool(5, settings=QUICK, directory=tmp_path) as pool:
             await submit_side(pool, 100.0)
             await pool.submit("head", ad=LOCAL)
-            await pool.until(lambda: running(pool) == 1, within=5)
+            await pool.run_until(lambda: running(pool) == 1, within=5)
             await (pool.crash("head") if away else pool.kill("head"))
             if not away:
-                await pool.until(lambda: not pool.nodes["head"].beside.witness.running, within=100)  # its lease ends
+                await pool.run_until(
+                    lambda: not pool.nodes["head"].beside.witness.running, within=100
+                )  # its lease ends
             await pool.restart("head")
-            await pool.until(lambda: pool.queued("head") == 0, within=300)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=300)
             (ad,) = await pool.ended("head")
             assert ad["NumJobStarts"] == 2
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -139,11 +141,11 @@ def test_a_checkpoint_of_one_is_refused_in_words_that_are_right() -> None:
         async with SimPool(2, settings=QUICK) as pool:
             await submit_side(pool, 5000.0)
             cluster = await pool.submit("head", ad=LOCAL)
-            await pool.until(lambda: running(pool) == 1, within=5)
+            await pool.run_until(lambda: running(pool) == 1, within=5)
             (refused,) = (await pool.act("head", "alice", action="checkpoint", ids=[[cluster, 0]]))["refused"]
             assert "runs on the submit machine" in refused["why"]
             assert "not running" not in refused["why"]
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -154,17 +156,17 @@ def test_what_people_do_to_them_takes_effect(action: str) -> None:
         async with SimPool(6, settings=QUICK) as pool:
             await submit_side(pool, 5000.0)
             cluster = await pool.submit("head", ad=LOCAL)
-            await pool.until(lambda: running(pool) == 1, within=5)
+            await pool.run_until(lambda: running(pool) == 1, within=5)
             done = await pool.act("head", "alice", action=action, ids=[[cluster, 0]])
             assert done["done"] == 1
             if action == "remove":
-                await pool.until(lambda: pool.queued("head") == 0, within=30)
+                await pool.run_until(lambda: pool.queued("head") == 0, within=30)
             elif action == "hold":
-                await pool.until(lambda: jobs(pool)[0].status == 5, within=30)
+                await pool.run_until(lambda: jobs(pool)[0].status == 5, within=30)
                 await pool.act("head", "alice", action="release", ids=[[cluster, 0]])
             if action != "remove":
-                await pool.until(lambda: jobs(pool)[0].get("NumJobStarts") == 2 and running(pool) == 1, within=30)
-            pool.sound()
+                await pool.run_until(lambda: jobs(pool)[0].get("NumJobStarts") == 2 and running(pool) == 1, within=30)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -174,7 +176,7 @@ def test_one_that_this_machine_cannot_run_is_held_and_says_why() -> None:
         async with SimPool(7, settings=QUICK) as pool:
             await submit_side(pool)
             await pool.submit("head", ad=LOCAL | {"RequestMemory": 10**6})
-            await pool.until(lambda: jobs(pool)[0].status == 5, within=5)
+            await pool.run_until(lambda: jobs(pool)[0].status == 5, within=5)
             assert "its Requirements do not hold there" in jobs(pool)[0].get("HoldReason")
 
     run_virtual(work())
@@ -185,9 +187,9 @@ def test_one_that_is_to_run_again_does_after_its_end() -> None:
         async with SimPool(8, settings=QUICK) as pool:
             await submit_side(pool, 10.0, code=1)
             await pool.submit("head", ad=LOCAL | {"OnExitRemove": ["ExitCode == 0 || NumJobCompletions >= 3"]})
-            await pool.until(lambda: pool.queued("head") == 0, within=100)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=100)
             (ad,) = await pool.ended("head")
             assert (ad["NumJobStarts"], ad["NumJobCompletions"]) == (3, 3)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())

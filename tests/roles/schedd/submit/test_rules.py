@@ -92,15 +92,15 @@ def test_a_rule_of_the_administrators_acts_on_every_job(rule: str, status: int |
             await one_machine(pool)
             await pool.submit("head")
             if status is None:
-                await pool.until(lambda: pool.queued("head") == 0, within=300)
+                await pool.run_until(lambda: pool.queued("head") == 0, within=300)
                 (ad,) = await pool.ended("head")
                 assert "SYSTEM_PERIODIC_REMOVE became true" in ad["RemoveReason"]
             elif status == 5:
-                await pool.until(lambda: jobs(pool)[0].status == 5, within=300)
+                await pool.run_until(lambda: jobs(pool)[0].status == 5, within=300)
                 assert jobs(pool)[0].get("HoldReasonCode") == 26
             else:
-                await pool.until(lambda: jobs(pool)[0].get("NumJobStarts") == 2, within=300)
-            pool.sound()
+                await pool.run_until(lambda: jobs(pool)[0].get("NumJobStarts") == 2, within=300)
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -111,7 +111,7 @@ def test_a_held_job_is_released_by_a_rule() -> None:
         async with SimPool(4, settings=QUICK, config=rule) as pool:
             await one_machine(pool, 5.0)
             await pool.submit("head", ad={"JobStatus": 5})
-            await pool.until(lambda: pool.queued("head") == 0, within=100)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=100)
 
     run_virtual(work())
 
@@ -120,7 +120,7 @@ def test_a_held_job_is_released_by_a_rule() -> None:
 def test_a_rule_that_is_no_expression_is_named(name: str, tmp_path: Path) -> None:
     text = f"SUBMIT_REQUIREMENTS = A\n{name} = 1 +\n"
     with pytest.raises(PoolError, match=name):
-        Rules.of(Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text))
+        Rules.from_settings(Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text))
 
 
 def test_a_machines_own_attributes_are_in_its_ads_and_matched_by() -> None:
@@ -131,7 +131,7 @@ def test_a_machines_own_attributes_are_in_its_ads_and_matched_by() -> None:
         async with SimPool(5, settings=QUICK, config=text) as pool:
             await one_machine(pool, 5.0)
             await pool.submit("head", ad={"Requirements": ['TARGET.Room == "B 12" && TARGET.Fast']})
-            await pool.until(lambda: pool.queued("head") == 0, within=100)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=100)
             ad, _ = told(pool, "slot1@m1")
             assert (ad["Room"], ad["Fast"], ad["Machine"]) == ("B 12", ["TARGET.RequestCpus < 2"], "m1")
 
@@ -189,7 +189,7 @@ def test_jobs_are_transformed_in_the_order_of_the_names_before_they_are_judged()
 )
 def test_a_transform_that_is_none_is_said_when_the_configuration_is_read(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(PoolError, match=said):
-        Rules.of(Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text))
+        Rules.from_settings(Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text))
 
 
 def test_a_value_of_several_lines_is_a_setting_like_others(tmp_path: Path) -> None:

@@ -37,18 +37,18 @@ def test_nothing_is_lost_and_nothing_is_mixed_up() -> None:
     alike = GroupedListing(WANTED)
     for job in jobs():
         alike.add(job, False)
-    groups = alike.take()
+    groups = alike.pop_groups()
     each = sorted((project(job, WANTED) for job in jobs()), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
     # As text: 1, 1.0 and True are equal, and are not shown alike.
     assert [sorted(map(repr, ad.items())) for ad in whole(groups)] == [sorted(map(repr, ad.items())) for ad in each]
     assert len(groups) == 2 + 3 + 3 + 2
-    assert alike.take() == []
+    assert alike.pop_groups() == []
 
 
 def test_what_is_its_owners_alone_is_hidden() -> None:
     alike = GroupedListing([*WANTED, "Environment"])
     alike.add(jobs()[0], True)
-    ((ad, procs),) = alike.take()
+    ((ad, procs),) = alike.pop_groups()
     assert "Environment" not in ad
     assert procs == [0]
 
@@ -60,7 +60,7 @@ def test_they_go_out_before_they_are_many() -> None:
         assert not alike.full
         alike.add(QueuedJob(cluster, proc, IDLE, None, None), False)
     assert alike.full
-    alike.take()
+    alike.pop_groups()
     for proc in range(MOST_GROUPS):
         assert not alike.full
         alike.add(QueuedJob(cluster, proc, IDLE, {"Arguments": str(proc)}, None), False)

@@ -57,7 +57,7 @@ def tell(
             for number in range(machines):
                 await pool.add(f"m{number}", "startd", behave=lambda spec: behave)
             await story(pool)
-            pool.sound()
+            pool.assert_sound()
 
     run_virtual(work())
 
@@ -84,7 +84,7 @@ def the(explanation: Explanation, kind: type[Any]) -> Any:
 def test_a_running_job_and_one_that_waits_for_busy_machines() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", count=4, owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         await asyncio.sleep(10)
         running = await why(pool, f"{cluster}.0")
         assert running.standing is Standing.RUNNING
@@ -146,7 +146,7 @@ def test_a_job_that_is_held_and_what_releases_it() -> None:
 def test_jobs_that_have_ended_and_jobs_that_never_were() -> None:
     async def story(pool: SimPool) -> None:
         done = await pool.submit("head")
-        await pool.until(lambda: pool.queued("head") == 0, within=60)
+        await pool.run_until(lambda: pool.queued("head") == 0, within=60)
         gone = await pool.submit("head", ad={"Requirements": ["false"]})
         await pool.act("head", "alice", action="remove", ids=[[gone]], reason="no use")
         ended = the(await why(pool, f"{done}.0"), Ended)
@@ -163,7 +163,7 @@ def test_jobs_that_have_ended_and_jobs_that_never_were() -> None:
 def test_a_job_on_a_machine_that_cannot_be_reached() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head")
-        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
         await asyncio.sleep(1)
         await pool.kill(next(iter(pool.witness.running.values())))
         await asyncio.sleep(5)
@@ -220,7 +220,7 @@ def test_a_negotiator_that_hears_no_collector() -> None:
 def test_a_cycle_that_takes_long_holds_no_asker_up() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", count=3, owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 2, within=60)
         await asyncio.sleep(5)
         async with pool.role("head", "negotiator")._looking:
             explanation = await why(pool, f"{cluster}.2")
@@ -239,7 +239,7 @@ def test_slots_that_are_too_small_by_themselves() -> None:
         await pool.kill("m0")
         await pool.restart("m0")
         await pool.submit("head", count=4, owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 4, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 4, within=60)
         cluster = await pool.submit("head", ad={"RequestCpus": 3})
         await asyncio.sleep(10)
         busy = the(await why(pool, f"{cluster}.0"), Busy)
@@ -371,7 +371,7 @@ def test_a_machine_whose_owner_is_there() -> None:
 def test_a_machine_that_runs_says_what_would_move_the_job() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", count=3)
-        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
         await asyncio.sleep(3)
         (explanation,) = await why_machine(pool, "slot1@m0")
         assert the(explanation, SlotFinding).job == f"{cluster}.0"
@@ -420,7 +420,7 @@ def test_a_machine_that_is_taken_out_of_use() -> None:
 def test_a_job_for_which_another_makes_room() -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("head", owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
         cluster = await pool.submit("head")
         await asyncio.sleep(60)
         explanation = await why(pool, f"{cluster}.0")
@@ -437,11 +437,11 @@ def test_what_may_take_a_slot_from_its_job() -> None:
 
     async def story(pool: SimPool) -> None:
         await pool.submit("head", owner="bob")
-        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await pool.run_until(lambda: len(pool.witness.running) == 1, within=60)
         await asyncio.sleep(3)
         negotiator = pool.role("head", "negotiator")
         cluster = await pool.submit("head", count=2, ad={"ConcurrencyLimits": "licence"})
-        await pool.until(lambda: bool(negotiator.known().wishes()), within=130)
+        await pool.run_until(lambda: bool(negotiator.snapshot().leftover_requests()), within=130)
         waiting = await why(pool, f"{cluster}.0")
         assert waiting.standing is Standing.LIMITED
         assert the(waiting, Limit) == Limit("licence", 0, 0, 1, True)
