@@ -61,7 +61,9 @@ class JobInputs:
         assert start.place.images is not None
         images = await asyncio.to_thread(start.place.images)
         try:
-            find_peer = (lambda: start.submit_side.find_peer(activation)) if activation.checkpoint_from is not None else None
+            find_peer = (
+                (lambda: start.submit_side.find_peer(activation)) if activation.checkpoint_from is not None else None
+            )
             came = await start.submit_side.prepared(activation)
             stream = await start.submit_side.image(activation)
             start.resumed = resumed = await resuming.fetch(images, activation.saved_as, stream, find_peer, came)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pool.jobs.activation import FileMode
 from pool.starter import ranks
-from pool.starter.files import VisibleFiles, StartFiles
+from pool.starter.files import StartFiles, VisibleFiles
 from pool.starter.job_start import JobStart
 from pool.starter.keeper import Keeper
 from pool.starter.order import order_of

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd, parse_expr, rank, requirements_accept
-from pool.policy.managed import MOST, RANK, is_dedicated, managed, marked, manager_attributes, schedulers_of, submitter_of
-from pool.policy.owner import OwnerPolicy, decide, preference, is_decided, wire
+from pool.policy.managed import (
+    MOST,
+    RANK,
+    is_dedicated,
+    managed,
+    manager_attributes,
+    marked,
+    schedulers_of,
+    submitter_of,
+)
+from pool.policy.owner import OwnerPolicy, decide, is_decided, preference, wire
 from pool.policy.shipped import DEDICATED, DESKTOP, PolicyError
 from pool.policy.slots import BUSY, CONDITIONS, OWNER, UNCLAIMED, SlotEvent
 from tests.policy.test_owner import NOW, slot

@@ -137,7 +137,9 @@ class StartdMethods(Service):
         """A report about a running job."""
         claim = str(params["claim"])
         self._claims.check_node(claim, call.identity.node)
-        await self._costing(params, self._reports.record(claim, int(params["run"]), str(params["kind"]), params["data"]))
+        await self._costing(
+            params, self._reports.record(claim, int(params["run"]), str(params["kind"]), params["data"])
+        )
         return {}
 
     @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})

@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import Manifest
-from pool.policy.checkpoints import CheckpointWish, CheckpointInterval, SaveWish, before_leaving, rhythm_of, wish_of
+from pool.policy.checkpoints import CheckpointInterval, CheckpointWish, SaveWish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Event, StartAction
 from pool.roles.startd.checkpoints.checkpoint_maker import CheckpointMaker
 from pool.roles.startd.checkpoints.checkpointed_job import (
