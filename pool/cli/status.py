@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import columns, machines, tables
-from pool.cli.common import Address, Attributes, Constraint, Json, Long, ask, names, print_ads, say_ads
+from pool.cli.common import Address, Attributes, Constraint, Json, Long, names, print_ads, print_lines, query_pool
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
