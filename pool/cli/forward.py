@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pool.cli.common import Address, ask, tell
+from pool.cli.common import Address, print_error, query_pool
 from pool.cli.selection import one_job
 from pool.errors import PoolError
 
@@ -46,10 +46,10 @@ def forward(
     async def question(pool: Pool) -> None:
         from pool.client.forwarding import forward_port
 
-        tell(f"127.0.0.1:{listener.getsockname()[1]} is port {port} of job {job}; interrupt to end")
+        print_error(f"127.0.0.1:{listener.getsockname()[1]} is port {port} of job {job}; interrupt to end")
         whole = chosen if len(chosen) == 2 else (chosen[0], 0)
-        await forward_port(pool, whole, port, listener, node=node, failed=lambda why: tell(f"poolnode: {why}"))
+        await forward_port(pool, whole, port, listener, node=node, failed=lambda why: print_error(f"poolnode: {why}"))
 
     with listener:
-        ask(address, question, working="")
+        query_pool(address, question, working="")
     return 0

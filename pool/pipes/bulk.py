@@ -223,7 +223,9 @@ async def open_bulk_stream(
         raise CallRefused("this link has no socket")
     ticket, key = secret(16), bytes.fromhex(secret(KEY))
     params = {**stream, "ticket": ticket}
-    return ticket, BulkSender(await open_connection(link, apart, ("startd.lend", "startd.lent"), params, key), key)
+    return ticket, BulkSender(
+        await open_connection(link, apart, ("startd.open_bulk", "startd.wait_bulk"), params, key), key
+    )
 
 
 async def open_connection(

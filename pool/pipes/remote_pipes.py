@@ -185,7 +185,7 @@ class RemotePipes:
         room = self._room
         if room is not None:
             try:
-                await room.pause(self._activation.part)
+                await room.hold(self._activation.part)
             except (OSError, ValueError, TimeoutError) as error:
                 raise StreamLost("the job's network cannot be held for its checkpoint: its relay is silent") from error
 

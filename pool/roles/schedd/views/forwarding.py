@@ -39,6 +39,6 @@ class JobForwarding:
         claim = next((claim for claim in claims if claim.part == node or (claim.gang is None and not node)), None)
         if claim is None:
             raise PoolError(f"{name} has no part {node} that runs", hint=f"`poolnode q {name}` lists its machines")
-        link = await self._links.to(claim.startd)
+        link = await self._links.connect(claim.startd)
         async with await link.stream("startd.forward", {"claim": claim.id, "run": claim.run, "port": port}) as remote:
             await pass_on(stream, remote)

@@ -78,7 +78,7 @@ class JobViews(Service):
     @method(Right.SUBMIT, cancellable=True, takes={"id": JOB_ID, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The present state of a running job: {id, seconds} -> {parts}; for its owner and administrators."""
-        job = self._found(params["id"], self._own(call))
+        job = self._found(params["id"], self._visible_owner(call))
         return {"parts": await self._inspection.inspect(job, bounded(params.get("seconds")))}
 
     @streaming(Right.SUBMIT, takes={"id": JOB_ID, "port": int, "node": int | None})

@@ -83,8 +83,8 @@ class NetworkLinks:
 
     async def _dial(self, address: str, params: dict[str, Any]) -> socket.socket:
         async with asyncio.timeout(PATIENCE):
-            link = await self._links.to(address)
-        apart, key = partial(self._links.apart, address), params.pop("key")
+            link = await self._links.connect(address)
+        apart, key = partial(self._links.connect_apart, address), params.pop("key")
         known = {**params, "ticket": self._secret(16)}
         return await open_connection(link, apart, ("startd.join_network", "startd.network_joined"), known, key)
 

@@ -67,7 +67,7 @@ class Starters:
         """
         account, remote_pipes = self._accounts.account_of(claim), None
         dedicated.check_files(claim, start, account)
-        place = self._places.of(slot, claim)
+        place = self._places.place_of(slot, claim)
         if start.gang:
             mode = chosen(start.job_network, start.network, place.network)
             network = self._networks if mode == PRIVATE else None
