@@ -32,6 +32,8 @@ T = TypeVar("T")
 SLICE, LONGEST = 0.005, 5.0
 #: After a slice that took much longer nobody begins another for so many times as long, and at most so many seconds.
 REST, LONGEST_REST = 2.0, 0.5
+#: Moments granted without a wait in one turn of the loop, where nobody else waits: a few jobs at a time need no queue.
+FREE = 4
 #: Things done in a slice at most, where a clock stands still meanwhile.
 MANY = 2000
 
@@ -100,6 +102,7 @@ class WorkTurns:
         self.ticks = ticks or (lambda: asyncio.get_running_loop().time())
         self.holder: WorkTurn | None = None
         self._resting = False
+        self._free = FREE
         self._moments: dict[str, deque[asyncio.Future[None]]] = {}
         self._granting: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, deque[tuple[WorkTurn, asyncio.Future[None]]]] = {}
@@ -121,6 +124,11 @@ class WorkTurns:
         turn of the loop of its own. Things may have changed when this returns.
         """
         loop = asyncio.get_running_loop()
+        if self._free and not self._moments and self.holder is None and not self._resting:
+            if self._free == FREE:
+                loop.call_soon(self._renew)
+            self._free -= 1
+            return
         line = self._moments.get(who)
         if line is None:
             line = self._moments[who] = deque()
@@ -130,6 +138,9 @@ class WorkTurns:
         granted: asyncio.Future[None] = loop.create_future()
         line.append(granted)
         await granted
+
+    def _renew(self) -> None:
+        self._free = FREE
 
     async def _grant(self, who: str, what: str, line: deque[asyncio.Future[None]]) -> None:
         """Grant the moments that a user's tasks wait for, until there are no more."""

@@ -1,7 +1,7 @@
 """The dedicated scheduler's requests to the negotiator, under a submitter of its own, and the claims that come of them.
 
-Each request names the machines that the cycle chose. What a later cycle does not ask for any more is withdrawn, and who
-waits for a slot that somebody has yet to leave stops waiting: the job there stays (W20).
+Each request names the machines that the cycle chose. A request that a later cycle does not repeat is withdrawn. If its
+claim waits for a slot whose job has yet to leave, the wait ends, and that job stays (W20).
 """
 
 from __future__ import annotations
