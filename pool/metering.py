@@ -67,22 +67,25 @@ class Meter:
     @types.coroutine
     def measured(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Run a coroutine and count each of its steps, but not the time between them."""
-        with self.counting():
-            step: Callable[[Any], Any] = work.send
-            given: Any = None
+        clock, token = self._clock, _METER.set(self)
+        step: Callable[[Any], Any] = work.send
+        given: Any = None
+        try:
             while True:
-                before = self._clock()
+                before = clock()
                 try:
                     waits_for = step(given)
                 except StopIteration as end:
                     result: T = end.value
                     return result
                 finally:
-                    self.count(self._clock() - before)
+                    self.count(clock() - before)
                 try:
                     given, step = (yield waits_for), work.send
                 except BaseException as error:
                     given, step = error, work.throw
+        finally:
+            _METER.reset(token)
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)

@@ -73,6 +73,7 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     hostname: str = field(default_factory=socket.gethostname)
     _known: dict[str, str] = field(default_factory=dict, repr=False)
+    _numbers: dict[str, float] = field(default_factory=dict, repr=False)
     _used: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -125,8 +126,12 @@ class Settings:
 
     def number(self, name: str) -> float:
         """A setting that is a number or a length of time, in its unit."""
-        row = TABLE[canonical(name)]
-        return kinds.duration(self.text(name)) if row.kind is SettingKind.DURATION else kinds.number(self.text(name))
+        value = self._numbers.get(name)
+        if value is None:
+            text = self.text(name)
+            read = kinds.duration if TABLE[canonical(name)].kind is SettingKind.DURATION else kinds.number
+            value = self._numbers[name] = read(text)
+        return value
 
     def flag(self, name: str) -> bool:
         """A setting that is true or false."""
@@ -205,6 +210,7 @@ class Settings:
         self._read(main, opener, ())
         named = self.text("LOCAL_CONFIG")
         self._known.clear()
+        self._numbers.clear()
         if not named:
             return
         local = main.parent / named
@@ -249,6 +255,7 @@ class Settings:
             text = f'Activity == "Suspended" && ({_OWN_STATE.sub("EnteredCurrentActivity", text)})'
         self.values[name] = SettingDefinition(made.name, text, made.where, made.control, self.values.get(name))
         self._known.clear()
+        self._numbers.clear()
 
     def _warn(self, where: str, text: str) -> None:
         warning = ConfigWarning(where, text)

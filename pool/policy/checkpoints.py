@@ -38,6 +38,9 @@ class CheckpointWish(StrEnum):
     REQUIRED = "required"  # a job that cannot be saved is held instead of run
 
 
+_WISHES = {str(wish): wish for wish in CheckpointWish}
+
+
 class SaveWish(StrEnum):
     """Whether whoever stops a job cares for a last checkpoint."""
 
@@ -95,8 +98,8 @@ class CheckpointInterval:
 def wish_of(job: ClassAd) -> CheckpointWish:
     """The job's wish; an unknown word counts as AUTO."""
     text = job.value("JobCheckpoint", None)
-    if isinstance(text, str) and text.lower() in set(CheckpointWish):
-        return CheckpointWish(text.lower())
+    if isinstance(text, str) and (wish := _WISHES.get(text.lower())) is not None:
+        return wish
     return CheckpointWish.SELF if job.value("SuccessCheckpointExitCode", None) is not None else CheckpointWish.AUTO
 
 

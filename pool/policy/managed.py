@@ -42,6 +42,8 @@ LONGEST_LOAN = 366 * 86400.0
 RANK, MOST = 1e15, 1e14
 #: Schedulers that one machine names at most.
 MOST_SCHEDULERS = 16
+#: The name of that attribute as it is compared: ads have dozens of names, and hardly any is as long as this one.
+_FOLDED, _LENGTH = SCHEDULER.lower(), len(SCHEDULER)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _PLAIN_TRUE, _PLAIN_FALSE = "true", "false"
 
@@ -165,7 +167,7 @@ def marked(ad: Mapping[str, Any], submitter: str, *, dedicated: bool = True) -> 
         submitter: as authenticated.
         dedicated: whether it is a job of the dedicated scheduler, not one that it lends a machine to.
     """
-    rest = {name: value for name, value in ad.items() if name.lower() != SCHEDULER.lower()}
+    rest = {name: value for name, value in ad.items() if len(name) != _LENGTH or name.lower() != _FOLDED}
     if dedicated and is_dedicated(submitter):
         rest[SCHEDULER] = submitter
     return rest

@@ -33,7 +33,7 @@ SLICE, LONGEST = 0.005, 5.0
 #: After a slice that took much longer nobody begins another for so many times as long, and at most so many seconds.
 REST, LONGEST_REST = 2.0, 0.5
 #: Moments granted without a wait in one turn of the loop, where nobody else waits: a few jobs at a time need no queue.
-FREE = 4
+FREE = 8
 #: Things done in a slice at most, where a clock stands still meanwhile.
 MANY = 2000
 

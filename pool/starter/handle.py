@@ -31,7 +31,6 @@ class NativeKeeper:
         "generation",
         "id",
         "image",
-        "insist",
         "kind",
         "letter",
         "number",
@@ -62,8 +61,6 @@ class NativeKeeper:
         self.generation = keepers.generation
         #: Its checkpoint while it is restored from one.
         self.image: Image | None = None
-        #: The request that ends it by force, while it starts.
-        self.insist: asyncio.TimerHandle | None = None
         #: Its start while that has not been sent.
         self.letter: Letter | None = None
         #: A copy of the stream that it is to begin with.

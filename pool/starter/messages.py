@@ -10,8 +10,9 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pool.checkpoint import messages_table as table
@@ -80,16 +81,23 @@ _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 _FROM_SPEC = [field for field in table.START.fields if field.same or field.length or field.duration or field.limit]
 
 
-def _number_of(spec: KeeperSpec, field: table.Field) -> int:
-    """A field of a start message that is an attribute of the spec."""
-    if field.same:
-        return int(getattr(spec, field.same))
-    if field.length:
-        return len(getattr(spec, field.length))
-    if field.duration:
-        return int(getattr(spec, field.duration) * 1e6)
-    value: int | None = getattr(spec, field.limit)
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1e6)
+
+
+def _limit(value: int | None) -> int:
     return UNLIMITED if value is None else min(max(value, 0), UNLIMITED - 1)
+
+
+#: How each of these is made: the field's name, the attribute of the spec, and the function from that to the number.
+_NUMBERS_OF: list[tuple[str, Callable[[KeeperSpec], Any], Callable[[Any], int]]] = [
+    (
+        field.name,
+        attrgetter(field.same or field.length or field.duration or field.limit),
+        int if field.same else len if field.length else _microseconds if field.duration else _limit,
+    )
+    for field in _FROM_SPEC
+]
 
 
 def _from_numbers(numbers: dict[str, int]) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         "flags": flags,
         "on_failure": ON_FAILURE[spec.on_failure],
         "lease_end_us": boot_us(spec.lease_seconds),
-        **{field.name: _number_of(spec, field) for field in _FROM_SPEC},
+        **{name: number_of(get(spec)) for name, get, number_of in _NUMBERS_OF},
     }
     head = _START.pack(*[numbers[name] for name in _START_NAMES])
     return b"".join((head, heads, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))

@@ -47,7 +47,7 @@ from pool.starter.messages import (
 )
 from pool.starter.orphans import Orphans
 from pool.starter.outbox import Letter, Outbox
-from pool.starter.slow_starts import SLOW, log_slow
+from pool.starter.slow_starts import StartWatch, log_slow
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperError, KeeperSpec, StartFailed
 
 #: Messages read before others get a turn on the loop.
@@ -144,6 +144,8 @@ class NativeKeepers:
         )
         self._strays = Orphans(self._directory, self._live, self._stray_ended, self._send_again)
         self._waiting = IdleKeepers(self._retire)
+        late, over = self._must_have_begun, self.end_by_force
+        self._starts = StartWatch(START_TIME, slow=self._is_slow, late=late, over=over)
         try:
             self._fork_server.start()
             await self._fork_server.ready()
@@ -210,8 +212,7 @@ class NativeKeepers:
                 self._free.append(cell)
             raise
         self._live[number] = keeper
-        if spec.lease_seconds:
-            self._insist_after(keeper, spec.lease_seconds)
+        self._starts.add(keeper, spec.lease_seconds + INSIST_AFTER if spec.lease_seconds else None)
         try:
             if asked is not None:
                 asked(keeper)
@@ -237,9 +238,7 @@ class NativeKeepers:
             await asyncio.wait([keeper.ended], timeout=INSIST_AFTER + GONE_TIME)
             raise
         finally:
-            if keeper.insist is not None:
-                keeper.insist.cancel()
-                keeper.insist = None
+            self._starts.drop(keeper)
             if keeper.image is not None:
                 keeper.image.close()
                 keeper.image = None
@@ -277,6 +276,7 @@ class NativeKeepers:
         self._outbox.close()
         self._strays.close()
         self._waiting.close()
+        self._starts.close()
         for end in (self._ours, self._theirs, self._control):
             end.close()  # of which the fork server and the waiting keepers hear
         await self._fork_server.close()
@@ -334,18 +334,12 @@ class NativeKeepers:
 
     def renew(self, keeper: NativeKeeper, seconds: float) -> None:
         """Let a job's lease end so many seconds from now, also while it starts."""
-        if keeper.insist is not None:
-            keeper.insist.cancel()
-            self._insist_after(keeper, seconds)
+        self._starts.renew(keeper, seconds + INSIST_AFTER)
         end_us = boot_us(seconds)
         self.send(keeper, Verb.RENEW, end_us)
         if keeper.starting.done() and not keeper.ended.done() and not self._closing:
             with contextlib.suppress(OSError):  # the keeper notes it as well, if it does not stand still
                 self._directory.renew(keeper.cell, end_us)
-
-    def _insist_after(self, keeper: NativeKeeper, lease: float) -> None:
-        """While it starts: it may hang, and then does not look at its lease."""
-        keeper.insist = self._loop.call_later(lease + INSIST_AFTER, self.end_by_force, keeper)
 
     def kill(self, keeper: NativeKeeper) -> None:
         """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""
@@ -416,12 +410,10 @@ class NativeKeepers:
 
     def _start_was_sent(self, keeper: NativeKeeper) -> None:
         keeper.letter = None
-        self._watch_start(keeper)
+        self._starts.sent(keeper)
 
-    def _watch_start(self, keeper: NativeKeeper) -> None:
-        """See that something comes of a start that was sent."""
-        self._loop.call_later(SLOW, log_slow, self._directory, keeper, self.fork_server_pid)
-        self._loop.call_later(START_TIME, self._must_have_begun, keeper)
+    def _is_slow(self, keeper: NativeKeeper) -> None:
+        log_slow(self._directory, keeper, self.fork_server_pid)
 
     def _must_have_begun(self, keeper: NativeKeeper) -> None:
         if keeper.starting.done() or self._closing or keeper.number not in self._live:
@@ -530,7 +522,7 @@ class NativeKeepers:
             if len(message) < TOO_BIG:
                 self._control.sendto(message, self._directory.socket(idle.cell))
                 keeper.generation, keeper.reused = self.generation, idle.pid
-                self._watch_start(keeper)
+                self._starts.sent(keeper)
                 return
         except OSError:
             pass

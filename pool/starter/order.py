@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pool.jobs import network
@@ -17,7 +16,7 @@ from pool.starter import devices, process_specs
 from pool.starter.files import VisibleFiles
 from pool.starter.job_image import JobImage
 from pool.starter.place import ExecutionSite, StartRefused, UnixAccount
-from pool.starter.private_tmp import names_a_file_there
+from pool.starter.private_tmp import NamedFiles, names_a_file_there
 from pool.starter.ranks import with_ranker
 from pool.starter.spec import SEEN, KeeperSpec
 
@@ -59,7 +58,8 @@ def order_of(
     fixed = closed and full
     if seen is None:
         seen = VisibleFiles((), (), account.home)
-    own = SEEN if fixed else str(place.scratch)
+    scratch = str(place.scratch)
+    own = SEEN if fixed else scratch
     program = activation.executable
     if activation.carries_executable:
         program = os.path.join(own, os.path.basename(program))
@@ -88,18 +88,31 @@ def order_of(
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
     kept = image.kept if image is not None else None
+    cwd = own if transfer else activation.iwd
+    argv = image.command_line(activation, program) if image is not None else (program, *activation.argv[1:])
+    files = (
+        os.path.join(activation.iwd, stdin),
+        _output(activation, activation.stdout, STDOUT, beside),
+        _output(activation, activation.stderr, STDOUT if one_output(activation) else STDERR, beside),
+    )
+    members = process_specs.members_of(activation, env, beside)
+    own_tmp = place.private_tmp and not closed
+    if own_tmp:
+        processes = [NamedFiles.of(each) for each in members] or [NamedFiles(cwd, files, argv)]
+        own_tmp = not names_a_file_there(processes, scratch)
     spec = KeeperSpec(
         id=id,
-        argv=image.command_line(activation, program) if image is not None else (program, *activation.argv[1:]),
+        argv=argv,
         env=env,
-        cwd=own if transfer else activation.iwd,
-        stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
-        stdout=_output(activation, activation.stdout, STDOUT, beside),
-        stderr=_output(activation, activation.stderr, STDOUT if one_output(activation) else STDERR, beside),
+        cwd=cwd,
+        stdin=files[0],
+        stdout=files[1],
+        stderr=files[2],
         uid=account.uid,
         gid=account.gid,
         groups=account.groups,
-        scratch=str(place.scratch),
+        scratch=scratch,
+        private_tmp=own_tmp,
         root=str(kept or os.path.join(place.scratch, activation.image)) if activation.image else "",
         root_is_kept=kept is not None,
         fixed=fixed,
@@ -118,7 +131,7 @@ def order_of(
         filter=FILTERS[place.system_calls] if closed or account.switch else "",
         network=mode,
         network_setup=setup,
-        members=process_specs.members_of(activation, env, beside),
+        members=members,
         pipes=process_specs.pipes_of(activation),
         on_failure=process_specs.on_failure_of(activation),
         remote=seen.trees,
@@ -126,10 +139,7 @@ def order_of(
         claim=claim,
         append_output=append,
     )
-    if activation.mpi:
-        spec = with_ranker(spec, activation, own)
-    own_tmp = place.private_tmp and not closed and not names_a_file_there(spec)
-    return replace(spec, private_tmp=True) if own_tmp else spec
+    return with_ranker(spec, activation, own) if activation.mpi else spec
 
 
 def network_for(start: Activation, place: ExecutionSite, hosts: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -37,7 +37,9 @@ class ProgramStart:
         self._seen: VisibleFiles | None = None
         #: Whether its program was started once more, after a checkpoint that it wrote itself.
         self._goes_on = False
-        self._spawning: asyncio.Task[Keeper] | None = None
+        #: The bound on the time until the program runs, and whether the job is to leave instead.
+        self._spawning: asyncio.Timeout | None = None
+        self._leaves = False
         #: Its keeper while its program does not run yet.
         self._asked: Keeper | None = None
 
@@ -80,8 +82,9 @@ class ProgramStart:
 
     def cancel(self) -> None:
         """The job leaves: a program that does not run yet is not waited for."""
-        if self._spawning is not None:
-            self._spawning.cancel()
+        if self._spawning is not None and not self._spawning.expired():
+            self._leaves = True
+            self._spawning.reschedule(asyncio.get_running_loop().time())
 
     def renew(self, seconds: float) -> None:
         """The lease now ends so many seconds from now, also of a program that does not run yet."""
@@ -127,32 +130,23 @@ class ProgramStart:
             self._start.remote_pipes.asked(keeper)
 
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
-        """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever.
+        """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever. If the job is to
+        leave, it is waited for no longer: a keeper that hangs in the start is ended then.
 
         Raises:
-            StartRefused: it took too long.
+            StartRefused: it took too long, or was stopped.
         """
         start = self._start
         most = START_MOST + (start.resumed.manifest.size / RESTORED_A_SECOND if start.resumed is not None else 0.0)
+        self._leaves = False
         try:
-            async with asyncio.timeout(most):
-                start.keeper = keeper = await self._wait_running(starting)
+            async with asyncio.timeout(most) as self._spawning:
+                start.keeper = keeper = await starting
                 return keeper
         except TimeoutError:
             text = f"it could not be {'restored' if start.dumped_image else 'started'} within {most:.0f} s"
+            if self._leaves:
+                text = "the job was stopped before it started"
             raise StartRefused(text, where="start", retry=True) from None
         finally:
-            self._asked = None
-
-    async def _wait_running(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
-        """Wait until the program runs, or the job is to leave: a keeper that hangs in the start is ended then."""
-        self._spawning = asyncio.get_running_loop().create_task(starting)
-        try:
-            return await self._spawning
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise StartRefused("the job was stopped before it started", where="start", retry=True) from None
-        finally:
-            self._spawning = None
+            self._asked = self._spawning = None

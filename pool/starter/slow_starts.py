@@ -1,9 +1,16 @@
-"""A start that takes long: the log says once how far it has come, and where its keeper and the fork server stand."""
+"""Starts that take long: which of them they are, and for the log how far one has come.
+
+One timer serves all starts, and only while there are any: a short job would pay more for timers of its own than for the
+message that starts it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pool.starter.cells import Directory
@@ -13,6 +20,96 @@ log = logging.getLogger("pool.starter")
 
 #: Seconds after which a start is said to take long.
 SLOW = 10.0
+#: Seconds between two looks at the starts that are under way.
+LOOK = 0.5
+
+
+@dataclass(slots=True)
+class _Start:
+    """One start that is under way.
+
+    Attributes:
+        until: when its lease is over for good; None without one.
+        sent: when it was sent; None before.
+        slow: whether it was said to be slow.
+    """
+
+    keeper: NativeKeeper
+    until: float | None
+    sent: float | None = None
+    slow: bool = False
+
+
+class StartWatch:
+    """The starts that are under way. Each is looked at every half second.
+
+    Args:
+        most: seconds from when a start is sent until a keeper must have it.
+        slow: called once with one that was sent `SLOW` seconds ago.
+        late: called once with one that was sent `most` seconds ago.
+        over: called once with one whose lease has ended: its keeper may hang, and then does not look at its lease.
+    """
+
+    def __init__(
+        self,
+        most: float,
+        *,
+        slow: Callable[[NativeKeeper], None],
+        late: Callable[[NativeKeeper], None],
+        over: Callable[[NativeKeeper], None],
+    ) -> None:
+        self._most = most
+        self._slow = slow
+        self._late = late
+        self._over = over
+        self._loop = asyncio.get_running_loop()
+        self._starts: dict[int, _Start] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, keeper: NativeKeeper, lease: float | None) -> None:
+        """A start begins; `lease`: seconds after which `over` is called, None for never."""
+        self._starts[keeper.number] = _Start(keeper, None if lease is None else self._loop.time() + lease)
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK, self._look)
+
+    def sent(self, keeper: NativeKeeper) -> None:
+        """It was sent, for the first time or again."""
+        start = self._starts.get(keeper.number)
+        if start is not None:
+            start.sent, start.slow = self._loop.time(), False
+
+    def renew(self, keeper: NativeKeeper, lease: float) -> None:
+        """The lease of one that has one ends later."""
+        start = self._starts.get(keeper.number)
+        if start is not None and start.until is not None:
+            start.until = self._loop.time() + lease
+
+    def drop(self, keeper: NativeKeeper) -> None:
+        """It is over, or nobody waits for it any more."""
+        self._starts.pop(keeper.number, None)
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._starts.clear()
+
+    def _look(self) -> None:
+        self._timer, now = None, self._loop.time()
+        for start in list(self._starts.values()):
+            if start.until is not None and now >= start.until:
+                start.until = None
+                self._over(start.keeper)
+            if start.sent is None:
+                continue
+            if not start.slow and now >= start.sent + SLOW:
+                start.slow = True
+                self._slow(start.keeper)
+            if now >= start.sent + self._most:
+                start.sent = None
+                self._late(start.keeper)
+        if self._starts:
+            self._timer = self._loop.call_later(LOOK, self._look)
 
 
 def log_slow(directory: Directory, keeper: NativeKeeper, fork_server: int) -> None:

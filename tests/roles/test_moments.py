@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
-from pool.roles.cooperative import WorkTurns
+import pytest
+
+from pool.roles.cooperative import FREE, WorkTurns
 from tests.roles.test_cooperative import beside
 
 PIECES = 200
 
 
-async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() -> None:
+async def test_pieces_are_done_in_order_and_only_a_few_in_one_turn_of_the_loop() -> None:
     turns, done = WorkTurns(), list[tuple[int, int]]()
 
     async def piece(number: int, rounds: list[int]) -> None:
@@ -20,7 +23,33 @@ async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() 
     async with beside() as rounds:
         await asyncio.gather(*(piece(number, rounds) for number in range(PIECES)))
     assert [number for number, _ in done] == list(range(PIECES))
-    assert len({round for _, round in done}) == PIECES
+    in_one_turn = Counter(round for _, round in done)
+    assert max(in_one_turn.values()) <= FREE
+    assert len(in_one_turn) > PIECES - FREE, "those who wait have a turn of the loop each"
+
+
+async def test_a_few_at_a_time_do_not_wait() -> None:
+    turns = WorkTurns()
+    for _ in range(3):
+        for _ in range(FREE):
+            moment = turns.moment("ann", "count")
+            with pytest.raises(StopIteration):
+                moment.send(None)  # its first step is its end
+        one_more = turns.moment("ben", "count")
+        assert one_more.send(None) is not None, "it waits for something"
+        one_more.close()
+        for _ in range(4):  # a slice for nobody, and its rest
+            await asyncio.sleep(0)
+
+
+async def test_nobody_goes_before_long_work_that_has_its_slice() -> None:
+    turns = WorkTurns()
+    async with turns.work("ann", "list"):
+        moment = asyncio.create_task(turns.moment("ben", "count"))
+        await asyncio.sleep(0)
+        assert not moment.done()
+    async with asyncio.timeout(30):
+        await moment
 
 
 async def test_another_user_waits_for_one_slice_and_not_for_all() -> None:
@@ -74,14 +103,14 @@ async def test_a_task_that_is_cancelled_while_it_waits_holds_nobody_up() -> None
         await turns.moment("ann", "count")
         done.append(number)
 
-    tasks = [asyncio.create_task(piece(number)) for number in range(6)]
+    tasks = [asyncio.create_task(piece(number)) for number in range(-FREE, 6)]
     await asyncio.sleep(0)
     for number in (0, 2, 5):
-        tasks[number].cancel()
+        tasks[FREE + number].cancel()
     async with asyncio.timeout(30):
         await asyncio.gather(*tasks, return_exceptions=True)
         await piece(6)
-    assert done == [1, 3, 4, 6]
+    assert done == [*range(-FREE, 0), 1, 3, 4, 6]
     async with asyncio.timeout(30), turns.work("ben", "list"):
         pass
 

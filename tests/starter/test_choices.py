@@ -11,9 +11,9 @@ import pytest
 from pool.classad import parse_ad
 from pool.jobs.activation import Activation, FileMode, activation
 from pool.starter.place import ExecutionSite, UnixAccount
-from pool.starter.private_tmp import names_a_file_there
+from pool.starter.private_tmp import NamedFiles, names_a_file_there
 from pool.starter.show_paths import WrongPath, shown
-from pool.starter.spec import Abilities, KeeperSpec, Member
+from pool.starter.spec import Abilities, Member
 from pool.starter.starter import Starter
 
 OWN = UnixAccount(1000, 1000, None, "me", "/home/me", False)
@@ -103,12 +103,11 @@ def test_a_job_that_names_a_file_there_sees_the_machines(job: dict[str, Any]) ->
 
 
 def test_of_several_processes_one_that_names_a_file_there_is_enough() -> None:
-    def spec(*words: str) -> KeeperSpec:
-        members = tuple(Member(f"p{number}", ("/bin/cat", word), cwd="/home") for number, word in enumerate(words))
-        return KeeperSpec("1.0.0", (), {}, "", 1000, 1000, members=members)
+    def processes(*words: str) -> list[NamedFiles]:
+        return [NamedFiles.of(Member("cat", ("/bin/cat", word), cwd="/home")) for word in words]
 
-    assert not names_a_file_there(spec("x", "y"))
-    assert names_a_file_there(spec("x", "/tmp/y"))
+    assert not names_a_file_there(processes("x", "y"), "")
+    assert names_a_file_there(processes("x", "/tmp/y"), "")
 
 
 def test_paths_to_show() -> None:

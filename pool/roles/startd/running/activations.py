@@ -72,7 +72,8 @@ class Activations:
             raise SlotRefused(f"slot {slot.name} is busy with job {running.name}", retry=True)
         if claim.retiring or slot.condition != CLAIMED_IDLE:
             raise SlotRefused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
-        before, claim.ad_wire = claim.ad_wire, ad
+        before = claim.ad_wire
+        claim.take_ad(ad, order["own"])
         if not self._still_accepts(slot, claim, order["own"]):
             claim.ad_wire = before
             raise SlotRefused(f"slot {slot.name} does not accept job {start.name} now", retry=True)

@@ -19,7 +19,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Reason
 from pool.policy import carve, urgent
-from pool.policy.managed import HOLDER, is_dedicated, said_loans
+from pool.policy.managed import HOLDER, SCHEDULER, is_dedicated, said_loans
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotAction, SlotCondition, SlotEvent, step
 
@@ -122,13 +122,32 @@ class SlotClaim:
     loans: dict[str, SlotLoan] = field(default_factory=dict)
 
     _ad: tuple[Wire, ClassAd] | None = None
+    _own: tuple[Wire, Wire] | None = None
+    _cluster: tuple[Wire, ClassAd] | None = None
+
+    def take_ad(self, wire: Wire, own: Wire) -> None:
+        """The ad of the job that comes: `shared` with the job's own attributes, and the `Scheduler` that is true."""
+        self.ad_wire, self._own = wire, (wire, own)
 
     @property
     def ad(self) -> ClassAd:
-        """The job's ad; made when somebody evaluates against it, which for short jobs nobody does."""
+        """The job's ad, made when it is needed; what its cluster's jobs share is read once for all of them."""
         if self._ad is None or self._ad[0] is not self.ad_wire:
-            self._ad = (self.ad_wire, ClassAd.from_wire(self.ad_wire))
+            self._ad = (self.ad_wire, self._chained() or ClassAd.from_wire(self.ad_wire))
         return self._ad[1]
+
+    def _chained(self) -> ClassAd | None:
+        """The ad over its cluster's; None where the job's own part is not known."""
+        if self._own is None or self._own[0] is not self.ad_wire:
+            return None
+        if self._cluster is None or self._cluster[0] is not self.shared:
+            self._cluster = (self.shared, ClassAd.from_wire(self.shared))
+        ad = ClassAd.from_wire(self._own[1], self._cluster[1])
+        if SCHEDULER in self.ad_wire:
+            ad[SCHEDULER] = self.ad_wire[SCHEDULER]
+        else:
+            ad.discard(SCHEDULER)
+        return ad
 
     @property
     def user(self) -> str:
