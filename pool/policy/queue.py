@@ -23,7 +23,7 @@ from pool.jobs.states import JobStatus
 from pool.policy import autoclusters, materialization
 from pool.policy.charges import Charge, charge
 from pool.policy.materialization import Materialization
-from pool.policy.packed import ad_of, joined, pack, parted, wire_of
+from pool.policy.packed import ad_of, pack, parted, wire_of
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
 REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
@@ -89,10 +89,6 @@ class QueuedCluster:
     def ad(self) -> ClassAd:
         """The ad; not to be changed."""
         return ad_of(self._parts)
-
-    def packed_with(self, own: Wire) -> bytes:
-        """The whole ad of one of its jobs that has these attributes of its own, packed."""
-        return joined(*self._parts, pack(own))
 
 
 class QueuedJob:

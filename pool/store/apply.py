@@ -249,6 +249,11 @@ class Applier:
         return number
 
     def _remove_cluster(self, c: RemoveCluster) -> None:
+        self._run(
+            "INSERT INTO past_cluster SELECT cluster, ad FROM cluster WHERE cluster = ?1"
+            " AND EXISTS(SELECT 1 FROM history WHERE cluster = ?1)",
+            (c.cluster,),
+        )
         if not self._run("DELETE FROM cluster WHERE cluster = ?", (c.cluster,)).rowcount:
             raise StoreRefused(f"cannot remove cluster {c.cluster}: it is not in the queue")
         self._run("DELETE FROM delta WHERE cluster = ?", (c.cluster,))
@@ -275,12 +280,21 @@ class Applier:
         gone = 0
         for table in ("history", "event"):
             # The newest event stays, so that numbers go on from it after a restart.
-            gone += self._run(
-                f"DELETE FROM {table} WHERE number IN (SELECT number FROM {table} WHERE time < ?1"
+            old = (
+                f"FROM {table} WHERE number IN (SELECT number FROM {table} WHERE time < ?1"
                 f" AND cluster NOT IN (SELECT cluster FROM cluster)"
-                f" AND number < (SELECT max(number) FROM {table}) ORDER BY number LIMIT ?2)",
-                (c.before, c.limit),
-            ).rowcount
+                f" AND number < (SELECT max(number) FROM {table}) ORDER BY number LIMIT ?2)"
+            )
+            clusters = []
+            if table == "history":
+                clusters = self._run(f"SELECT DISTINCT cluster {old}", (c.before, c.limit)).fetchall()
+            gone += self._run(f"DELETE {old}", (c.before, c.limit)).rowcount
+            for (cluster,) in clusters:
+                self._run(
+                    "DELETE FROM past_cluster WHERE cluster = ?1"
+                    " AND NOT EXISTS(SELECT 1 FROM history WHERE cluster = ?1)",
+                    (cluster,),
+                )
         return gone
 
 

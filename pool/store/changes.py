@@ -45,7 +45,7 @@ class EndProc(NamedTuple):
     """A process leaves the queue for the history, once.
 
     Attributes:
-        ad: its final ad, whole.
+        ad: its final ad, without what it shares with its cluster.
         local_cpu, remote_cpu: seconds used on the submit side and on the execute side (EV 2.8).
         work, lost: seconds of work done, and taken away before the submit side had it.
         saving, saved: seconds that checkpoints took, and bytes of them that travelled (`pool.jobs.costs`).
@@ -125,7 +125,12 @@ class ProcRow(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A process that has left the queue; `number` grows with each."""
+    """A process that has left the queue; `number` grows with each.
+
+    Attributes:
+        ad: the part of its final ad that is its own, or by an older program all of it.
+        shared: its cluster's ad, beneath that; the same object for rows that are read together.
+    """
 
     number: int
     cluster: int
@@ -134,6 +139,7 @@ class HistoryRow(NamedTuple):
     status: int
     time: float
     ad: bytes
+    shared: bytes = b""
 
 
 class EventRow(NamedTuple):

@@ -78,7 +78,22 @@ def history_piece(
     if where:
         text += " WHERE " + " AND ".join(where)
     rows = connection.execute(text + " ORDER BY number DESC LIMIT ?", (*values, size))
-    return [HistoryRow._make(row) for row in rows.fetchall()]
+    shared: dict[int, bytes] = {}
+    found = []
+    for row in rows.fetchall():
+        if row[1] not in shared:
+            shared[row[1]] = _shared_by(row[1], connection)
+        found.append(HistoryRow._make((*row, shared[row[1]])))
+    return found
+
+
+def _shared_by(cluster: int, connection: sqlite3.Connection) -> bytes:
+    """The ad that a cluster's processes share, in the queue or not; empty where only older rows speak of it."""
+    for table in ("cluster", "past_cluster"):
+        row = connection.execute(f"SELECT ad FROM {table} WHERE cluster = ?", (cluster,)).fetchone()
+        if row is not None:
+            return bytes(row[0])
+    return b""
 
 
 def event_piece(

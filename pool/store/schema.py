@@ -42,6 +42,11 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "ALTER TABLE usage ADD COLUMN saving REAL NOT NULL DEFAULT 0",
         "ALTER TABLE usage ADD COLUMN saved INTEGER NOT NULL DEFAULT 0",
     ),
+    (
+        # The ad that the jobs of a cluster in the history share, once it has left the queue. Their rows have the rest;
+        # older rows have all of it.
+        "CREATE TABLE past_cluster(cluster INTEGER PRIMARY KEY, ad BLOB NOT NULL)",
+    ),
 )
 
 

@@ -26,7 +26,7 @@ from pool.config import Settings
 from pool.errors import PoolError
 from pool.node import make_role
 from pool.outside import OutsideWorld
-from pool.policy.packed import unpack
+from pool.policy.packed import unpack_over
 from pool.roles.base import Role, RoleContext
 from pool.roles.links import Links
 from pool.shadow.files import LocalFiles
@@ -368,7 +368,7 @@ class SimPool:
         """The ads of a schedd's jobs that have left the queue."""
         found: list[dict[str, Any]] = []
         async for rows in self.role(name, "schedd").store.history():
-            found += [unpack(row.ad) for row in rows]
+            found += [unpack_over(row.ad, row.shared) for row in rows]
         return found
 
     def queued(self, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from pool.store import (
     StoreRefused,
     Trim,
 )
+from pool.store.schema import MIGRATIONS, migrate
 from tests.store.disks import WAYS, opened
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD = 1, 2, 3, 4, 5
@@ -208,6 +210,47 @@ async def test_history_by_job_and_owner(store: Store) -> None:
     ]
     assert await history(store, jobs=[]) == []
     assert [row[:4] for row in await store.usage()] == [("ann", 2, 2.0, 20.0), ("bob", 2, 2.0, 20.0)]
+
+
+async def test_history_has_what_the_cluster_shares_before_and_after_it_leaves(store: Store) -> None:
+    await store.write(cluster(1, 2), cluster(2, 30), EndProc(1, 0, COMPLETED, b"own", 1.0))
+    await store.write(*(EndProc(2, proc, REMOVED, b"", 2.0) for proc in range(30)), RemoveCluster(2))
+    for changes in ((RemoveCluster(1),), ()):
+        rows = await history(store)
+        assert {(row.cluster, row.shared) for row in rows} == {(1, b"ad1"), (2, b"ad2")}
+        assert len({id(row.shared) for row in rows}) == 2, "one for all rows of a cluster"
+        await store.write(*changes)
+    assert [(row.ad, row.shared) for row in await history(store, jobs=[(1, None)])] == [(b"own", b"ad1")]
+
+
+async def test_what_a_cluster_shares_goes_with_the_last_of_its_history(store: Store) -> None:
+    kept = "SELECT cluster FROM past_cluster ORDER BY cluster"
+    for number in (1, 2, 3):
+        await store.write(cluster(number, 2))
+        await store.write(*(EndProc(number, proc, COMPLETED, b"", 10.0 * number) for proc in (0, 1)))
+        await store.write(RemoveCluster(number))
+    run = store._session.connection.execute
+    assert run(kept).fetchall() == [(1,), (2,), (3,)]
+    assert await store.write(Trim(25.0, 3)) == [3]
+    assert run(kept).fetchall() == [(2,), (3,)], "one row of the second is left"
+    assert await store.write(Trim(25.0, 3)) == [1]
+    assert run(kept).fetchall() == [(3,)]
+    await store.write(cluster(4), RemoveCluster(4))
+    assert run(kept).fetchall() == [(3,)], "nothing of the fourth is in the history"
+
+
+async def test_rows_of_an_older_program_have_the_whole_ad(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    migrate(connection, "queue.db", MIGRATIONS[:2])
+    connection.execute("INSERT INTO cluster VALUES(2, 'ann', x'82', 2, 1.0)")
+    for number in (1, 2):
+        connection.execute("INSERT INTO history VALUES(?1, ?1, 0, 'ann', 4, 1.0, x'81')", (number,))
+    connection.execute("UPDATE meta SET value = x'33'")
+    connection.close()
+    store = Store.open(str(tmp_path / "queue.db"))
+    found = [(row.cluster, row.ad, row.shared) for row in await history(store)]
+    assert found == [(2, b"\x81", b"\x82"), (1, b"\x81", b"")]
+    await store.close()
 
 
 async def test_meta(store: Store) -> None:

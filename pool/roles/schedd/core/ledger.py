@@ -225,7 +225,7 @@ class Ledger:
                     step.data |= account(wire, now)
                     if wire.get("LeaveJobInQueue", False) is not False and _stays_in_queue(job, now):
                         continue
-                ended.append((job, wire, job.cluster.packed_with(own), job.status))
+                ended.append((job, wire, pack(own), job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
 

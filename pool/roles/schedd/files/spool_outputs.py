@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.jobs.states import Happening
-from pool.policy.packed import unpack
+from pool.policy.packed import unpack_over
 from pool.policy.queue import COMPLETED, HELD, QueuedJob
 from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.ledger import JobChange, Ledger
@@ -94,7 +94,7 @@ class SpooledOutputs:
         """The message about a job that is not in the queue, and the way out."""
         name = f"{cluster}.{proc}"
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
-            ad = unpack(rows[0].ad)
+            ad = unpack_over(rows[0].ad, rows[0].shared)
             if owner is not None and rows[0].owner != owner:
                 break
             if ad.get("StageOutFinish"):

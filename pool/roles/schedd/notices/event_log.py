@@ -12,7 +12,7 @@ from typing import TypeVar
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.userlog import END, render
-from pool.policy.packed import unpack
+from pool.policy.packed import unpack, unpack_over
 from pool.policy.queue import Wire
 from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.ledger import Ledger
@@ -108,7 +108,7 @@ async def _find(ledger: Ledger, cluster: int, proc: int, turn: WorkTurn, locate:
     if job is not None:
         return target_of(job.cluster.owner, cluster, {name: job.get(name) for name in LOG_NAMES}, locate)
     rows = await turn.wait_outside(_next(ledger.store.history(jobs=[(cluster, proc)], limit=1)))
-    return target_of(rows[0].owner, cluster, unpack(rows[0].ad), locate) if rows else None
+    return target_of(rows[0].owner, cluster, unpack_over(rows[0].ad, rows[0].shared), locate) if rows else None
 
 
 async def _end_of(files: FilesOf, target: Target) -> str:

@@ -16,7 +16,7 @@ from pool.jobs.gangs import file_of
 from pool.jobs.privacy import may_see, public
 from pool.jobs.tail import start_of
 from pool.outside import OutsideWorld
-from pool.policy.packed import unpack
+from pool.policy.packed import unpack, unpack_over
 from pool.policy.queue import ACTIVE, COMPLETED, QueuedJob, Wire
 from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.links import Links
@@ -128,7 +128,7 @@ class Listings:
                 for row in rows:
                     if turn.is_over:
                         await turn.pause()
-                    wire: Wire = unpack(row.ad)
+                    wire: Wire = unpack_over(row.ad, row.shared)
                     if not may_see(viewer, row.owner):
                         wire = public(wire)
                     if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
@@ -295,7 +295,7 @@ class Listings:
 
     async def _ended_ad(self, number: tuple[int, int]) -> Wire:
         async for rows in self._ledger.store.history(jobs=[number], limit=1):
-            wire: Wire = unpack(rows[0].ad)
+            wire: Wire = unpack_over(rows[0].ad, rows[0].shared)
             return wire
         raise PoolError(
             f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs"

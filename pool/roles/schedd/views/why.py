@@ -16,7 +16,7 @@ from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
 from pool.policy.deferral import deferral_of
-from pool.policy.packed import unpack
+from pool.policy.packed import unpack_over
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob, Wire
 from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_until
 from pool.policy.why.findings import (
@@ -119,7 +119,7 @@ class JobExplanations:
 
     async def _ended(self, cluster: int, proc: int) -> list[Finding]:
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
-            ad: Wire = unpack(rows[0].ad)
+            ad: Wire = unpack_over(rows[0].ad, rows[0].shared)
             queued = Queued(f"{cluster}.{proc}", str(ad.get("Owner", "")), int(ad.get("JobStatus") or 0))
             return [queued, _end(ad)]
         raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
