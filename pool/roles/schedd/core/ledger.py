@@ -62,7 +62,7 @@ class Ledger:
     """The one place through which the queue changes.
 
     Args:
-        works_for: called with each job that something is written for: it costs processor time, on whichever thread.
+        works_for: called with the jobs that something is written for: it costs processor time, on whichever thread.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Ledger:
         queue: JobQueue,
         outside: OutsideWorld,
         log: logging.Logger,
-        works_for: Callable[[QueuedJob], None] = lambda job: None,
+        works_for: Callable[[Iterable[QueuedJob]], None] = lambda jobs: None,
     ) -> None:
         self.store = store
         self.queue = queue
@@ -212,9 +212,9 @@ class Ledger:
         events: list[tuple[JobChange, float]] = []
         ended: list[tuple[QueuedJob, Wire, bytes, int]] = []
         emptied: set[int] = set()
+        self._works_for([step.job for step in steps])
         for step in steps:
             job = step.job
-            self._works_for(job)
             self.apply_early(step)
             if step.event is not None:
                 events.append((step, now))
@@ -359,7 +359,9 @@ _USED = (
 
 def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
     """The use of an ended process, as `EndProc` takes it."""
-    values = (wire.get(name) for name in _USED)
+    values = [wire.get(name) for name in _USED]
+    if not any(values):  # it never ran
+        return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     local, kernel, remote, far, work, lost, saving, saved = (
         float(value) if isinstance(value, (int, float)) else 0.0 for value in values
     )

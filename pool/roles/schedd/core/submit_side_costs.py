@@ -17,7 +17,7 @@ machine (`RoleContext.aside`); the removal of jobs that never ran; what comes af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pool.jobs.events import EventKind
@@ -67,10 +67,10 @@ class SubmitSideCosts:
         cluster.cost = meter.seconds / max(1, len(cluster.jobs))
         return cluster
 
-    def step(self, job: QueuedJob) -> None:
-        """Something is written for a job."""
+    def step(self, jobs: Iterable[QueuedJob]) -> None:
+        """Something is written for jobs, a step for each."""
         self.mark_busy()
-        self._stepped.append(job)
+        self._stepped += jobs
 
     def mark_busy(self) -> None:
         """This process works for jobs."""

@@ -175,6 +175,8 @@ class Reporting:
             await self._append(*lines.popitem())
 
     def _target(self, job: QueuedJob) -> Target | None:
+        if not job.get("UserLog"):
+            return None
         wire = {name: job.get(name) for name in LOG_NAMES}
         return target_of(job.cluster.owner, job.cluster.id, wire, self._locate)
 

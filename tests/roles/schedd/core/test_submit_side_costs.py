@@ -45,11 +45,11 @@ def play(story: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
 def test_time_from_one_step_to_the_next_belongs_to_the_first() -> None:
     async def story(process: Process) -> None:
         one, two, three = (process.job(proc) for proc in range(3))
-        process.costs.step(one)
+        process.costs.step([one])
         process.use(1.0)
         await asyncio.sleep(0.1)
-        process.costs.step(two)
-        process.costs.step(three)
+        process.costs.step([two])
+        process.costs.step([three])
         process.use(4.0)
         await asyncio.sleep(0.1)
         assert process.costs.collect_seconds(one, 0.0) == 1.0
@@ -62,11 +62,11 @@ def test_time_from_one_step_to_the_next_belongs_to_the_first() -> None:
 def test_what_follows_on_a_jobs_last_step_is_the_next_jobs() -> None:
     async def story(process: Process) -> None:
         one, two = process.job(0), process.job(1)
-        process.costs.step(one)
+        process.costs.step([one])
         del process.cluster.jobs[0]
         process.use(1.0)
         await asyncio.sleep(0.1)
-        process.costs.step(two)
+        process.costs.step([two])
         await asyncio.sleep(0.1)
         assert process.costs.collect_seconds(two, 0.0) == 1.0
 
@@ -76,12 +76,12 @@ def test_what_follows_on_a_jobs_last_step_is_the_next_jobs() -> None:
 def test_an_idle_process_works_for_no_job() -> None:
     async def story(process: Process) -> None:
         one, two = process.job(0), process.job(1)
-        process.costs.step(one)
+        process.costs.step([one])
         process.use(1.0)
         await asyncio.sleep(2 * QUIET)
         process.use(100.0)
         await asyncio.sleep(2 * QUIET)
-        process.costs.step(two)
+        process.costs.step([two])
         process.use(1.0)
         await asyncio.sleep(0.1)
         assert process.costs.collect_seconds(one, 0.0) == process.costs.collect_seconds(two, 0.0) == 1.0
@@ -92,7 +92,7 @@ def test_an_idle_process_works_for_no_job() -> None:
 def test_questions_and_jobs_that_run_here_are_nobodys_costs() -> None:
     async def story(process: Process) -> None:
         one = process.job(0)
-        process.costs.step(one)
+        process.costs.step([one])
 
         async def question() -> None:
             process.use(50.0)
