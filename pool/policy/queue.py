@@ -266,6 +266,8 @@ class JobQueue:
         self._next_group = 1
         self._grouping = 1
         self._regrouping: Iterator[None] = iter(())
+        #: Jobs that are kept back may still have places in groups.
+        self._looks_at_first = False
         self._autoclusters = autoclusters.Autoclusters(machine_references)
 
     def __len__(self) -> int:
@@ -422,6 +424,7 @@ class JobQueue:
                 elif cluster.jobs.get(job.proc) is job:
                     self.admit(job)
                 yield
+        self._looks_at_first = False
 
     def admit(self, job: QueuedJob) -> None:
         """A job that was kept back may have come to be kept back no more: it takes its place."""
@@ -429,10 +432,10 @@ class JobQueue:
             self._enqueue(job)
 
     def withdraw_withheld(self) -> None:
-        """Some jobs may have come to be kept back: those give up their places."""
-        for job in list(self.jobs()):
-            if job.status == IDLE and job.group is not None and self.is_withheld(job):
-                self.edited(job)
+        """Some jobs may have come to be kept back: those give up their places, in `regroup`, or before one of them is
+        the first of its group."""
+        self._looks_at_first = True
+        self._regrouping = self._put_in_groups()
 
     def let_go(self) -> None:
         """The reason that held jobs back may have passed: `regroup` gives those that are still held back no place."""
@@ -443,7 +446,7 @@ class JobQueue:
     def groups(self, owner: str) -> list[JobGroup]:
         """The owner's groups with idle jobs, the one whose first job comes first in front."""
         heads: list[tuple[tuple[float, int, int], int, JobGroup]] = []
-        for group in self._groups.values():
+        for group in list(self._groups.values()):  # one whose jobs are all kept back may go
             if group.owner == owner and group.idle:
                 head = self._head(group)
                 if head is not None:
@@ -469,7 +472,10 @@ class JobQueue:
             prio, cluster, proc = heap[0]
             job = self.find(cluster, proc)
             if job is not None and job.group is group and job.status == IDLE and job.prio == -prio:
-                return heap[0]
+                if not (self._looks_at_first and self.is_withheld(job)):
+                    return heap[0]
+                self.edited(job)
+                continue
             heapq.heappop(heap)
         return None
 

@@ -208,3 +208,36 @@ def test_clusters_alike_but_for_what_says_which_they_are_share_the_rest() -> Non
     assert (first.wire["Arguments"], first.wire["QDate"]) == ("1", 1)
     assert (second.wire["Arguments"], second.wire["QDate"]) == ("2", 2)
     assert first.wire["RequestMemory"] == first.ad.value("RequestMemory") == 100
+
+
+def test_jobs_come_to_be_kept_back_one_by_one_and_none_starts_meanwhile() -> None:
+    kept: set[tuple[int, int]] = set()
+    asked: list[tuple[int, int]] = []
+
+    def keeps_back(job: QueuedJob) -> bool:
+        asked.append(job.id)
+        return job.id in kept
+
+    jobs = JobQueue(PRIO, keeps_back=keeps_back)
+    add(jobs, 1, 1000)
+    other = add(jobs, 2, 1000)
+    kept |= {(1, proc) for proc in range(1000)} | {(2, 0), (2, 999)}
+    asked.clear()
+    jobs.withdraw_withheld()
+    assert not asked, "nothing is looked at in the call itself, however many jobs there are"
+    work = jobs.regroup()
+    for _ in range(10):
+        next(work)
+    assert order(jobs) == [(2, proc) for proc in range(1, 999)]
+    for job in other.jobs.values():
+        jobs.set_status(job, IDLE)
+    for _ in work:
+        pass
+    asked.clear()
+    assert order(jobs) == [(2, proc) for proc in range(1, 999)]
+    assert not asked, "when all have been looked at, starts cost no look of their own"
+    kept.clear()
+    jobs.let_go()
+    for _ in jobs.regroup():
+        pass
+    assert len(order(jobs)) == 1002

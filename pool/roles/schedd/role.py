@@ -201,7 +201,7 @@ class Schedd(Role):
             settings,
             self.log,
             self.spawn,
-            keep_back=self.queue.withdraw_withheld,
+            keep_back=self.keep_jobs_back,
             let_go=self.let_jobs_go,
             tidy=self.tidy,
         )
@@ -645,6 +645,11 @@ class Schedd(Role):
         """Machines' expressions refer to these attributes of jobs."""
         if self.queue.add_references(names):
             self.regroup()
+
+    def keep_jobs_back(self) -> None:
+        """Jobs may have to wait for their checkpoints."""
+        self.queue.withdraw_withheld()
+        self.regroup()
 
     def let_jobs_go(self) -> None:
         """Jobs that waited for their checkpoints may go on."""
