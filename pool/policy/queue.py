@@ -432,13 +432,9 @@ class JobQueue:
             self._enqueue(job)
 
     def withdraw_withheld(self) -> None:
-        """Some jobs may have come to be kept back: those give up their places, in `regroup`, or before one of them is
-        the first of its group."""
+        """Other jobs may be kept back than before: those give up their places, in `regroup` or before one of them is
+        the first of its group, and `regroup` gives the others theirs."""
         self._looks_at_first = True
-        self._regrouping = self._put_in_groups()
-
-    def let_go(self) -> None:
-        """The reason that held jobs back may have passed: `regroup` gives those that are still held back no place."""
         self._regrouping = self._put_in_groups()
 
     # -- the idle order ----------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def test_jobs_come_to_be_kept_back_one_by_one_and_none_starts_meanwhile() -> Non
     assert order(jobs) == [(2, proc) for proc in range(1, 999)]
     assert not asked, "when all have been looked at, starts cost no look of their own"
     kept.clear()
-    jobs.let_go()
+    jobs.withdraw_withheld()
     for _ in jobs.regroup():
         pass
     assert len(order(jobs)) == 1002

@@ -201,8 +201,8 @@ class Schedd(Role):
             settings,
             self.log,
             self.spawn,
-            keep_back=self.keep_jobs_back,
-            let_go=self.let_jobs_go,
+            keep_back=self.review_withheld,
+            let_go=self.review_withheld,
             tidy=self.tidy,
         )
         self.remote = RemoteFiles(context, self.checkpoint_place, given.state, settings, user=given.user)
@@ -297,7 +297,7 @@ class Schedd(Role):
             save=self._save_gang,
             fits_lease=lambda claim, job: self.claim_settings.lease_of(job.get("JobLeaseDuration")) == claim.lease,
             kept_back=lambda job: self._waits_for_itself(job) or self.queue.is_out_of_turn(job),
-            regroup=self.let_jobs_go,
+            regroup=self.review_withheld,
             negotiator_heard=placement.negotiator_heard,
             keep=keep,
             account_of=lambda owner: f"{owner}@{self.settings.text('UID_DOMAIN')}",
@@ -646,14 +646,9 @@ class Schedd(Role):
         if self.queue.add_references(names):
             self.regroup()
 
-    def keep_jobs_back(self) -> None:
-        """Jobs may have to wait for their checkpoints."""
+    def review_withheld(self) -> None:
+        """Jobs may have to wait for their checkpoints, or may wait for them no more."""
         self.queue.withdraw_withheld()
-        self.regroup()
-
-    def let_jobs_go(self) -> None:
-        """Jobs that waited for their checkpoints may go on."""
-        self.queue.let_go()
         self.regroup()
 
     def regroup(self) -> None:
