@@ -174,6 +174,11 @@ class Activation:
         return bool(self.gang) and not self.processes
 
     @property
+    def stands_alone(self) -> bool:
+        """Whether it is of a node that no stream of its machine's poolnode joins to the other nodes."""
+        return self.is_node and not self.crossings and not self.job_network
+
+    @property
     def core_name(self) -> str:
         """The name of its core file on the submit side: those of several nodes come into one directory."""
         return f"core.{self.part}" if self.is_node else "core"

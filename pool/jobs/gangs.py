@@ -30,6 +30,8 @@ PARTS, APART = "GangParts", "GangApart"
 PROCESSES, COUNT = "Processes", "Count"
 #: So many parts a job may have.
 MOST_PARTS = 10_000
+#: So many kinds of them: each has a record of its own in the ad, whose expression is bounded.
+MOST_KINDS = 1_000
 #: The universes of parallel jobs, and what stands in their ads where the node's number belongs.
 MPI, PARALLEL = 8, 11
 NODE_MARKS = {MPI: "#MpInOdE#", PARALLEL: "#pArAlLeLnOdE#"}

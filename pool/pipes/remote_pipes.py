@@ -152,6 +152,11 @@ class RemotePipes:
         except (OSError, ValueError, TimeoutError):
             return None
 
+    @property
+    def has_network(self) -> bool:
+        """Whether the job has a private network, whose packets this node carries."""
+        return self._network is not None
+
     def cancel_meeting(self) -> None:
         """Stop waiting for the other parts."""
         if self._meeting is not None:

@@ -103,7 +103,7 @@ class StartCheckpoints:
                     taken = await run_low_priority(frozen.add_unchanged, draft, start.keeper.pid, created)
                 parent = await asyncio.to_thread(earlier.parent, images)
                 report = await self._keepers_image(
-                    stood, directory, stop=stop, taken=taken, loose=True, parent=parent, send_checkpoint=True, mark=mark
+                    stood, directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
                 )
                 if report.refused:
                     return report, None

@@ -134,6 +134,11 @@ class Starter:
         """The pipes to other machines, where the job runs on several."""
         return self._start.remote_pipes
 
+    def rejoin(self, remote_pipes: RemotePipes) -> None:
+        """A part that was found is again one of several: of pipes to the others it has none."""
+        self._start.remote_pipes = remote_pipes
+        remote_pipes.begin([])
+
     @property
     def received(self) -> int:
         """Bytes of files and checkpoints that were sent to the job before it began (B4)."""

@@ -366,19 +366,22 @@ class _SchedulingCycle:
     def _easy(self, head: DedicatedJob, rest: Iterator[DedicatedJob]) -> Generator[None, None, None]:
         """Backfill that does not delay the head; with `Backfill.NONE` nothing behind it starts."""
         shadow = self._block(head, None)
-        if self.settings.backfill is Backfill.NONE:
-            return
         failed: set[object] = set()
         for job in rest:
             yield
-            if not self.supply.matching.total:
-                return
+            if job.reservation:
+                # The head does not wait for its machines, however few others there are.
+                if not self._passed_over(job):
+                    self._in_reservation(job)
+                continue
+            if self.settings.backfill is Backfill.NONE or not self.supply.matching.total:
+                if not self.reserved.has_begun:
+                    return
+                continue
             shape = (job.parts, job.saveable)
             if shape in failed or job.size > self.supply.matching.total:
                 continue
-            if self._passed_over(job) or self._in_reservation(job):
-                continue
-            if not self.reserved.allows(job):
+            if self._passed_over(job) or not self.reserved.allows(job):
                 continue
             if self._end(job) <= shadow.time < math.inf:
                 if not self._take(job, backfilled=True):

@@ -163,6 +163,11 @@ class Reserved:
     _active: Mapping[str, Reservation] = {}
     _ahead: float = 0.0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any reservation has its machines now."""
+        return bool(self._supplies)
+
     def allows(self, job: DedicatedJob) -> bool:
         """Whether every reservation could still be kept if this job started now."""
         return self._hindered(job) is None

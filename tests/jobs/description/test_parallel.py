@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd
+from pool.errors import PoolError
 from pool.jobs.activation import activation
 from pool.jobs.description.check import IWD
-from pool.jobs.gangs import MOST_PARTS, GangPart, is_parallel, node_of, parts_of, policy_of, wants_dedicated
+from pool.jobs.gangs import MOST_KINDS, MOST_PARTS, GangPart, is_parallel, node_of, parts_of, policy_of, wants_dedicated
 from tests.jobs.description.support import attributes, read, refusal
 
 FOUR = "universe = parallel\nexecutable = /bin/true\nmachine_count = 4\n"
@@ -135,6 +136,17 @@ def test_jobs_of_a_table_may_differ_in_their_number_of_nodes() -> None:
 def test_what_does_not_go_together_is_refused(text: str, says: str) -> None:
     found = messages(text)
     assert any(says in message for message in found), found
+
+
+def test_too_many_queue_statements_are_refused_with_the_limit() -> None:
+    """Each is a record in the job's ad, and an expression has a bounded length."""
+    one = "arguments = {n}\nqueue\n"
+    found = messages(FOUR.replace("4", "1") + "".join(one.format(n=n) for n in range(MOST_KINDS + 1)))
+    assert any(f"at most {MOST_KINDS:,} queue statements" in message for message in found), found
+    rank, needs = "Memory + Cpus * {n} - 1 + Disk * 2 + Memory * 3", "Memory > {n} && Disk > 4 && Cpus > 0"
+    long = one.replace("queue", f"rank = {rank}\nrequirements = {needs}\nqueue")
+    with pytest.raises(PoolError, match=r"990 queue statements of this parallel job are too much .* more than 20000"):
+        attributes(FOUR.replace("4", "1") + "".join(long.format(n=n) for n in range(990)))
 
 
 def test_an_output_without_a_number_is_for_one_node() -> None:

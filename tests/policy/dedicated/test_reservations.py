@@ -196,3 +196,15 @@ def test_kinds_are_matched_for_reservations_too() -> None:
     )
     decisions = decide((), (), there, 99.0, WRIGHT, [reserved])
     assert sorted(decisions.reserved["r1"]) == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("backfill", list(Backfill))
+def test_its_job_starts_behind_a_head_that_waits_for_more_machines_than_are_left(backfill: Backfill) -> None:
+    """The head had all machines, and was saved for the reservation: too few are left for either outside of it."""
+    there = machines(3)
+    reserved = reserve(size=2, start=0.0, machines=("i1", "i2"))
+    jobs = (gang("1.0", 3, saveable=True), gang("2.0", 2, user="bob", submitted=5.0, reservation="r1"))
+    settings = replace(WRIGHT, backfill=backfill)
+    decisions = decide(queue(*jobs), (), there, 10.0, settings, [reserved])
+    assert started(decisions) == {"2.0": ["i1", "i2"]}
+    assert [wait.job for wait in decisions.waits if wait.blocks] == ["1.0"]

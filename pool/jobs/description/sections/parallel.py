@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pool.classad import ParseError, parse_expr
 from pool.decimals import clipped_number
+from pool.errors import PoolError
 from pool.jobs.description.diagnostics import SourcePosition
 from pool.jobs.description.expressions import Wire
 from pool.jobs.description.job import JobDraft
@@ -24,11 +26,13 @@ from pool.jobs.description.sections.program import NULL
 from pool.jobs.gangs import (
     DEDICATED,
     EXPECTED_DURATION,
+    MOST_KINDS,
     MOST_PARTS,
     MPI,
     NODE_MARKS,
     NUMBERED,
     PARALLEL,
+    PARTS,
     POLICIES,
     POLICY,
     RESERVATION,
@@ -235,6 +239,12 @@ def add_statement(job: JobDraft, parts: list[GangPart], where: SourcePosition) -
     """
     if not parts:
         parts.append(GangPart(count=_hosts(job.parent)))
+    if len(parts) >= MOST_KINDS:
+        raise job.refuse(
+            "queue",
+            f"a parallel job has at most {MOST_KINDS:,} queue statements",
+            "write $(Node) where alike nodes differ and give machine_count, or submit several jobs",
+        )
     count = _hosts({**job.parent, **job.own})
     own: dict[str, Wire] = {}
     for key, value in job.own.items():
@@ -292,4 +302,12 @@ def combine_parts(attributes: Mapping[str, Wire], parts: list[GangPart]) -> dict
         texts = dict.fromkeys(one[0] if isinstance(one, list) else str(one).lower() for one in asked)
         made[_REQUIREMENTS] = [" || ".join(f"({text})" for text in texts)]
     total = sum(part.count for part in parts)
-    return {**made, "MinHosts": total, "MaxHosts": total, **attributes_of(parts, apart=False)}
+    ours = attributes_of(parts, apart=False)
+    try:
+        parse_expr(ours[PARTS][0])
+    except ParseError as error:
+        raise PoolError(
+            f"the {len(parts):,} queue statements of this parallel job are too much for one job's ad: {error.message}",
+            hint="write what they have in common before the first of them, or submit several jobs",
+        ) from error
+    return {**made, "MinHosts": total, "MaxHosts": total, **ours}

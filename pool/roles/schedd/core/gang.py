@@ -83,7 +83,8 @@ class RunningGang:
         templates: the starts of alike nodes, by kind and by what of the slot they go by, without the nodes' numbers;
             none where a node takes something from its own slot (`fills`).
         brought: the places of outputs that the job does not name, and the node of each.
-        pending, writing: what has happened to its parts is written together; finished: its run is over, durably.
+        pending, costing, writing: what has happened to its parts, and what their checkpoints cost, is written together;
+            finished: its run is over, durably.
     """
 
     job: QueuedJob
@@ -118,6 +119,7 @@ class RunningGang:
     fills: bool = False
     brought: dict[str, int] = field(default_factory=dict)
     pending: asyncio.Task[None] | None = None
+    costing: asyncio.Task[None] | None = None
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     finished: bool = False
 

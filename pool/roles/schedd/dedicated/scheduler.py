@@ -202,6 +202,7 @@ class DedicatedScheduler:
         self._planned = 0.0
         self._takes_all = True
         self._curious = 0
+        self._looking = asyncio.Lock()
         self._plan: _MadePlan | None = None
         context.claims.when_dropped(self._dropped)
         context.claims.when_emptied(self.returned)
@@ -291,7 +292,7 @@ class DedicatedScheduler:
         self._take_all_or_explicit()
         self.cycles += 1
         claims = self.held()
-        self.state = await in_slices(turn, self._look(claims))
+        self.state = await self._look_alone(turn, claims)
         settings = replace(self._settings(), reclaim_seconds=self.lending.seconds)
         state = self.state
         classes = group_machines(state.machines, state.now, settings.unused_claim_timeout)
@@ -344,6 +345,15 @@ class DedicatedScheduler:
         if takes_all is not self._takes_all:
             self._takes_all = takes_all
             self._calls.regroup()
+
+    async def _look_alone(
+        self, turn: WorkTurn, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()
+    ) -> CycleState:
+        """Look in slices. One looks at a time: what is remembered of requests is everybody's."""
+        turn.end()
+        async with self._looking:
+            await turn.begin()
+            return await in_slices(turn, self._look(claims, more))
 
     def _look(
         self, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()
@@ -563,7 +573,7 @@ class DedicatedScheduler:
             self._curious -= 1
             self.wake()
         async with self._context.turns.work("", "look at dedicated machines") as turn:
-            return await in_slices(turn, self._look(self.held(), more))
+            return await self._look_alone(turn, self.held(), more)
 
     # -- acting ------------------------------------------------------------------------------------------
 

@@ -34,12 +34,12 @@ from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ended_jobs import EndedJobs
 from pool.roles.schedd.core.gang import RunningGang
-from pool.roles.schedd.core.job_ends import After, end_steps, hold_step, not_begun
+from pool.roles.schedd.core.job_ends import BEGAN, After, end_steps, hold_step, not_begun
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.parallel.gathering import Gatherings, Obtain
 from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
-from pool.roles.schedd.parallel.part_events import ENDED, PartEvents
+from pool.roles.schedd.parallel.part_events import BEGUN, ENDED, PartEvents
 from pool.shadow.files import FilesOf
 from pool.wire import RemoteError, parse_address
 from pool.wire.errors import CallRefused
@@ -194,6 +194,7 @@ class Gangs:
             "RemoteHost": lead.slot,
             HOSTS: ",".join(claim.slot for claim in gang.claims.values()),
             "_run": note,
+            BEGUN: None,
             ENDED: [list(one) for one in gang.reports] or None,
         }
         changes |= costs.goes_on(gang.job.get, gang.job.stored_note(costs.HELD), gang.checkpoint)
@@ -284,7 +285,7 @@ class Gangs:
                 context.ledger.apply_early(step)
             steps = end_steps(job, gang.failed_on or slot, report, context.outside.wall(), after)
             self._costs.charge(job, steps)
-            steps[0].changes |= {ENDED: None, HOSTS: None}
+            steps[0].changes |= {ENDED: None, BEGUN: None, HOSTS: None}
             gang.finished = True
             await context.ledger.commit(*event_steps, *steps)
         self._ended.end_recorded(job)
@@ -383,7 +384,10 @@ class Gangs:
         gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.stored_note(ENDED) or ()]
         gang.recorded_ended = len(gang.reports)
-        gang.begun = {int(entry["part"]): str(entry["slot"]) for entry in note["parts"]}
+        slots = {int(entry["part"]): str(entry["slot"]) for entry in note["parts"]}
+        all_begun = job.get(BEGAN) is not None
+        recorded = set(slots) if all_begun else {int(part) for part in job.stored_note(BEGUN) or ()}
+        gang.begun = {part: slot for part, slot in slots.items() if part in recorded}
         gang.recorded_begun = len(gang.begun)
         gang.find_root()
         gang.hosts = _hosts(len(gang.parts), {int(entry["part"]): str(entry["startd"]) for entry in note["parts"]})

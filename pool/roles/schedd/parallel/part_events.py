@@ -8,6 +8,7 @@ returns.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from pool.jobs.events import NODE_ENDED, EventKind
@@ -20,6 +21,8 @@ from pool.roles.schedd.core.ledger import JobChange
 
 #: The job's own note of parts that have ended: [part, report] each.
 ENDED = "_parts"
+#: The job's own note of the nodes whose beginning is in its event log: their numbers.
+BEGUN = "_begun"
 #: Seconds for which the beginnings of nodes are gathered for one event.
 MOMENT = 0.1
 
@@ -35,6 +38,24 @@ class PartEvents:
         if len(gang.begun) + len(gang.reports) < len(gang.parts):
             await asyncio.sleep(MOMENT)
         await self.write(gang)
+
+    async def saved(self, gang: RunningGang, change: Callable[[], JobChange]) -> None:
+        """A node's share of a checkpoint is known: the job's costs are durable when this returns. The other nodes'
+        shares come in the same moment, and are written with it.
+
+        Args:
+            change: the change of the job, from all that is known when it is written.
+        """
+        if gang.costing is None:
+            gang.costing = self._context.spawn(self._write_costs(gang, change), "costs", alone=True)
+        await asyncio.shield(gang.costing)
+
+    async def _write_costs(self, gang: RunningGang, change: Callable[[], JobChange]) -> None:
+        await asyncio.sleep(MOMENT)
+        async with gang.writing:
+            gang.costing = None
+            if not gang.finished:
+                await self._context.ledger.commit(change())
 
     async def write(self, gang: RunningGang) -> None:
         """The present beginnings and ends of the gang's parts are durable when this returns."""
@@ -67,7 +88,8 @@ class PartEvents:
         gang.recorded_begun = len(gang.begun)
         if fresh:
             rows = [[node, slot] for node, slot in sorted(fresh)]
-            found.append(JobChange(job, None, {}, EventKind.NODE_EXECUTE, {"nodes": rows}))
+            told = {BEGUN: sorted(gang.begun)}
+            found.append(JobChange(job, None, told, EventKind.NODE_EXECUTE, {"nodes": rows}))
         all_begun = len(gang.begun) + sum(bool(one.get("taken_over")) for _, one in gang.reports) == len(gang.parts)
         if all_begun and job.get(BEGAN) is None:
             changes = {BEGAN: int(self._context.outside.wall())}

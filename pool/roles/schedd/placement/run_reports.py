@@ -13,7 +13,6 @@ from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.gangs import costs_of
 from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
-from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import BEGAN, started, usage_changes
 from pool.roles.schedd.core.ledger import JobChange
@@ -88,8 +87,15 @@ class RunReports:
             await self._remote.keep_changes(job, run)
             await self._images.record_checkpoint(job, {})
             return
+        elif kind == "saved" and claim.gang is not None:
+            claim.gang.costs[claim.part] = data
+            gang = claim.gang
+            await self._gangs.events.saved(
+                gang, lambda: JobChange(job, None, self._saved(job, run, costs_of(gang.costs.values())))
+            )
+            return
         elif kind == "saved":
-            step = JobChange(job, None, changes | self._saved(claim, job, run, data))
+            step = JobChange(job, None, changes | self._saved(job, run, data))
         elif kind == "leaving":
             self._successors.find_next(claim, data.get("nearer"))
             self._gangs.sets.part_leaves(claim, data.get("last"))
@@ -104,11 +110,8 @@ class RunReports:
             return
         await self._context.ledger.commit(step)
 
-    def _saved(self, claim: HeldClaim, job: QueuedJob, run: int, data: dict[str, Any]) -> dict[str, Any]:
+    def _saved(self, job: QueuedJob, run: int, data: dict[str, Any]) -> dict[str, Any]:
         """The changes of a job that has been saved: the cost of its checkpoint, and the work that it keeps."""
-        if claim.gang is not None:
-            claim.gang.costs[claim.part] = data
-            data = costs_of(claim.gang.costs.values())
         changes = costs.cost_changes(job.get, run, job.stored_note(costs.COSTS), data)
         work = float(job.get("CommittedTime") or 0.0) + costs.committed(run, changes[costs.COSTS])
         return changes | costs.reached(job.stored_note(costs.HELD), self._images.latest(job), work)

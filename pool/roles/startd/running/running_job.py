@@ -178,6 +178,9 @@ class RunningJob:
         self.forgot = False
         if start is not None:
             self.start = start
+            if self.starter is not None and start.gang and self.starter.remote_pipes is None:
+                # It has no pipes to other parts; those that have end with the node (`take_up`).
+                self.starter.rejoin(self._context.starters.pipes_of(start, self.claim, self._stream_broke))
             if self.starter is not None and StartAction.LEARN in self.starter.machine.handle_event(Event.GET_PROC):
                 self.starter.learn(start)
                 self.saving.plan()
@@ -416,7 +419,9 @@ class RunningJob:
             await self.saving.perform(await self.starter.handle_event(event))
 
     def report_condition(self) -> None:
-        """Say to a schedd that was away whether the job is suspended."""
+        """Say to a schedd that was away whether the job is suspended, and again that it has begun."""
+        if not self.ended and self._usage.has_begun:
+            self._reports.report("started", {"started": self.started_at})
         if not self.ended:
             still = self.slot.condition in STILL
             self._reports.report("suspended" if still else "continued", {"why": self._why_still} if still else {})
@@ -541,6 +546,12 @@ class RunningJob:
             ticket = self._context.peers.begin_last(self.key)
             self._reports.report("leaving", {"nearer": {"address": address, "ticket": ticket}})
 
+    @property
+    def _stands_alone(self) -> bool:
+        """Whether nothing that this node carries joins the part to the others."""
+        remote_pipes = self.starter.remote_pipes if self.starter is not None else None
+        return self.start.stands_alone and not (remote_pipes is not None and remote_pipes.has_network)
+
     def claim_note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
         return {
@@ -559,7 +570,7 @@ class RunningJob:
             "job": list(self.start.job),
             "run": self.start.run,
             "began": self.started_at,
-            **({"gang": True} if self.start.gang else {}),
+            **({"gang": True} if self.start.gang and not self._stands_alone else {}),
         }
 
 

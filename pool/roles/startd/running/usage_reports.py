@@ -50,6 +50,7 @@ class UsageReports:
     """The reports of one running job.
 
     Attributes:
+        has_begun: it has run for long enough that its beginning is worth a report of its own.
         used_cpu_at: when it was last seen to have used processor time, by the loop's time.
     """
 
@@ -60,6 +61,7 @@ class UsageReports:
         self._log = log
         self._timer: asyncio.TimerHandle | None = None
         self.used_cpu_at: float | None = None
+        self.has_begun = False
         #: Processor seconds that it had used then.
         self._used_cpu = 0.0
 
@@ -73,6 +75,7 @@ class UsageReports:
             self._timer.cancel()
 
     def _report_start(self) -> None:
+        self.has_begun = True
         self._timer = asyncio.get_running_loop().call_later(USAGE_EVERY, self._due)
         if not self._reports.start_is_reported:
             self._reports.report("started", {"started": self._job.started_at})
