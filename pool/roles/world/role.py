@@ -28,7 +28,7 @@ GATHER = 0.01
 SWEEP = 30.0
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 #: Methods of a startd that take the order to start a job.
-ORDERS = ("activate", "remind")
+ORDERS = ("activate", "restore_order")
 PASSED = {"schedd": str, "startd": str, "verb": str, "params": dict}
 
 
