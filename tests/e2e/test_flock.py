@@ -202,8 +202,8 @@ async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Node
                     "world.pass_call", {**way, "startd": address, "verb": "release", "params": {"claims": []}}
                 )
         ad = {"Owner": "root", "Requirements": True, "Cmd": "/bin/true", "JobUniverse": 5, "User": "root@chem"}
-        asked = {"schedd": "physics", "owner": "root", "lease": 60.0, "ad": ad, "count": 1}
-        (made,) = (await link.call("world.claim", asked))["claims"]
+        request = {"schedd": "physics", "owner": "root", "lease": 60.0, "ad": ad, "count": 1}
+        (made,) = (await link.call("world.claim", request))["claims"]
         order = {"claim": made["claim"], "start": {"mode": "shared"}, "shared": None, "own": ad}
         with pytest.raises(RemoteError, match="cannot work on files of the machine"):
             await link.call("world.pass_call", {**way, "verb": "activate", "params": order})
