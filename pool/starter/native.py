@@ -396,6 +396,8 @@ class NativeKeepers:
             ) from error
         if keeper.waits and keeper.kind is not None:
             self._begins_to_wait(keeper, keeper.kind)
+        elif keeper.waits:  # no other job may have it, and it would take the messages of the cell's next keeper
+            self._retire(Idle(keeper.cell, keeper.pid, keeper.number, 0.0))
         else:
             self._free.append(keeper.cell)
         keeper.cell = -1

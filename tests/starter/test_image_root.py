@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pool.starter.keeper import NativeKeepers, StartFailed
 from tests.starter.images import make_image
-from tests.starter.support import shell, to_end
+from tests.starter.support import alive, shell, soon, to_end, until
 
 
 @pytest.fixture
@@ -33,6 +34,24 @@ def inside(scratch: Path, image: Path, script: str, **more: object) -> object:
     """A shell of the image, in a scratch directory that is /job there."""
     given = {"cwd": "/job", "stdout": "/job/out", "stderr": "/job/err", "fixed": True, "isolation": "full"}
     return shell(scratch, script, root=str(image), **given, **more)
+
+
+async def test_its_keeper_is_gone_before_its_cell_is_used_again(
+    best: NativeKeepers, scratch: Path, tmp_path: Path
+) -> None:
+    """A keeper that waited there would take messages for the next one: its kill, its lease, its pipes."""
+    if not best.abilities.full or not best.abilities.ipc:
+        pytest.skip("needs the ability full and the ability ipc")
+    image = make_image(tmp_path / "image")
+    first = await soon(best.start(inside(scratch, image, "exit 3")))  # type: ignore[arg-type]
+    process = psutil.Process(first.pid)
+    assert (await soon(first.ended)).code == 3
+    await first.forget()
+    await until(lambda: len(best._free) == 1)
+    assert not alive([process])
+    second = await soon(best.start(inside(scratch, image, "sleep 60")))  # type: ignore[arg-type]
+    await second.kill()
+    assert (await soon(second.ended)).cause == "killed"
 
 
 async def test_its_root_is_the_image(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
