@@ -96,7 +96,7 @@ def test_another_role_that_fails(role: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeeperError("the disk is full"), OSError(5, "input/output error"), KeyError("x")])
-@pytest.mark.parametrize("method", ["has_outputs", "wait", "done"])
+@pytest.mark.parametrize("method", ["has_outputs", "wait", "discard"])
 def test_a_run_that_cannot_be_looked_after(
     method: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pool.starter import idle_keepers, native
+from pool.starter import idle_keepers, native, slow_starts
 from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
@@ -225,8 +225,9 @@ async def test_a_waiting_keeper_that_does_not_take_its_start_fails_it(
     """The job may begin elsewhere; before that the log says where the start stands."""
     if not best.abilities.ipc:
         pytest.skip("no System V objects of a job's own: keepers are not used again")
-    monkeypatch.setattr(native, "SLOW", 0.1)
+    monkeypatch.setattr(slow_starts, "SLOW", 0.1)
     monkeypatch.setattr(native, "START_TIME", 0.5)
+    monkeypatch.setattr(best._starts, "_most", 0.5)
     pid, _ = await run(best, shell(scratch, "true"))
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(StartFailed, match="nothing has come of it"):

@@ -15,7 +15,7 @@ def charge(at: DedicatedStory) -> None:
     """Alice has used a hundred slots for long, by jobs of any kind at any schedd."""
     accounts = at.pool.role("head", "negotiator").accounting.accounts
     for name, real in BY_USE.items():
-        accounts.of(name).real = real
+        accounts.account_of(name).real = real
 
 
 def deaf(at: DedicatedStory) -> None:

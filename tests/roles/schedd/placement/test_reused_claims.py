@@ -33,7 +33,7 @@ def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: 
         await asyncio.sleep(3.0)
         await before(self)
 
-    monkeypatch.setattr(Starter, "done", slowly)
+    monkeypatch.setattr(Starter, "discard", slowly)
 
     async def work() -> None:
         settings = {**QUICK, "SLOTS": str(jobs), "CLAIM_LEASE": "600"}
