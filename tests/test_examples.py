@@ -233,6 +233,7 @@ def test_parallel(example: Path, run: Run) -> None:
     assert logged(example / "primes.log", "terminated.", 5).count("Node ") == 8
 
 
+@pytest.mark.parametrize("example", ["flock"], indirect=True)
 def test_flock(example: Path, run: Run) -> None:
     """Its jobs run in a pool of their own as well; `tests/e2e/test_flock.py` runs the three pools."""
     run(example, "leaves.sub")
