@@ -135,8 +135,10 @@ async def test_a_deadline_ends_the_wait_but_not_what_changes_something(kind: str
 @both
 async def test_what_only_waits_is_cancelled_at_its_deadline(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (echo, link):
+        call = asyncio.ensure_future(link.call("echo.patient", timeout=0.5))
+        await soon(lambda: echo.running == 1)  # one that has not begun at its deadline never does
         with pytest.raises(DeadlineExceeded):
-            await link.call("echo.patient", timeout=0.02)
+            await call
         await soon(lambda: echo.ended == ["patient cancelled"])
 
 
