@@ -58,9 +58,9 @@ def flock(
 
     \b
     Examples:
-      poolnode flock                        the pools, what is lent and borrowed
-      poolnode flock invite physics > token    on our side, for the pool named physics
-      poolnode flock accept chem token      on theirs: we are chem to them
+      poolnode flock                          the pools, what is lent and borrowed
+      poolnode flock invite physics > token   here, for the pool named physics
+      poolnode flock accept chem token        there: we are chem to them
       poolnode flock leave chem
     """
     if action not in ACTIONS:

@@ -126,12 +126,6 @@ async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
     await travel(elsewhere, Work((PYTHON, "streams.py"), ("streams.py",), appends=True, private=True), 16)
 
 
-async def test_a_server_of_java(elsewhere: list[Machine]) -> None:
-    needs("javac", "default-jdk-headless")
-    command, compiling = ("java", "-Xmx64m", "-cp", ".", "Talk"), ("javac", "Talk.java")
-    await travel(elsewhere, Work(command, ("Talk.java",), commands=(compiling,), appends=True, private=True), 17)
-
-
 @pytest.mark.parametrize("kind", ["sleep", "until"])
 async def test_a_long_sleep(around: list[Machine], kind: str) -> None:
     def wake(keeper: NativeKeeper, scratch: Path) -> None:
