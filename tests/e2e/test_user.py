@@ -87,10 +87,17 @@ async def test_the_users_log_tells_the_story_in_order(nodes: Nodes) -> None:
 
 
 async def test_a_log_that_cannot_be_written_stops_no_job(nodes: Nodes) -> None:
+    """Its directory was there when the job was queued."""
     home = nodes.directory("home")
+    (home / "none").mkdir()
     whole = nodes.start("whole", ALL).ready()
     async with client(whole) as pool:
-        result = await outcome(pool, home, executable="/bin/true", log=f"{home}/none/job.log")
+        commands = {"executable": "/bin/true", "log": f"{home}/none/job.log", "hold": "true"}
+        cluster = await pool.submit(commands, iwd=str(home))
+        await until(lambda: (home / "none" / "job.log").exists(), "the log's first line")
+        shutil.rmtree(home / "none")
+        await cluster.release()
+        (result,) = await cluster.wait(PATIENCE)
         assert result.ok, result
     whole.said("a job log cannot be written", path=f"{home}/none/job.log")
 
