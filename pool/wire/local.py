@@ -149,7 +149,9 @@ class LocalConnection(Connection):
         if answer.done():
             return
         try:
-            if error is not None:
+            if isinstance(error, DeadlineExceeded) and call.deadline is not None and self._loop.time() >= call.deadline:
+                answer.set_exception(error)  # the method's timer was quicker than the caller's
+            elif error is not None:
                 answer.set_exception(from_wire(to_wire(error)))
             else:
                 answer.set_result(self.copy(result)[0])
