@@ -235,7 +235,7 @@ def test_parallel(example: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("example", ["flock"], indirect=True)
 def test_flock(example: Path, run: Run) -> None:
-    """Its jobs run in a pool of their own as well; `tests/e2e/test_flock.py` runs the three pools."""
+    """Its jobs run in a pool of their own as well; `tests/e2e/test_flock_nodes.py` runs the three pools."""
     run(example, "leaves.sub")
     said = [(example / f"leaf.{process}.out").read_text() for process in range(20)]
     assert said == [f"leaf {process} fell in another pool\n" for process in range(20)]

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +10,11 @@ import pytest
 
 from pool.wire import RealNetwork, RemoteError
 from pool.wire.credentials import Credentials
-from tests.conftest import REPOSITORY
 from tests.e2e import support
+from tests.e2e.flocks import BOTH, HEAD, agree, lines_of
 from tests.e2e.support import (
     Node,
     Nodes,
-    administrator,
     asked,
     client,
     outcome,
@@ -31,17 +24,6 @@ from tests.e2e.support import (
     slots,
     until,
 )
-
-HEAD = "collector,negotiator,schedd,world"
-BOTH = "collector,negotiator,schedd,startd,world"
-
-
-async def agree(lender: Node, borrower: Node, names: tuple[str, str]) -> None:
-    """The borrower's jobs may run on the lender's machines."""
-    async with administrator(lender) as pool:
-        made = await pool.call("node.token", {"roles": ["flock"], "node": names[1], "lifetime": 600, "uses": 1})
-    async with administrator(borrower) as pool:
-        await pool.call("world.accept", {"pool": names[0], "token": made["token"]})
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +109,7 @@ async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, ho
         cluster = await pool.submit(
             {"executable": script, "output": "out", "checkpoint": "required", "remote_io": "on"}, iwd=str(home)
         )
-        await until(lambda: len(_lines(home / "out")) > 3, "some steps")
+        await until(lambda: len(lines_of(home / "out")) > 3, "some steps")
         await cluster.checkpoint()
         await cluster.vacate()
 
@@ -139,47 +121,13 @@ async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, ho
         (home / "go").touch()
         (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
         assert result.ok, result
-    lines = _lines(home / "out")
+    lines = lines_of(home / "out")
     assert lines == [*map(str, range(len(lines) - 1)), "end"]
-
-
-@pytest.mark.parametrize("side", ["the pool that borrows", "the pool that lends"])
-async def test_a_pools_node_is_killed_and_the_job_runs_on(nodes: Nodes, side: str) -> None:
-    """Its lease spans both pools: the job goes on in its keeper, is found again, and runs once."""
-    home = nodes.directory("home")
-    physics = nodes.start("physics", HEAD).ready()
-    chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem").ready()
-    await agree(chem, physics, ("chem", "physics"))
-    script = program(home, "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo end", "flocked-waits.sh")
-    async with client(physics) as pool:
-        await slots(pool, 1)
-        cluster = await pool.submit({"executable": script, "output": "out", "remote_io": "on"}, iwd=str(home))
-        await until(lambda: _lines(home / "out") == ["begun"], "the job to begin")
-    killed = physics if side == "the pool that borrows" else chem
-    killed.crash()
-    again = (
-        nodes.start("physics", HEAD)
-        if killed is physics
-        else nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem")
-    )
-    again.ready()
-    physics = again if killed is physics else physics
-    async with client(physics) as pool:
-        (home / "go").touch()
-        (result,) = await pool.cluster(cluster.cluster).wait(support.PATIENCE, until_stuck=True)
-        assert result.ok, result
-        (ad,) = await pool.cluster(cluster.cluster).ads()
-        assert ad.value("NumJobStarts") == 1
-    assert _lines(home / "out") == ["begun", "end"]
 
 
 async def _has_guest(lender: Node, user: str) -> bool:
     async with client(lender) as pool:
         return user in {str(ad.value("RemoteOwner", "")) for ad in await pool.machines()}
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().split() if path.exists() else []
 
 
 async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Nodes, home: Path) -> None:
@@ -211,18 +159,3 @@ async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Node
         await link.call("world.pass_call", {**way, "verb": "release", "params": {"claims": [made["claim"]]}})
     finally:
         await link.close()
-
-
-@pytest.mark.own_pool("it starts three pools of its own")
-async def test_the_example_of_three_pools(nodes: Nodes) -> None:
-    home = nodes.directory("home")
-    shutil.copytree(REPOSITORY / "examples" / "flock", home / "flock")
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
-    script = home / "flock" / "three_pools.sh"
-    done = await asyncio.create_subprocess_exec(script, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await asyncio.wait_for(done.communicate(), 3 * support.PATIENCE)
-    assert done.returncode == 0, err.decode()
-    ran = {pool: int(count) for count, pool in re.findall(r"(\d+) @(\w+)@tree", out.decode())}
-    assert set(ran) == {"oak", "elm"}
-    assert sum(ran.values()) == 20
-    assert out.decode().endswith("leaf 0 fell in another pool\n")
