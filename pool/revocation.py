@@ -29,13 +29,13 @@ class Revocation(Service):
         enrolment: Enrolment,
         network: RealNetwork,
         report: Callable[[str, str], None],
-        put_out: Callable[[set[str]], None] = lambda names: None,
+        expel: Callable[[set[str]], None] = lambda names: None,
     ) -> None:
         super().__init__()
         self._enrolment = enrolment
         self._network = network
         self._report = report
-        self._put_out = put_out
+        self._expel = expel
         self._changed = asyncio.Event()
 
     @method(Right.ADMINISTER, takes={"node": str})
@@ -128,5 +128,5 @@ class Revocation(Service):
         """Nobody who was put out stays connected."""
         if names:
             self._network.part_with(names)
-            self._put_out(names)
+            self._expel(names)
             self._report("put out of the pool", ", ".join(sorted(names)))

@@ -243,6 +243,21 @@ def veiled_subjects(text: str) -> list[str]:
 _VEILED = re.compile(r'^\s*[rf]?"""(What|Who|Whoever|Whose) |#:? (What|Who|Whoever|Whose) ')
 
 
+def vague_names(tree: ast.Module) -> list[str]:
+    """Functions whose whole name is a word that does not say what is done with what: `take`, `_look`."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [f"line {node.lineno}: {node.name}" for node in functions if node.name.strip("_") in _VAGUE]
+
+
+_VAGUE = frozenset(
+    {
+        "ask", "asked", "bring", "do", "gave", "give", "give_back", "go", "happen", "happened", "keep", "kept",
+        "know", "knows", "learn", "look", "looked", "more", "need", "needs", "note", "one", "put", "put_out", "said",
+        "say", "take", "take_up", "tell", "told", "took", "turn", "want", "wants",
+    }
+)  # fmt: skip
+
+
 def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
     """The full dotted name that an expression stands for, when it begins with something imported."""
     if isinstance(node, ast.Name):
@@ -391,6 +406,10 @@ def test_sentences_begin_with_their_subject() -> None:
     assert faults([*SOURCES, *TESTS], lambda path: veiled_subjects(path.read_text())) == []
 
 
+def test_names_of_functions_say_something() -> None:
+    assert faults(SOURCES, lambda path: vague_names(parsed(path))) == []
+
+
 def test_no_test_passes_without_testing() -> None:
     """Where a machine lacks what a test needs, the test is skipped and says so (tests/skips.py)."""
     tests = [path for path in TESTS if path.name.startswith("test_")]
@@ -496,6 +515,19 @@ def test_the_rule_of_silent_tests_catches(text: str, caught: bool) -> None:
 )
 def test_the_rule_of_subjects_catches(text: str, caught: bool) -> None:
     assert bool(veiled_subjects(text.format("#"))) == caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("class Store:\n def _take(self): ...", True),
+        ("async def look(): ...", True),
+        ("def take_snapshot(): ...", False),
+        ("take = 1", False),
+    ],
+)
+def test_the_rule_of_vague_names_catches(text: str, caught: bool) -> None:
+    assert bool(vague_names(ast.parse(text))) == caught
 
 
 @pytest.mark.parametrize(

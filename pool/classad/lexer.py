@@ -160,13 +160,13 @@ def _new_string(text: str, start: int) -> tuple[str, int]:
 
 
 def _unescaped(raw: str, start: int) -> str:
-    def one(escape: re.Match[bytes]) -> bytes:
+    def unescape(escape: re.Match[bytes]) -> bytes:
         code = escape.group(1)
         if b"0" <= code[:1] <= b"7":
             return bytes([int(code, 8)])
         return _PLAIN_ESCAPES.get(code, code)
 
-    data = _ESCAPE.sub(one, encoded(raw))
+    data = _ESCAPE.sub(unescape, encoded(raw))
     if b"\0" in data:
         raise ParseError(f"string at column {start + 1} contains the character \\0", start)
     return decoded(data)

@@ -81,7 +81,7 @@ def flock(
         else:
             print_lines([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
         return 0
-    done = query_pool(address, lambda node: _leave(node, str(pool)))
+    done = query_pool(address, lambda node: _end_agreement(node, str(pool)))
     if as_json:
         print_json([done])
     else:
@@ -102,7 +102,7 @@ def _invite(pool: str, life: float, lifetime: str, as_json: bool, address: str |
     return 0
 
 
-async def _leave(node: Pool, pool: str) -> dict[str, Any]:
+async def _end_agreement(node: Pool, pool: str) -> dict[str, Any]:
     done: dict[str, Any] = await node.call("world.leave", {"pool": pool})
     try:
         await node.call("node.revoke", {"node": pool})

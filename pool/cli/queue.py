@@ -93,7 +93,7 @@ def q(
             print_lines(lines if first else lines[1:])
 
     async def question(pool: Pool) -> None:
-        params = _parameters(chosen, constraint, _needs(shown, wanted, whole), limit)
+        params = _parameters(chosen, constraint, _attributes(shown, wanted, whole), limit)
         if not whole:
             params["alike"] = True
         jobs: list[JobsAlike] = []
@@ -139,7 +139,7 @@ def globalq(
     whole = as_json or long
     width = tables.terminal_width()
     shown = tables.choose(columns.JOBS, width)
-    needs = None if whole else tables.needs(shown)
+    needs = None if whole else tables.attributes_of(shown)
 
     async def question(pool: Pool) -> tuple[list[tuple[str, list[Ad]]], list[str]]:
         return await _every_queue(pool, chosen, constraint, needs, limit)
@@ -188,7 +188,7 @@ def history(
     shown = _shown(columns.HISTORY, wanted)
     ads = query_pool(
         address,
-        lambda pool: _query(pool, "schedd.history", chosen, constraint, _needs(shown, wanted, whole), limit),
+        lambda pool: _query(pool, "schedd.history", chosen, constraint, _attributes(shown, wanted, whole), limit),
     )
     if whole:
         print_ads(ads, as_json=as_json)
@@ -230,11 +230,11 @@ def _shown(layout: tuple[tables.Column, ...], wanted: list[str] | None) -> list[
     return columns.attributes(wanted) if wanted else tables.choose(layout, tables.terminal_width())
 
 
-def _needs(shown: list[tables.Column], wanted: list[str] | None, whole: bool) -> list[str] | None:
+def _attributes(shown: list[tables.Column], wanted: list[str] | None, whole: bool) -> list[str] | None:
     """The attributes to ask for: all for whole ads, else those that the columns read, and the state for the totals."""
     if whole:
         return [*wanted, "ClusterId", "ProcId"] if wanted else None
-    return list(dict.fromkeys([*tables.needs(shown), "ClusterId", "ProcId", "JobStatus"]))
+    return list(dict.fromkeys([*tables.attributes_of(shown), "ClusterId", "ProcId", "JobStatus"]))
 
 
 async def _query(

@@ -63,7 +63,7 @@ def choose(columns: Sequence[Column], width: int | None) -> list[Column]:
     ]
 
 
-def needs(columns: Iterable[Column]) -> list[str]:
+def attributes_of(columns: Iterable[Column]) -> list[str]:
     """Every attribute that these columns read, once, in order."""
     return list(dict.fromkeys(name for column in columns for name in column.needs))
 

@@ -30,7 +30,7 @@ async def forward_port(
     listener.setblocking(False)
     params = {"id": list(job), "port": port, "node": node}
 
-    async def one(connection: socket.socket) -> None:
+    async def forward_one(connection: socket.socket) -> None:
         with connection:
             try:
                 async with pool.streaming("schedd.forward", params) as stream:
@@ -47,4 +47,4 @@ async def forward_port(
         while True:
             await room.acquire()
             connection, _ = await loop.sock_accept(listener)
-            connections.create_task(one(connection))
+            connections.create_task(forward_one(connection))

@@ -295,6 +295,6 @@ class JobNetworks:
             raise CallRefused("no part of a job here waits for this link", retry=True)
         room.accept(node, peer, params["key"])
 
-    def knows(self, params: Mapping[str, Any]) -> bool:
+    def has_part(self, params: Mapping[str, Any]) -> bool:
         """Whether a part of the job runs here: {gang, run}."""
         return (str(params["gang"]), int(params["run"])) in self._rooms

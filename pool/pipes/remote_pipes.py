@@ -130,7 +130,7 @@ class RemotePipes:
         finally:
             self._meeting = None
 
-    def asked(self, keeper: WiredKeeper) -> None:
+    def before_start(self, keeper: WiredKeeper) -> None:
         """The part's keeper is about to start it: join the job's private network, or when a restored part runs.
 
         A packet that came earlier would find no connection, and be answered by a reset.

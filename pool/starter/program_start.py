@@ -127,7 +127,7 @@ class ProgramStart:
     def _set_target(self, keeper: Keeper) -> None:
         self._asked = keeper
         if self._start.remote_pipes is not None:
-            self._start.remote_pipes.asked(keeper)
+            self._start.remote_pipes.before_start(keeper)
 
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever. If the job is to

@@ -70,7 +70,7 @@ class StartWatch:
         """A start begins; `lease`: seconds after which `over` is called, None for never."""
         self._starts[keeper.number] = _Start(keeper, None if lease is None else self._loop.time() + lease)
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK, self._look)
+            self._timer = self._loop.call_later(LOOK, self._check_starts)
 
     def sent(self, keeper: NativeKeeper) -> None:
         """It was sent, for the first time or again."""
@@ -94,7 +94,7 @@ class StartWatch:
             self._timer.cancel()
         self._starts.clear()
 
-    def _look(self) -> None:
+    def _check_starts(self) -> None:
         self._timer, now = None, self._loop.time()
         for start in list(self._starts.values()):
             if start.until is not None and now >= start.until:
@@ -109,7 +109,7 @@ class StartWatch:
                 start.sent = None
                 self._late(start.keeper)
         if self._starts:
-            self._timer = self._loop.call_later(LOOK, self._look)
+            self._timer = self._loop.call_later(LOOK, self._check_starts)
 
 
 def log_slow(directory: Directory, keeper: NativeKeeper, fork_server: int) -> None:

@@ -129,7 +129,7 @@ class StartCheckpoints:
             return await keeper.checkpoint(directory, **how)
         noted = False
 
-        def note(held: frozenset[int]) -> None:
+        def record_frozen(held: frozenset[int]) -> None:
             nonlocal noted
             if not noted:
                 remote_pipes.frozen(held)
@@ -138,9 +138,9 @@ class StartCheckpoints:
 
         remote_pipes.freeze()
         try:
-            report = await keeper.checkpoint(directory, **how, let_go=note)
+            report = await keeper.checkpoint(directory, **how, let_go=record_frozen)
             if not report.refused:
-                note(report.held)
+                record_frozen(report.held)
                 await asyncio.to_thread(remote_pipes.save, directory)
             return report
         finally:

@@ -154,7 +154,7 @@ class Starter:
         """The latest transfer of files, in either direction."""
         return self._start.transfer
 
-    def learn(self, activation: Activation) -> None:
+    def set_activation(self, activation: Activation) -> None:
         """The submit side has said again what a job that was found had been started with."""
         self._start.activation = activation
 

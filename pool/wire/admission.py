@@ -24,15 +24,15 @@ class Admission(Generic[T]):
 
     Args:
         descriptors: how many files this process may have open.
-        put_out: ends a stranger's connection.
+        disconnect: ends a stranger's connection.
     """
 
-    def __init__(self, descriptors: int, put_out: Callable[[T], None]) -> None:
+    def __init__(self, descriptors: int, disconnect: Callable[[T], None]) -> None:
         self.strangers = max(4, min(STRANGERS, descriptors // 8))
         self.of_peer = max(2, min(OF_PEER, self.strangers // 2))
         self.of_name = max(4, min(OF_NAME, descriptors // 16))
         self.of_users = max(8, descriptors // 2)
-        self._put_out = put_out
+        self._disconnect = disconnect
         self._strangers: dict[T, str] = {}  # the longest waiting first
         self._peers: Counter[str] = Counter()
         self._known: dict[T, tuple[str, bool]] = {}
@@ -88,7 +88,7 @@ class Admission(Generic[T]):
     def _drop_one_of(self, peer: str) -> None:
         one = next(one for one, its in self._strangers.items() if its == peer)
         self._forget(one)
-        self._put_out(one)
+        self._disconnect(one)
 
     def _forget(self, one: T) -> None:
         peer = self._strangers.pop(one, None)

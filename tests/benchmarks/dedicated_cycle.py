@@ -60,7 +60,7 @@ async def measure(machines: int, jobs: int, cycles: int = CYCLES) -> tuple[float
         scheduler = pool.role("head", "schedd").dedicated
         await _jobs(pool, jobs)
         await asyncio.sleep(0.5)
-        scheduler.machines.learn(ads)
+        scheduler.machines.update_ads(ads)
         await scheduler.decide_now()
         longest, running = 0.0, True
 

@@ -40,7 +40,7 @@ def test_a_narrow_terminal_gets_short_forms() -> None:
 
 
 def test_each_attribute_is_asked_for_once() -> None:
-    assert tables.needs(COLUMNS) == ["id", "host", "cmd"]
+    assert tables.attributes_of(COLUMNS) == ["id", "host", "cmd"]
 
 
 def test_an_empty_table_still_has_its_heading() -> None:

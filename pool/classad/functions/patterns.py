@@ -100,7 +100,7 @@ def _substituted(scope: Scope, matcher: Pattern, text: str, replacement: str, fu
     output: list[bytes] = []
     at, size, after_empty = 0, 0, False
     while True:
-        spans = matcher.more(data, scope.spend, at) if after_empty else matcher.search(data, scope.spend, at)
+        spans = matcher.match_nonempty(data, scope.spend, at) if after_empty else matcher.search(data, scope.spend, at)
         if spans is None:
             if not after_empty:
                 break

@@ -54,7 +54,7 @@ class Pattern:
             raise EvaluationFailed("pattern that may take forever")
         return program.search(data, start, spend)
 
-    def more(self, data: bytes, spend: Callable[[int], None], start: int) -> Spans | None:
+    def match_nonempty(self, data: bytes, spend: Callable[[int], None], start: int) -> Spans | None:
         """The match that begins at `start` and is not empty, for going on after an empty match."""
         program = self._automaton()
         return None if program is None else program.search(data, start, spend, fixed=True, some=True)

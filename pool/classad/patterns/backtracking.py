@@ -63,7 +63,7 @@ def _source(part: PatternNode) -> bytes:
     if isinstance(part, Assert):
         return _ASSERTS[part.kind]
     if isinstance(part, Lookaround):
-        return _look(part)
+        return _lookaround(part)
     if isinstance(part, Atomic):
         return b"(?>" + _source(part.part) + b")"
     if isinstance(part, Back):
@@ -81,7 +81,7 @@ def _members(members: frozenset[int]) -> bytes:
     return b"[" + b"".join([b"\\x%02x" % byte for byte in sorted(members)]) + b"]"
 
 
-def _look(part: Lookaround) -> bytes:
+def _lookaround(part: Lookaround) -> bytes:
     sign = (b"?" if part.ahead else b"?<") + (b"!" if part.negative else b"=")
     if part.ahead or not isinstance(part.part, Either):
         return b"(" + sign + _source(part.part) + b")"

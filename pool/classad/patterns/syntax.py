@@ -109,7 +109,7 @@ class _PatternReader:
     def peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
 
-    def take(self, text: str) -> bool:
+    def accept(self, text: str) -> bool:
         if self.text.startswith(text, self.at):
             self.at += len(text)
             return True
@@ -133,7 +133,7 @@ class _PatternReader:
             raise PatternError("nested too deeply")
         flags = self.flags
         choices = [self.sequence()]
-        while self.take("|"):
+        while self.accept("|"):
             choices.append(self.sequence())
         self.flags = flags
         self.nested -= 1
@@ -144,10 +144,10 @@ class _PatternReader:
         while self.at < len(self.text) and self.peek() not in ("|", ")"):
             if "x" in self.flags and self.skip_comment():
                 continue
-            if self.take("(?#"):
+            if self.accept("(?#"):
                 self.until(")")
                 continue
-            if self.take("\\Q"):
+            if self.accept("\\Q"):
                 stop = self.text.find("\\E", self.at)
                 quoted = self.text[self.at :] if stop < 0 else self.text[self.at : stop]
                 self.at = len(self.text) if stop < 0 else stop + 2
@@ -156,7 +156,7 @@ class _PatternReader:
                     continue
                 parts.append(self.repeated(parts.pop()))
                 continue
-            if self.take("\\E"):
+            if self.accept("\\E"):
                 continue
             part = self.atom()
             if part is not None:
@@ -180,9 +180,9 @@ class _PatternReader:
         if bounds is None:
             return part
         greedy = possessive = False
-        if self.take("+"):
+        if self.accept("+"):
             greedy = possessive = True
-        elif not self.take("?"):
+        elif not self.accept("?"):
             greedy = True
         part = Repeat(part, bounds[0], bounds[1], greedy, possessive)
         if self.peek() in ("*", "+", "?") and self.peek():
@@ -191,7 +191,7 @@ class _PatternReader:
 
     def quantifier(self) -> tuple[int, int | None] | None:
         for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
-            if self.take(sign):
+            if self.accept(sign):
                 return least, most
         found = self.brace()
         if found is None:
@@ -234,17 +234,17 @@ class _PatternReader:
         return self.bytes(ord(letter))
 
     def group(self) -> PatternNode | None:
-        if not self.take("?"):
+        if not self.accept("?"):
             if self.peek() == "*":
                 raise PatternError("verbs are not supported")
             return self.captured(None)
-        if self.take(":"):
+        if self.accept(":"):
             return self.closed()
         for sign, build in _GROUPS:
-            if self.take(sign):
+            if self.accept(sign):
                 return build(self.closed())
         for opening, closing in (("P<", ">"), ("<", ">"), ("'", "'")):
-            if self.take(opening):
+            if self.accept(opening):
                 return self.captured(self.until(closing))
         return self.flag_group()
 
@@ -259,7 +259,7 @@ class _PatternReader:
 
     def closed(self) -> PatternNode:
         part = self.either()
-        if not self.take(")"):
+        if not self.accept(")"):
             raise PatternError("missing )")
         return part
 
@@ -275,7 +275,7 @@ class _PatternReader:
             else:
                 raise PatternError("unrecognised character after (?")
         flags = (self.flags | on) - off
-        if self.take(")"):
+        if self.accept(")"):
             self.flags = flags
             return None
         self.at += 1
@@ -294,13 +294,13 @@ class _PatternReader:
         if letter in _ASSERTS:
             self.at += 1
             return Assert(_ASSERTS[letter])
-        if self.take("R"):
+        if self.accept("R"):
             newline = Sequence((Bytes(frozenset({13})), Bytes(frozenset({10}))))
             return Atomic(Either((newline, Bytes(VERTICAL | {0x85}))))
         if letter in "123456789":
             return self.back_reference()
         for opening, closing in (("k<", ">"), ("k{", "}"), ("k'", "'"), ("g{", "}")):
-            if self.take(opening):
+            if self.accept(opening):
                 return self.named_reference(self.until(closing))
         if letter == "g" and has_digits_only(self.text[self.at + 1 : self.at + 2]):
             self.at += 1
@@ -363,7 +363,7 @@ class _PatternReader:
         return ord(letter)
 
     def hexadecimal(self) -> int:
-        if self.take("{"):
+        if self.accept("{"):
             digits = self.until("}")
         else:
             digits = ""
@@ -379,7 +379,7 @@ class _PatternReader:
         return value
 
     def byte_set(self) -> PatternNode:
-        negative = self.take("^")
+        negative = self.accept("^")
         members: set[int] = set()
         first = True
         while True:
@@ -420,7 +420,7 @@ class _PatternReader:
                 members |= ALL - found if self.text[self.at + 2] == "^" else found
                 self.at = stop + 2
                 return None
-        if not self.take("\\"):
+        if not self.accept("\\"):
             byte = ord(self.peek())
             self.at += 1
             return byte

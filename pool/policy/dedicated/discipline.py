@@ -134,10 +134,10 @@ class _SchedulingCycle:
         self.waits: list[WaitForMachines] = []
         self.head: DedicatedJob | None = None
         self.loan_ends: list[float] = []
-        self._give_back()
+        self._end_loans()
         self.tiers = [tier for tier in Tier if any(node.tier is tier for node in self.supply.names)]
 
-    def _give_back(self) -> None:
+    def _end_loans(self) -> None:
         """Save gangs on lent machines, so that these are free when the loan is over."""
         leaving = {save.job for save in self.saves}
         lead = self.settings.reclaim_seconds
@@ -174,7 +174,7 @@ class _SchedulingCycle:
                 self.supply.make_leaving(gang)
         self.tiers = list(Tier)
         for job in result.winners:
-            if self.reserved.allows(job) and not self._take(job, backfilled=False):
+            if self.reserved.allows(job) and not self._allocate(job, backfilled=False):
                 self.waits.append(self._wait(job, None, blocks=False))
         self.head = None if result.head is not None and self._preempt(result.head) else result.head
         if self.head is not None and result.head is not None:
@@ -190,7 +190,7 @@ class _SchedulingCycle:
             if not self.reserved.allows(job):
                 self.waits.append(self._wait(job, self.reserved.free_again(job), blocks=False))
                 continue
-            if self._take(job, backfilled=False) or self._make_room(job) or self._preempt(job):
+            if self._allocate(job, backfilled=False) or self._make_room(job) or self._preempt(job):
                 continue
             if not self.settings.strict:
                 if self.head is None:
@@ -202,7 +202,7 @@ class _SchedulingCycle:
                 yield from self._easy(job, jobs)
             return
 
-    def _take(self, job: DedicatedJob, *, backfilled: bool) -> bool:
+    def _allocate(self, job: DedicatedJob, *, backfilled: bool) -> bool:
         """Give a job machines of the lowest tiers that hold all of it (a, b)."""
         supply = self.supply
         if job.size > supply.matching.total:
@@ -260,7 +260,7 @@ class _SchedulingCycle:
             self.saves.append(SaveGang(gang.job.id, f"job {job.id} was before it in the queue and can start", job.id))
             self.supply.make_leaving(gang)
             self.tiers = list(Tier)
-            if self._take(job, backfilled=False):
+            if self._allocate(job, backfilled=False):
                 return True
         return False
 
@@ -296,7 +296,7 @@ class _SchedulingCycle:
             self.saves.append(SaveGang(gang.job.id, f"job {job.id} preempts it by SCHEDD_PREEMPTION_RANK", job.id))
             self.supply.make_leaving(gang)
         self.tiers = list(Tier)
-        return self._take(job, backfilled=False)
+        return self._allocate(job, backfilled=False)
 
     def _was_before(self, job: DedicatedJob, filler: DedicatedJob) -> bool:
         """Whether a waiting job goes before one that was backfilled. Among users the order of now decides, in which it
@@ -384,20 +384,20 @@ class _SchedulingCycle:
             if self._passed_over(job) or not self.reserved.allows(job):
                 continue
             if self._end(job) <= shadow.time < math.inf:
-                if not self._take(job, backfilled=True):
+                if not self._allocate(job, backfilled=True):
                     failed.add(shape)
                 continue
             if shadow.time < math.inf and self._beside(job, shadow):
                 continue
             worth = self.settings.least_gain * (job.save_seconds + job.restore_seconds)
-            if job.saveable and shadow.time - self.now >= worth and not self._take(job, backfilled=True):
+            if job.saveable and shadow.time - self.now >= worth and not self._allocate(job, backfilled=True):
                 failed.add(shape)
 
     def _beside(self, job: DedicatedJob, shadow: PlannedHead) -> bool:
         """Start a job that runs beyond the head's planned start, on machines that are spare then."""
         if not shadow.spare.fits([(part.fits, part.count) for part in job.parts]):
             return False
-        if not self._take(job, backfilled=False):
+        if not self._allocate(job, backfilled=False):
             return False
         shadow.spare.offer([(part.fits, part.count) for part in job.parts])
         return True
@@ -418,15 +418,15 @@ class _SchedulingCycle:
                 planned = profile.fit(job.parts, job.remaining if job.remaining is not None else math.inf)
                 if planned is not None:
                     start, counts = planned
-                    profile.take(start, job.remaining if job.remaining is not None else math.inf, counts)
+                    profile.allocate(start, job.remaining if job.remaining is not None else math.inf, counts)
                     if job is not head and not (start <= self.now and self._start_planned(job)):
                         self.waits.append(self._wait(job, start, blocks=False))
                 elif job.saveable:
-                    self._take(job, backfilled=True)
+                    self._allocate(job, backfilled=True)
             job = next(rest, None)
 
     def _start_planned(self, job: DedicatedJob) -> bool:
-        return self.reserved.allows(job) and self._take(job, backfilled=False)
+        return self.reserved.allows(job) and self._allocate(job, backfilled=False)
 
     wake: float | None = None
 

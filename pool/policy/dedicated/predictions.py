@@ -44,7 +44,7 @@ class RunPredictor:
                 self._sum += sum(last)
                 self._count += len(last)
 
-    def learn(self, user: str, seconds: float, size: int = 0) -> None:
+    def record_run(self, user: str, seconds: float, size: int = 0) -> None:
         """A job of this user has ended by itself after so many seconds of work.
 
         Args:
@@ -94,7 +94,7 @@ class StartErrors:
     def __init__(self, ratios: Sequence[float] = ()) -> None:
         self._ratios: deque[float] = deque(ratios, maxlen=LAST_WAITS)
 
-    def learn(self, expected: float, actual: float) -> None:
+    def record_wait(self, expected: float, actual: float) -> None:
         """A job has started that was expected to wait so many seconds, and has waited so many."""
         if expected >= SHORT_WAIT:
             self._ratios.append(actual / expected)

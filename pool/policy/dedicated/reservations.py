@@ -151,7 +151,7 @@ class Reserved:
         current = [r for r in reservations if r.machines and now < r.end]
         self._active = {r.id: r for r in current}
         for reservation in current:
-            self._hold(reservation, machines)
+            self._supply_machines(reservation, machines)
         longest = max((gang.job.save_seconds for gang in running if gang.job.saveable), default=0.0)
         self._ahead = settings.reservation_lead + max(settings.reclaim_seconds, longest)
         coming = sorted((r for r in reservations if not r.machines and now < r.end), key=lambda r: (r.start, r.id))
@@ -207,7 +207,7 @@ class Reserved:
         for reservation, _, _ in self._guards:
             counts = taken_by(self._supply.usable, reservation.parts)
             if counts is not None:
-                profile.take(max(self._now, reservation.start), reservation.duration, counts)
+                profile.allocate(max(self._now, reservation.start), reservation.duration, counts)
         for reservation in self._active.values():
             supply = self._supplies[reservation.id]
             free: Counts = {}
@@ -225,7 +225,7 @@ class Reserved:
                 kept.append(KeepClaims(names, name, KeepReason.RESERVED))
         return kept
 
-    def _hold(self, reservation: Reservation, machines: Sequence[MachineClass]) -> None:
+    def _supply_machines(self, reservation: Reservation, machines: Sequence[MachineClass]) -> None:
         """The machines of a reservation that has begun, as a supply of their own."""
         own = frozenset(reservation.machines)
         classes = []
@@ -278,13 +278,13 @@ class Reserved:
                 names = options[node][:amount]
                 del options[node][:amount]
                 chosen += names
-                self._take(reservation, node, names)
+                self._claim_machines(reservation, node, names)
         for gang in {leaving[name].job.id: leaving[name] for name in chosen if name in leaving}.values():
             self.saves.append(SaveGang(gang.job.id, f"reservation {reservation.id} begins", reservation.id))
         self.begun[reservation.id] = tuple(chosen)
         return True
 
-    def _take(self, reservation: Reservation, node: MachineNode, names: Sequence[str]) -> None:
+    def _claim_machines(self, reservation: Reservation, node: MachineNode, names: Sequence[str]) -> None:
         taken = set(names)
         there = self._supply.names.get(node, [])
         before = len(there)

@@ -146,7 +146,7 @@ class Profile:
             first = first + 1 if alone else failed + 1
         return None
 
-    def take(self, start: float, duration: float, counts: Mapping[Kind, int]) -> None:
+    def allocate(self, start: float, duration: float, counts: Mapping[Kind, int]) -> None:
         """Machines are used from a time for so long."""
         first = self._cut(start)
         last = self._cut(start + duration) if duration != math.inf else len(self.times)

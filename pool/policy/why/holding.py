@@ -34,15 +34,15 @@ def run_all(work: Piecemeal[T]) -> T:
 
 def held_by(clause: Expr, job: ClassAd, machines: Sequence[ClassAd], now: float) -> Piecemeal[int]:
     """The machines for which a clause of the job's Requirements holds."""
-    return _evaluate_once(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, job, machine, now)))
+    return _evaluate_once(names_in(clause, job), machines, lambda machine: accepts(evaluate(clause, job, machine, now)))
 
 
 def held_for(clause: Expr, job: ClassAd, machines: Sequence[ClassAd], now: float) -> Piecemeal[int]:
     """The machines whose clause, one of their own Requirements, holds for the job."""
-    return _evaluate_once(needs(clause, job), machines, lambda machine: accepts(evaluate(clause, machine, job, now)))
+    return _evaluate_once(names_in(clause, job), machines, lambda machine: accepts(evaluate(clause, machine, job, now)))
 
 
-def needs(clause: Expr, job: ClassAd) -> frozenset[str]:
+def names_in(clause: Expr, job: ClassAd) -> frozenset[str]:
     """Names (lower case) that a clause mentions, directly or through expressions of the job's."""
     found: set[str] = set()
     waiting = [clause]

@@ -118,18 +118,18 @@ class Schedd(Role):
         self._loaded = True
         self.spool.restore(self.ledger.meta)
         self.notes.restore(self.ledger.meta, self.executables.restore)
-        self.pacing.take_up()
-        self.output_streams.take_up()
+        self.pacing.restore()
+        self.output_streams.restore()
         self.tidy()
         cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
         if cut_short:
             self.spawn(self.shadow.finish(cut_short), "outputs")
         self.reporting.begin()
-        await self.local.take_up([job for job in running if job.cluster.is_local])
+        await self.local.adopt([job for job in running if job.cluster.is_local])
         for job in running:
             if not job.cluster.is_local:
                 self.placement.reconnect.adopt(job)
-        self.dedicated.take_up(self.ledger.meta)
+        self.dedicated.restore(self.ledger.meta)
         self.spawn(self.dedicated.machines.run(), "dedicated machines")
         self.spawn(self.dedicated.run(), "dedicated")
         self.spawn(self.dedicated.accounts.run(), "dedicated accounts")
@@ -285,10 +285,10 @@ class Schedd(Role):
         """The dedicated scheduler, which sleeps until there is a dedicated job."""
         given, placement = self.given, self.placement
 
-        async def keep(name: str, value: bytes) -> None:
+        async def set_meta(name: str, value: bytes) -> None:
             await self.store.write(SetMeta(name, value))
 
-        reservations = Reservations(keep, self.spawn, self.log, lambda: self.dedicated.wake())
+        reservations = Reservations(set_meta, self.spawn, self.log, lambda: self.dedicated.wake())
         calls = SchedulerCalls(
             gatherings=placement.gangs.gathering,
             obtain=placement.claiming.obtain_for,
@@ -299,7 +299,7 @@ class Schedd(Role):
             kept_back=lambda job: self._waits_for_itself(job) or self.queue.is_out_of_turn(job),
             regroup=self.review_withheld,
             negotiator_heard=placement.negotiator_heard,
-            keep=keep,
+            keep=set_meta,
             account_of=lambda owner: f"{owner}@{self.settings.text('UID_DOMAIN')}",
             preemption=lambda: PreemptionRules.read(self.settings),
         )

@@ -55,7 +55,7 @@ class Recovery:
         self._spawn = spawn
         self._log = log
 
-    def take_up(self, keeper: Keeper) -> Slot | None:
+    def adopt(self, keeper: Keeper) -> Slot | None:
         """Find the slot of a keeper's job, and look after the job there; without a slot it is killed."""
         slot = self._slot_of(keeper)
         if slot is None or slot.claim is not None:

@@ -96,7 +96,7 @@ class Startd(Role):
         self._lay_out()
         self.loans.load()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
-            if (found := self.recovery.take_up(keeper)) is not None:
+            if (found := self.recovery.adopt(keeper)) is not None:
                 self.loans.claimed(found)
         self.image_cache.begin()
         given.leases.clear()

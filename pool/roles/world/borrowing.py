@@ -214,9 +214,10 @@ class MachineBorrower(Service):
             answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
         finally:
             self._new_key(slot)
-        return {"claims": [self._take(slot.pool, schedd, params, item) for item in answer["claims"]], "refused": None}
+        claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in answer["claims"]]
+        return {"claims": claims, "refused": None}
 
-    def _take(self, pool: str, schedd: str, params: Wire, item: Wire) -> Wire:
+    def _borrowed_claim(self, pool: str, schedd: str, params: Wire, item: Wire) -> Wire:
         """A claim that the other pool has made, as our schedd gets it."""
         route = ClaimRoute(pool, str(item["startd"]), str(item["claim"]))
         name = f"{item['slot']}@{pool}@{self._node}"

@@ -85,7 +85,7 @@ class World(Role):
         self.spawn(self._advertiser.run(), "advertise")
         self.spawn(self._watch(), "watch")
         self.spawn(self._sweep(), "sweep")
-        for pool in self._kept():
+        for pool in self._admitting_pools():
             self._begin(pool)
 
     @property
@@ -101,13 +101,13 @@ class World(Role):
     def reload(self, settings: Any) -> None:
         super().reload(settings)
         self._agreements = self._read()
-        for pool in {*self._lenders, *self._kept()}:
+        for pool in {*self._lenders, *self._admitting_pools()}:
             if self._agreement(pool).sends_out:
                 self._begin(pool)
             else:
                 self._end(pool)
 
-    def put_out(self, nodes: set[str]) -> None:
+    def expel(self, nodes: set[str]) -> None:
         for pool in nodes & self._borrowers.keys():
             self.spawn(self.lending.close(pool), "part", alone=True)
             del self._borrowers[pool]
@@ -121,7 +121,7 @@ class World(Role):
             raise NoWay("this node keeps nothing")
         return self.given.state / "flock"
 
-    def _kept(self) -> list[str]:
+    def _admitting_pools(self) -> list[str]:
         if self.given.state is None or not self._directory.is_dir():
             return []
         return sorted(place.name for place in self._directory.iterdir())
@@ -194,7 +194,7 @@ class World(Role):
     async def leave(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Use a pool's machines no more: {pool} -> {left}. Jobs that run there end with their leases."""
         pool = params["pool"]
-        if pool not in self._kept():
+        if pool not in self._admitting_pools():
             return {"left": False}
         self._end(pool)
         await asyncio.to_thread(shutil.rmtree, self._directory / pool)
@@ -205,13 +205,13 @@ class World(Role):
         """The flock as this pool sees it: {} -> {name, pools: [{pool, ...}]}"""
         offered, borrowed, waiting = self.borrowing.on_offer(), self.borrowing.lent(), self.lending.waiting()
         pools = []
-        for pool in sorted({*self._kept(), *self._borrowers, *self._agreements}):
+        for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements}):
             agreement, lender = self._agreement(pool), self._lenders.get(pool)
             pools.append(
                 {
                     "pool": pool,
                     "in": agreement.lets_in,
-                    "out": agreement.sends_out and pool in self._kept(),
+                    "out": agreement.sends_out and pool in self._admitting_pools(),
                     "connected_in": pool in self._borrowers,
                     "trouble": lender[0].trouble if lender is not None else "",
                     "address": lender[0].address if lender is not None else "",

@@ -151,7 +151,7 @@ class Simulation:
             self._advance(at)
             while self._events and self._events[0][0] <= at:
                 _, kind, _, name, number = heapq.heappop(self._events)
-                self._happen(kind, name, number)
+                self._handle_event(kind, name, number)
             if not self._events or self._events[0][0] > at:
                 self._cycle()
         return self.metrics()
@@ -219,7 +219,7 @@ class Simulation:
         )
         self.now = to
 
-    def _happen(self, kind: int, name: str, number: int) -> None:
+    def _handle_event(self, kind: int, name: str, number: int) -> None:
         if kind == _SUBMIT:
             self._submit(self._trace[name])
         elif kind == _END:
@@ -294,9 +294,9 @@ class Simulation:
                 for name in share.machines:
                     self._claim(name)
         for lend in decisions.lends:
-            self._give_back(lend.machines)
+            self._release(lend.machines)
         for release in decisions.releases:
-            self._give_back(release.machines)
+            self._release(release.machines)
         if decisions.wake is not None and decisions.wake != self._wake_at:
             self._wake_at = decisions.wake
             self._schedule(max(self.now, decisions.wake), _WAKE, "", 0)
@@ -314,7 +314,7 @@ class Simulation:
             delay = self.costs.negotiate
         self._schedule(self.now + delay, _CLAIMED, name, machine.number)
 
-    def _give_back(self, names: Sequence[str]) -> None:
+    def _release(self, names: Sequence[str]) -> None:
         for name in names:
             self._set(name, MachineState.UNCLAIMED)
             if self.opportunistic:
@@ -339,7 +339,7 @@ class Simulation:
         restore = self.costs.restore if gang.attained else 0.0
         self._schedule(self.now + restore + gang.job.runtime - gang.attained, _END, waiting.id, gang.number)
 
-    def _leave(self, gang: _Gang) -> None:
+    def _free_machines(self, gang: _Gang) -> None:
         run = self.running.pop(gang.waiting.id)
         gang.run = None
         gang.number += 1
@@ -353,9 +353,9 @@ class Simulation:
         restore = self.costs.restore if gang.attained else 0.0
         self._computed += (self.now - gang.run.started - restore) * gang.job.size
         self._overhead += restore * gang.job.size
-        self._leave(gang)
+        self._free_machines(gang)
         job = gang.job
-        self.predictor.learn(job.user, job.runtime, job.size)
+        self.predictor.record_run(job.user, job.runtime, job.size)
         self.finished.append(
             FinishedJob(
                 job.number,
@@ -384,7 +384,7 @@ class Simulation:
         self._schedule(self.now + self.costs.save, _SAVED, gang.waiting.id, gang.number)
 
     def _saved(self, gang: _Gang) -> None:
-        self._leave(gang)
+        self._free_machines(gang)
         gang.waiting = replace(gang.waiting, attained=gang.attained, last_ran=self.now)
         self._queue(gang.waiting)
 

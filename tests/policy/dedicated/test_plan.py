@@ -95,18 +95,18 @@ def test_a_prediction_is_the_mean_of_the_last_two_runs_and_at_most_what_the_user
     assert predictor.predict("alice") is None
     assert predictor.predict("alice", 60.0) == 60.0
     for seconds in (1000.0, 20.0, 40.0):
-        predictor.learn("alice", seconds)
+        predictor.record_run("alice", seconds)
     assert predictor.predict("alice") == 30.0
     assert predictor.predict("alice", 25.0) == 25.0
     again = RunPredictor(read_runs(predictor.as_dict()))
     assert again.predict("alice") == 30.0
     assert predictor.mean == pytest.approx(1060.0 / 3)
-    predictor.learn("alice", 500.0, 16)
+    predictor.record_run("alice", 500.0, 16)
     assert predictor.predict("alice", size=16) == 500.0  # runs of that size count first
     assert predictor.predict("alice", size=8) == 270.0
     assert RunPredictor(predictor.as_dict()).predict("alice", size=16) == 500.0
     for size in range(1, 100):
-        predictor.learn("alice", 1.0, size)
+        predictor.record_run("alice", 1.0, size)
     assert len(predictor.as_dict()) == MOST_SIZES
     assert read_runs({"alice": "12", 3: [1.0], "bob": [1, -2, "x"]}) == {"bob": [1.0]}
     assert read_runs([1]) == {}
@@ -116,8 +116,8 @@ def test_bounds_come_from_past_errors() -> None:
     errors = StartErrors()
     assert errors.bounds() is None
     for ratio in range(1, 12):
-        errors.learn(100.0, 10.0 * ratio)
-    errors.learn(5.0, 5000.0)  # too short a wait to say anything
+        errors.record_wait(100.0, 10.0 * ratio)
+    errors.record_wait(5.0, 5000.0)  # too short a wait to say anything
     assert errors.bounds() == pytest.approx((0.2, 1.0))
     running = [runs(gang("9.0", 2, duration=100.0))]
     [start] = make_plan(queue(gang("1.0", 2, duration=5.0)), running, (), 0.0, WRIGHT, errors=errors).starts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pool.classad import ClassAd, accepts, evaluate, parse_expr
-from pool.policy.why.holding import EVALUATIONS, held_by, held_for, needs, run_all
+from pool.policy.why.holding import EVALUATIONS, held_by, held_for, names_in, run_all
 from tests.policy.why.support import NOW, job, slot
 
 MACHINES = [slot(f"slot1@m{number}", Memory=1024 * (number % 3), Load=number / 2) for number in range(50)]
@@ -45,7 +45,7 @@ def test_true_one_and_a_text_are_told_apart() -> None:
 
 def test_what_a_clause_needs_through_the_job() -> None:
     request = job(A=["TARGET.B + C"], C=["TARGET.D"])
-    assert needs(parse_expr("A > 1"), request) == {"a", "b", "c", "d"}
+    assert names_in(parse_expr("A > 1"), request) == {"a", "b", "c", "d"}
 
 
 def test_an_evil_clause_is_asked_in_small_pieces() -> None:

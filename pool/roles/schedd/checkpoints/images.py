@@ -117,7 +117,7 @@ class StoredCheckpoints:
         async def announced(manifest: Manifest) -> None:
             await self._announced(job, manifest)
 
-        async def kept(manifest: Manifest) -> None:
+        async def stored(manifest: Manifest) -> None:
             if store is self.store:
                 self._remember(job, manifest.generation, params.get("nearer"))
             elif self._place.away is None:
@@ -128,7 +128,7 @@ class StoredCheckpoints:
 
         with run_normal(when=bool(params.get("last"))):
             try:
-                await receive_image(store, name_of(job), stream, renumber=True, announced=announced, kept=kept)
+                await receive_image(store, name_of(job), stream, renumber=True, announced=announced, kept=stored)
             except ImageError as error:
                 self._has_failed(store, error)
                 raise

@@ -97,15 +97,15 @@ class UserAccounts:
             if self._asks():
                 try:
                     async with asyncio.timeout(PATIENCE):
-                        answer = await self._ask()
+                        answer = await self._query_negotiator()
                 except (*TROUBLE, PoolError) as error:
                     self._log.info("the pool's accounts are not to be had", extra={"why": str(error)})
                 else:
-                    self.learn(answer)
+                    self.update(answer)
                     self._changed()
             await asyncio.sleep(ASK_EVERY)
 
-    async def _ask(self) -> Mapping[str, float]:
+    async def _query_negotiator(self) -> Mapping[str, float]:
         link = await self._links.connect(self._collector)
         address = ""
         async with await link.stream("collector.query", {"type": "Negotiator"}) as found:
@@ -115,7 +115,7 @@ class UserAccounts:
             raise PoolError("the collector knows no negotiator", hint="start one", retry=True)
         return read_accounts(await self._links.call(address, "negotiator.priorities", {}, timeout=PATIENCE))
 
-    def learn(self, accounts: Mapping[str, float]) -> None:
+    def update(self, accounts: Mapping[str, float]) -> None:
         """Take in the machine-seconds of each account."""
         least = min([0.0, *accounts.values()])
         self._pool = {name: used - least for name, used in accounts.items()}

@@ -165,9 +165,9 @@ class Lending:
         asked = self._asked.pop(claim, None)
         self._holes.pop(claim, None)
         if lent is not None and lent.reclaimed and asked is not None:
-            self.took(asyncio.get_running_loop().time() - asked)
+            self.record_reclaim(asyncio.get_running_loop().time() - asked)
 
-    def took(self, seconds: float) -> None:
+    def record_reclaim(self, seconds: float) -> None:
         """It took so long to get a machine back."""
         self._seconds.append(seconds)
         self.reclaims += 1

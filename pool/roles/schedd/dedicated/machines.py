@@ -130,7 +130,7 @@ class ManagedMachines:
 
     # -- hearing -----------------------------------------------------------------------------------------
 
-    def want(self, wanted: bool) -> None:
+    def set_wanted(self, wanted: bool) -> None:
         """Whether there are dedicated jobs at all: without, nothing is asked of the collector (WR 3.1)."""
         if wanted:
             self._wanted.set()
@@ -163,7 +163,7 @@ class ManagedMachines:
                             self._hierarchy.clear()
                             fresh = False
                         retry, self._deaf_since = FIRST_RETRY, None
-                        self.learn(items)
+                        self.update_ads(items)
                         self._changed()
                         if not self._wanted.is_set():
                             break
@@ -185,7 +185,7 @@ class ManagedMachines:
         self._heard.clear()
         self._deaf_since = None
 
-    def learn(self, items: Iterable[Sequence[Any]]) -> None:
+    def update_ads(self, items: Iterable[Sequence[Any]]) -> None:
         for _, name, wire, *_ in items:
             if wire is None:
                 self.index.drop(name)

@@ -35,7 +35,7 @@ class DedicatedMethods(Service):
         See `pool.client.dedicated.DedicatedPlan`.
         """
         scheduler = self._scheduler
-        plan = await scheduler.planned(await scheduler.look_now(), call.identity.name)
+        plan = await scheduler.planned(await scheduler.state_now(), call.identity.name)
         loans = scheduler.machines.loans(scheduler.held().values(), self._outside.wall())
         return {
             "machines": sum(plan.machines.values()),

@@ -95,7 +95,7 @@ class DedicatedRequests:
         """How many machines are asked for."""
         return sum(len(request.machines) for request in self._open.values())
 
-    def ask(self, requests: Sequence[MachineRequest]) -> None:
+    def set_requests(self, requests: Sequence[MachineRequest]) -> None:
         """Ask for these machines, and for no others from now on."""
         coming = self.coming
         wanted: Counter[str] = Counter()
@@ -149,7 +149,7 @@ class DedicatedRequests:
 
     def farewell(self) -> None:
         """There are no dedicated jobs any more."""
-        self.ask([])
+        self.set_requests([])
         if self._advertised:
             self._advertised = False
             self._advertiser.withdraw("Submitter", self._submitter)

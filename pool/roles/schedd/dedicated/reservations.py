@@ -95,7 +95,7 @@ class Reservations:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def take_up(self, meta: Mapping[str, bytes]) -> None:
+    def restore(self, meta: Mapping[str, bytes]) -> None:
         """Take in what an earlier run has written."""
         kept = meta.get(NOTE)
         if not kept:

@@ -176,7 +176,7 @@ class DedicatedScheduler:
         )
         self.lending = Lending(context, calls.start_job, calls.fits_lease)
         self.requests = DedicatedRequests(
-            context, self.submitter, address, advertiser, calls.obtain, self.wake, self.lending.took
+            context, self.submitter, address, advertiser, calls.obtain, self.wake, self.lending.record_reclaim
         )
         self._predictor = RunPredictor()
         self.queue = DedicatedQueue(
@@ -285,10 +285,10 @@ class DedicatedScheduler:
             self._later.cancel()
             self._later = None
         if not self.has_work():
-            self.machines.want(False)
+            self.machines.set_wanted(False)
             self.requests.farewell()
             return
-        self.machines.want(True)
+        self.machines.set_wanted(True)
         self._take_all_or_explicit()
         self.cycles += 1
         claims = self.held()
@@ -326,7 +326,7 @@ class DedicatedScheduler:
         for start in self.decisions.starts:
             if (expected := self._expected.pop(start.job, None)) is not None:
                 asked, wait = expected
-                self._errors.learn(wait, state.now - asked)
+                self._errors.record_wait(wait, state.now - asked)
         waiting = sum(len(queue.jobs) for queue in state.queues)
         if not waiting or waiting > MANY_JOBS or state.now < self._planned + PLAN_EVERY:
             return
@@ -353,9 +353,9 @@ class DedicatedScheduler:
         turn.end()
         async with self._looking:
             await turn.begin()
-            return await in_slices(turn, self._look(claims, more))
+            return await in_slices(turn, self._cycle_state_steps(claims, more))
 
-    def _look(
+    def _cycle_state_steps(
         self, claims: Mapping[str, HeldClaim], more: tuple[KeptReservation, ...] = ()
     ) -> Generator[None, None, CycleState]:
         """Where everything stands, in steps."""
@@ -419,7 +419,7 @@ class DedicatedScheduler:
             found.append(self._run_of(job, own, kind_of))
         runs = tuple(found)
         self.accounts.count(runs, now)
-        self._learn(runs, now)
+        self._record_ended(runs, now)
         for run in runs:
             queues.setdefault(run.job.user, [])  # its user's usage counts when machines are shared over time
         users = tuple(
@@ -472,21 +472,21 @@ class DedicatedScheduler:
             until=min((self.machines.until(claim, self.queue.now) for claim in own), default=math.inf),
         )
 
-    def take_up(self, meta: Mapping[str, bytes]) -> None:
+    def restore(self, meta: Mapping[str, bytes]) -> None:
         """Take in what an earlier run of the schedd has written down."""
-        self.reservations.take_up(meta)
+        self.reservations.restore(meta)
         if kept := meta.get(RUNS):
             try:
                 self._predictor = RunPredictor(read_runs(json.loads(kept)))
             except ValueError as error:
                 self._context.log.warning("earlier runs are forgotten", extra={"error": str(error)})
 
-    def _learn(self, runs: Iterable[DedicatedRun], now: float) -> None:
+    def _record_ended(self, runs: Iterable[DedicatedRun], now: float) -> None:
         """Learn how long the jobs ran that have left the queue since the last look."""
         before, self._ran = self._ran, {run.job.id: run for run in runs}
         ended = [run for name, run in before.items() if name not in self._ran and self._find(name) is None]
         for run in ended:
-            self._predictor.learn(run.job.user, run.attained(now), run.job.size)
+            self._predictor.record_run(run.job.user, run.attained(now), run.job.size)
         if ended and now >= self._written + WRITE_EVERY:
             self._written = now
             kept = json.dumps(self._predictor.as_dict()).encode()
@@ -494,13 +494,13 @@ class DedicatedScheduler:
 
     # -- questions ---------------------------------------------------------------------------------------
 
-    async def look_now(self) -> CycleState:
+    async def state_now(self) -> CycleState:
         """Where everything stands now, with the machines asked for if nobody has yet."""
-        return await self._looked(())
+        return await self._cycle_state(())
 
     async def look_with(self, asked: KeptReservation) -> CycleState:
-        """As `look_now`, with which machines a reservation could have."""
-        return await self._looked((asked,))
+        """As `state_now`, with which machines a reservation could have."""
+        return await self._cycle_state((asked,))
 
     async def planned(self, state: CycleState, user: str) -> Plan:
         """The expected course of things from a state on, if nothing else comes (WR 6.3). Of one cycle's state it is
@@ -559,9 +559,9 @@ class DedicatedScheduler:
             self.submitter, why, found.words, found.start, found.earliest, found.latest, found.waits_for
         )
 
-    async def _looked(self, more: tuple[KeptReservation, ...]) -> CycleState:
+    async def _cycle_state(self, more: tuple[KeptReservation, ...]) -> CycleState:
         self._curious += 1
-        self.machines.want(True)
+        self.machines.set_wanted(True)
         try:
             async with asyncio.timeout(HEARING):
                 await self.machines.wait()
@@ -589,7 +589,7 @@ class DedicatedScheduler:
         asked: list[MachineRequest] = []
         for request in decisions.requests:
             asked += self._asked_for(request, claims)
-        self.requests.ask(asked)
+        self.requests.set_requests(asked)
         until: dict[HeldClaim, float] = {}
         for lend in decisions.lends:
             until |= dict.fromkeys(self._idle(lend.machines, claims), lend.until)

@@ -62,9 +62,9 @@ class OutputStreams:
         self._files = files
         self._costs = costs
         self._followers: dict[tuple[JobId, int, str], _Follower] = {}
-        context.ledger.listen(self._happened)
+        context.ledger.listen(self._on_events)
 
-    def take_up(self) -> None:
+    def restore(self) -> None:
         """The queue has been loaded: follow those that run on, once it is known again how they were started."""
         for job in self._context.queue.jobs():
             if job.status in ACTIVE and any(job.get(asks) is True for _, asks in _FILES):
@@ -77,7 +77,7 @@ class OutputStreams:
                 return
             await asyncio.sleep(EVERY)
 
-    def _happened(self, events: Sequence[JobEvent]) -> None:
+    def _on_events(self, events: Sequence[JobEvent]) -> None:
         for event in events:
             job = self._context.queue.find(event.cluster, event.proc) if event.kind is EventKind.EXECUTE else None
             if job is not None and any(job.get(asks) is True for _, asks in _FILES):

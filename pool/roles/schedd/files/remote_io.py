@@ -320,7 +320,7 @@ class RemoteFiles:
         except (PoolError, TimeoutError) as error:
             self._log.warning("what undoes a job's changes goes later", extra={"job": name_of(job), "why": str(error)})
 
-    def left(self, job: QueuedJob, run: int, *, over: bool) -> None:
+    def run_ended(self, job: QueuedJob, run: int, *, over: bool) -> None:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
         name = name_of(job)
         if name in self._known:

@@ -40,9 +40,9 @@ class Pacing:
         self._offer = offer
         self._judge = judge
         self._timers: dict[object, asyncio.TimerHandle] = {}
-        context.ledger.listen(self._happened)
+        context.ledger.listen(self._on_events)
 
-    def take_up(self) -> None:
+    def restore(self) -> None:
         """The queue has been loaded: count on from where an earlier run of the node had come to."""
         for cluster in list(self._context.queue.clusters.values()):
             turns = cluster.turns
@@ -85,7 +85,7 @@ class Pacing:
 
     # -- allowed durations -------------------------------------------------------------------------------
 
-    def _happened(self, events: Sequence[JobEvent]) -> None:
+    def _on_events(self, events: Sequence[JobEvent]) -> None:
         for event in events:
             if event.kind is EventKind.EXECUTE:
                 job = self._context.queue.find(event.cluster, event.proc)

@@ -63,7 +63,7 @@ class RunFiles(OwnersFiles, Protocol):
     async def drop_journal(self, job: QueuedJob, run: int) -> None:
         """The job has ended by itself: the record that could undo its changes goes."""
 
-    def left(self, job: QueuedJob, run: int, *, over: bool) -> None:
+    def run_ended(self, job: QueuedJob, run: int, *, over: bool) -> None:
         """A run has ended, or with `over` the job itself."""
 
 
@@ -303,7 +303,7 @@ class Placement:
         self._costs.charge(job, steps, self._context.outside.thread_cpu() - turn_began)
         await self._commit_start(claim, steps)
         self._ended.end_recorded(job)
-        self._remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
+        self._remote.run_ended(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
         self.changed(job.cluster.owner, idle_again and start is None)
         if claim.dedicated:
@@ -335,8 +335,8 @@ class Placement:
         """The job is on this claim no more."""
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
-        self.rematch.left(job)
-        self.successors.left(job)
+        self.rematch.machine_lost(job)
+        self.successors.machine_lost(job)
 
     # -- runs without an end -----------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class Placement:
             await self.gangs.part_lost(claim, why)
             return
         self._detach_job(claim, job)
-        self._remote.left(job, claim.run, over=False)
+        self._remote.run_ended(job, claim.run, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         changes |= self._ran_unseen(claim, job)
         wish = job.stored_note("_wish")

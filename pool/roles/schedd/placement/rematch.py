@@ -75,7 +75,7 @@ class Rematch:
         if self._settings.rematch is not None and moving.prefers({"Rank": job.get("Rank")}):
             self._movers.setdefault(job.cluster.owner, {})[job] = None
 
-    def left(self, job: QueuedJob) -> None:
+    def machine_lost(self, job: QueuedJob) -> None:
         """A job has its machine no more."""
         self._movers.get(job.cluster.owner, {}).pop(job, None)
         move = self._moves.get(job)

@@ -88,7 +88,7 @@ class Successors:
         self._leaves[job] = Leave(job, claim, {key: nearer[key] for key in ("address", "ticket")}, self._last)
         self._changed(job.cluster.owner, True)
 
-    def left(self, job: QueuedJob) -> None:
+    def machine_lost(self, job: QueuedJob) -> None:
         """A job has its machine no more."""
         leave = self._leaves.pop(job, None)
         if leave is not None:

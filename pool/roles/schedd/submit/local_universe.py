@@ -121,7 +121,7 @@ class LocalJobs:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def take_up(self, running: list[QueuedJob]) -> None:
+    async def adopt(self, running: list[QueuedJob]) -> None:
         """After a start of the schedd: go on with those whose keepers are there; the others are idle again."""
         for cluster in self._queue.clusters.values():
             self.added(cluster)

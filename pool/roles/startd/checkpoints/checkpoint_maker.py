@@ -116,8 +116,8 @@ class CheckpointMaker:
         """The node's share of the network for this checkpoint; more of it when the job has to leave soon."""
         share, loop = self._context.share, asyncio.get_running_loop()
 
-        async def take(piece: int) -> None:
+        async def wait_for_bytes(piece: int) -> None:
             left = self.leaves_by - loop.time() if self.leaves_by is not None else None
             await share.wait_for_bytes(piece, size / max(left, 1.0) if left is not None else 0.0)
 
-        return take
+        return wait_for_bytes

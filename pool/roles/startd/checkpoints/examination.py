@@ -74,7 +74,7 @@ class Examination:
         self.cancel()
         if not self._running.ended:
             self._timer = asyncio.get_running_loop().call_later(
-                seconds, lambda: spawn(self._look(), "examine", alone=True)
+                seconds, lambda: spawn(self._examine(), "examine", alone=True)
             )
 
     def _examine_again(self) -> None:
@@ -83,7 +83,7 @@ class Examination:
         soon = settings.number("CHECKPOINT_EXAMINE") * AGAIN
         self._examine_in(min(soon * 2.0 ** min(self.missed, 20), max(soon, settings.number("CHECKPOINT_MOST"))))
 
-    async def _look(self) -> None:
+    async def _examine(self) -> None:
         """Look at what the job has opened; where nothing speaks against a checkpoint any more, make a missed one."""
         running = self._running
         keeper = running.starter.keeper if running.starter is not None else None

@@ -121,7 +121,7 @@ class JobCheckpoints:
         if starter.machine.state not in EXAMINED or not self._own.is_announced_by(end):
             return False
         await starter.handle_event(Event.SAVED_ITSELF)
-        self.error = await self._own.keep()
+        self.error = await self._own.store()
         self.saved = self.error is None
         actions = await starter.handle_event(Event.SUCCESS if self.saved else Event.FAILURE)
         if StartAction.SPAWN not in actions:
@@ -213,7 +213,7 @@ class JobCheckpoints:
     async def _save_in_background(self) -> CheckpointReport:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
         if wish_of(self._running.claim.ad) is CheckpointWish.SELF:
-            return await self._own.ask()
+            return await self._own.request()
         running, checkpoint = self._running, self._costs.begin()
         manifest = None
         try:

@@ -30,13 +30,13 @@ class OwnCheckpoint:
         code = self._running.start.checkpoint_code
         return code is not None and end.code == code and end.cause in ("exit", "vacated") and not self._running.forgot
 
-    async def keep(self) -> str | None:
+    async def store(self) -> str | None:
         """Have the checkpoint kept on the submit side; in words what makes that impossible, or None."""
-        error = await self._keep()
+        error = await self._send()
         self.settle(error)
         return error
 
-    async def _keep(self) -> str | None:
+    async def _send(self) -> str | None:
         checkpoint = self._costs.begin()
         if self._running.start.mode is not FileMode.TRANSFER:
             self._costs.stored(checkpoint, 0, 0.0)
@@ -62,7 +62,7 @@ class OwnCheckpoint:
             waits.set_exception(PoolError(f"job {self._running.name} was not checkpointed: {error}"))
             waits.exception()  # heard of, whether anybody waits or not
 
-    async def ask(self) -> CheckpointReport:
+    async def request(self) -> CheckpointReport:
         """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept.
 
         Raises:

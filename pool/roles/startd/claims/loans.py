@@ -102,14 +102,14 @@ class SlotLoans:
         ends = [loan.until for slot in self._table.slots.values() for loan in slot.loans.values()]
         ends += [loan.until for slot in self._lent() if slot.claim for loan in slot.claim.loans.values()]
         if ends:
-            self._timer = asyncio.get_running_loop().call_at(min(ends), self._look)
+            self._timer = asyncio.get_running_loop().call_at(min(ends), self._end_expired)
 
     def _lent(self) -> list[Slot]:
         """The slots whose borrower has not been asked to leave yet."""
         claims = self._table.claims.values()
         return [slot for slot in claims if slot.claim and slot.claim.loans and not slot.claim.over]
 
-    def _look(self) -> None:
+    def _end_expired(self) -> None:
         """End what is over."""
         self._timer = None
         now = asyncio.get_running_loop().time()

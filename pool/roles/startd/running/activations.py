@@ -88,7 +88,7 @@ class Activations:
     def found(self, slot: Slot, claim: SlotClaim, keeper: Keeper) -> RunningJob:
         """Look after a job whose keeper outlived an earlier run of this node."""
         running = claim.running = RunningJob.found(self._context, slot, claim, keeper, self._acknowledged)
-        self._context.spawn(running.supervise(running.take_up()), f"job {running.name}", alone=True)
+        self._context.spawn(running.supervise(running.adopt()), f"job {running.name}", alone=True)
         return running
 
     def read_order(self, claim: SlotClaim, order: dict[str, Any]) -> tuple[Activation, Wire]:

@@ -48,7 +48,7 @@ class NetworkLinks:
             SlotRefused: nothing of the job is known here, or the connection cannot.
         """
         connection = call.connection
-        if not self.networks.knows(params) or not isinstance(connection, WireConnection):
+        if not self.networks.has_part(params) or not isinstance(connection, WireConnection):
             await connection.close()
             raise _unknown()
         self.networks.accept(params, call.identity.node, await connection.detach())
@@ -62,7 +62,7 @@ class NetworkLinks:
         Raises:
             SlotRefused: nothing of the job is known here, or no connection came.
         """
-        if not self.networks.knows(params):
+        if not self.networks.has_part(params):
             raise _unknown()
         try:
             async with asyncio.timeout(PATIENCE):

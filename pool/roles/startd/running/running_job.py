@@ -179,10 +179,10 @@ class RunningJob:
         if start is not None:
             self.start = start
             if self.starter is not None and start.gang and self.starter.remote_pipes is None:
-                # It has no pipes to other parts; those that have end with the node (`take_up`).
+                # It has no pipes to other parts; those that have end with the node (`adopt`).
                 self.starter.rejoin(self._context.starters.pipes_of(start, self.claim, self._stream_broke))
             if self.starter is not None and StartAction.LEARN in self.starter.machine.handle_event(Event.GET_PROC):
-                self.starter.learn(start)
+                self.starter.set_activation(start)
                 self.saving.plan()
         self._reminded.set()
 
@@ -260,7 +260,7 @@ class RunningJob:
         await self.saving.perform(actions)
         await self.go_on()
 
-    async def take_up(self) -> None:
+    async def adopt(self) -> None:
         """Go on with a job that was found, and that an earlier run of this node may have left suspended."""
         assert self.starter is not None
         if self.starter.keeper is not None and self.starter.keeper.spec.claim.get("gang"):

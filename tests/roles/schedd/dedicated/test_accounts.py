@@ -54,7 +54,7 @@ def test_what_ran_since_the_last_answer_counts_at_once() -> None:
         assert accounts.by_pool
         before = accounts.used("alice")
         deaf(at)
-        accounts.learn({"alice@simulation": 0.0, "bob@simulation": 0.0})
+        accounts.update({"alice@simulation": 0.0, "bob@simulation": 0.0})
         await pause(20.0)
         at.scheduler.wake()
         await pause(5.0)
