@@ -49,7 +49,7 @@ from pool.roles.startd.running.activations import Activations
 from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.networks import NetworkLinks, forward_to
 from pool.roles.startd.running.place import SlotPlaces
-from pool.roles.startd.running.running_job import JobContext, RunningJob
+from pool.roles.startd.running.running_job import JobContext
 from pool.roles.startd.running.starters import Starters
 from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots.ads import SlotAds
@@ -293,7 +293,7 @@ class Startd(Role):
         """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
         await self.given.turns.moment(call.identity.name, "start jobs")
         slot, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if (
             running is not None
             and running.ended
@@ -315,7 +315,7 @@ class Startd(Role):
         With `outputs` its job has ended elsewhere, and what this part of it has written is wanted.
         """
         _, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is not None and params.get("run") in (None, running.start.run):
             save = params.get("save")
             saves = SaveWish(save) if save in set(SaveWish) else SaveWish.WORTH
@@ -329,7 +329,7 @@ class Startd(Role):
     async def checkpoint(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Save the job of a claim now: {claim, run} -> {bytes, seconds, standstill}, when it is stored."""
         slot, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None or running.start.run != int(params["run"]) or running.ended:
             raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         report = await running.saving.save_running()
@@ -346,7 +346,7 @@ class Startd(Role):
         Refused if the part cannot take the step any more: then there is no such checkpoint.
         """
         slot, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None or running.start.run != params["run"] or running.ended:
             raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         kind, why = params.get("reason"), params.get("why") or "another part of it has to leave"
@@ -376,13 +376,14 @@ class Startd(Role):
             return {"state": "unknown"}
         claim = slot.claim
         if claim.over:
+            assert claim.running is not None
             await claim.running.gone.wait()
             return {"state": "unknown"}
         claim.link = call.connection
         self.leases.watch(call.connection)
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
-        running: RunningJob | None = claim.running
+        running = claim.running
         self.spawn(self.leases.renew(call.connection, [slot]), "renew", alone=True)
         ad = self.claiming.claimed_ad(slot)
         if running is None:
@@ -398,7 +399,7 @@ class Startd(Role):
     async def restore_order(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give a restarted startd the order of a job that it runs and no longer knows, as for `activate`."""
         slot, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         start, ad = self.activations.read_order(claim, params)
         if running is not None and running.forgot:
             claim.ad_wire, claim.last = ad, start
@@ -468,7 +469,7 @@ class Startd(Role):
         With `lines` it begins so many before the end, and says first at which offset that is.
         """
         _, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is not None:
             which, offset = str(params.get("file")), int(params.get("offset") or 0)
             if params.get("lines") is not None:
@@ -488,7 +489,7 @@ class Startd(Role):
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Report on a running job's processes: {claim, run, seconds} -> {part}; see `pool.policy.inspection`."""
         slot, claim = self._claimed(call, params)
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None or running.start.run != params["run"]:
             raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
         part = await running.inspect(bounded(params.get("seconds")))

@@ -11,7 +11,6 @@ from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.roles.base import Spawn
 from pool.roles.startd.images.image_prefetch import forget_prepared
 from pool.roles.startd.owner.offers import SlotOffers
-from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.roles.startd.slots.table import SlotTable
@@ -95,7 +94,7 @@ class ClaimEnds:
         if claim is None:
             return
         claim.retiring = True
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None:
             self.revoke(slot, reason)
             return

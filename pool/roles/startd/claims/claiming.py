@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from pool.classad import ClassAd, requirements_accept
 from pool.config import Settings
@@ -23,6 +23,7 @@ from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire, secrets_equal
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
+from pool.wire.connection import Connection
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
@@ -33,7 +34,7 @@ AT_A_CLAIM = 0.1
 class LeaseStarts(Protocol):
     """The leases of claims (`pool.roles.startd.claims.leases`)."""
 
-    def watch(self, link: Any) -> None: ...
+    def watch(self, link: Connection) -> None: ...
 
     def claim_made(self, claim: SlotClaim) -> None: ...
 

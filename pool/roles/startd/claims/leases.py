@@ -9,16 +9,16 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from typing import Any, Protocol
+from typing import Protocol
 
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
 from pool.roles.base import Spawn
-from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.roles.startd.slots.table import SlotTable
+from pool.wire.connection import Connection
 
 #: A lease is renewed this many times within its length.
 RENEWALS = 3
@@ -46,21 +46,21 @@ class ClaimLeases:
         self._ends = ends
         self._spawn = spawn
         self._log = log
-        self._links: set[Any] = set()
+        self._links: set[Connection] = set()
         self._due = 0.0
         self._sooner = asyncio.Event()
 
-    def watch(self, link: Any) -> None:
+    def watch(self, link: Connection) -> None:
         """See to the claims that come over a connection when it ends."""
         if link not in self._links:
             self._links.add(link)
             link.closed.add_done_callback(lambda _: self._ended(link))
 
-    def _ended(self, link: Any) -> None:
+    def _ended(self, link: Connection) -> None:
         self._links.discard(link)
         asyncio.get_running_loop().call_later(GRACE, self._orphaned_claims, link)
 
-    def _orphaned_claims(self, link: Any) -> None:
+    def _orphaned_claims(self, link: Connection) -> None:
         """Idle claims whose schedd has not come back: it may never have learned that it has them."""
         for slot in list(self._table.claims.values()):
             if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
@@ -76,7 +76,7 @@ class ClaimLeases:
         loop = asyncio.get_running_loop()
         while True:
             await self._next(loop)
-            by_link: dict[Any, list[Slot]] = defaultdict(list)
+            by_link: dict[Connection, list[Slot]] = defaultdict(list)
             now = loop.time()
             for slot in list(self._table.claims.values()):
                 claim = slot.claim
@@ -106,7 +106,7 @@ class ClaimLeases:
             except TimeoutError:
                 return
 
-    async def renew(self, link: Any, slots: list[Slot]) -> None:
+    async def renew(self, link: Connection, slots: list[Slot]) -> None:
         """Ask a schedd for more time for its claims on these slots."""
         asked = asyncio.get_running_loop().time()
         claims = {slot.claim.id: slot for slot in slots if slot.claim is not None}
@@ -123,7 +123,7 @@ class ClaimLeases:
             if number in gone:
                 await self.abandon_claim(slot)
                 continue
-            running: RunningJob | None = claim.running
+            running = claim.running
             claim.asked = max(claim.asked, asked)
             if running is not None:
                 running.renew(claim.lease_end - asyncio.get_running_loop().time())
@@ -140,7 +140,7 @@ class ClaimLeases:
         said = {"slot": slot.name, "of": claim.node}
         self._log.warning("a lease has ended: the schedd was not heard of", extra=said)
         self._spawn(self._ends.report_revoked(claim, LEASE_OVER), "revoke", alone=True)
-        running: RunningJob | None = claim.running
+        running = claim.running
         keeper = running.starter.keeper if running is not None and running.starter is not None else None
         await self.abandon_claim(slot)
         if keeper is not None:
@@ -154,7 +154,7 @@ class ClaimLeases:
         claim = slot.claim
         if claim is None or claim.over:
             return
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None or running.ended:
             if running is not None:
                 await running.abandon()

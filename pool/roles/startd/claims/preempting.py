@@ -33,7 +33,6 @@ from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.owner.facts import MachineFacts
 from pool.roles.startd.owner.judge import OwnerJudge
 from pool.roles.startd.owner.offers import SlotOffers
-from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
@@ -174,7 +173,7 @@ class Preempting:
         return Reason(Evict.USER_PRIORITY, f"preempted by the user priority of {grant.submitter}")
 
     async def _make_room(self, slot: Slot, claim: SlotClaim, reason: Reason) -> None:
-        running: RunningJob | None = claim.running
+        running = claim.running
         if running is None:
             self._revoke(slot, reason)
             return
@@ -205,7 +204,9 @@ class Preempting:
         """The schedd that waited for a slot waits no more."""
         claim = slot.claim
         slot.waiting = None
-        if claim is not None and slot.condition == RETIRING and not claim.running.ended:
-            claim.retiring = False
-            self._table.apply_event(slot, SlotEvent.STAY)
+        if claim is not None and slot.condition == RETIRING:
+            assert claim.running is not None
+            if not claim.running.ended:
+                claim.retiring = False
+                self._table.apply_event(slot, SlotEvent.STAY)
         self._offers.new_key(slot)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
@@ -29,6 +28,7 @@ from pool.roles.startd.owner.draining import DrainState
 from pool.roles.startd.owner.judge import OwnerJudge
 from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.slots.ads import SlotAds
+from pool.roles.startd.slots.claimed_job import ClaimedJob
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
@@ -108,6 +108,7 @@ class Urgent:
     def stop(self, slot: Slot, claim: SlotClaim, why: str) -> None:
         """Have the job below stand still; no other follows it meanwhile."""
         running = claim.running
+        assert running is not None
         self._table.apply_event(slot, SlotEvent.YIELD)
         claim.retiring = True
         self._ads.touch(slot, now=True)
@@ -127,11 +128,12 @@ class Urgent:
         if slot.condition != YIELDING:
             return  # it leaves already
         self._table.apply_event(slot, SlotEvent.HAND_BACK)
-        claim.retiring = self._drain.on
-        self._log.info("handed back", extra={"slot": slot.name, "job": claim.running.name})
-        self._spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}", alone=True)
+        claim.retiring, running = self._drain.on, claim.running
+        assert running is not None
+        self._log.info("handed back", extra={"slot": slot.name, "job": running.name})
+        self._spawn(self._go_on(slot, running), f"hand back {running.name}", alone=True)
 
-    async def _go_on(self, slot: Slot, running: Any) -> None:
+    async def _go_on(self, slot: Slot, running: ClaimedJob) -> None:
         """Let the job below go on, unless the owner is there: then it stays as it is, for his sake."""
         verdict = self._judge.verdict(slot)
         if verdict.event is SlotEvent.SUSPEND:

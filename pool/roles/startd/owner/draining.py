@@ -122,7 +122,9 @@ class Draining:
             if slot.condition == DRAINED:
                 self._table.apply_event(slot, SlotEvent.UNDRAIN)
                 self._offers.update_state(slot)
-            elif slot.claim is not None and slot.condition == BUSY and not slot.claim.running.ended:
-                slot.claim.retiring = False
+            elif slot.claim is not None and slot.condition == BUSY:
+                assert slot.claim.running is not None
+                if not slot.claim.running.ended:
+                    slot.claim.retiring = False
         self._log.info("in use again")
         self._ads.publish_all()

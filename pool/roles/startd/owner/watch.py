@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from pool.config import Settings
 from pool.jobs.reasons import Evict, Reason
@@ -153,7 +152,7 @@ class OwnerWatch:
             self._revoke(slot, OWNER_IS_BACK)
             return
         self._ads.touch(slot, now=True)
-        running: Any = claim.running
+        running = claim.running
         reason = OWNER_IS_BACK
         if slot.waiting is not None and verdict.because != "SUSPEND":
             reason = slot.waiting.reason

@@ -65,11 +65,11 @@ class Activations:
             WrongStart: the order makes no sense.
         """
         start, ad = self.read_order(claim, order)
-        running: RunningJob | None = claim.running
-        if running is not None:
-            if running.start.mark == start.mark:
+        present = claim.running
+        if present is not None:
+            if present.start.mark == start.mark:
                 return
-            raise SlotRefused(f"slot {slot.name} is busy with job {running.name}", retry=True)
+            raise SlotRefused(f"slot {slot.name} is busy with job {present.name}", retry=True)
         if claim.retiring or slot.condition != CLAIMED_IDLE:
             raise SlotRefused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
         before = claim.ad_wire
@@ -79,11 +79,11 @@ class Activations:
             raise SlotRefused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
         dedicated.starts(claim, start)
-        claim.running = RunningJob(self._context, slot, claim, start, self._acknowledged)
+        running = claim.running = RunningJob(self._context, slot, claim, start, self._acknowledged)
         claim.retiring = claim.once
         self._table.apply_event(slot, SlotEvent.ACTIVATE)
         self._ads.publish_later(slot)
-        self._context.spawn(claim.running.supervise(claim.running.run()), f"job {start.name}", alone=True)
+        self._context.spawn(running.supervise(running.run()), f"job {start.name}", alone=True)
 
     def found(self, slot: Slot, claim: SlotClaim, keeper: Keeper) -> RunningJob:
         """Look after a job whose keeper outlived an earlier run of this node."""

@@ -61,8 +61,7 @@ class SlotPlaces:
                 gpus=slot.gpus if self.machine().get("GPUs") else None,
                 devices=devices.files(slot.gpus),
             )
-        place: ExecutionSite = claim.place
-        return place
+        return claim.place
 
     def _hidden(self) -> tuple[str, ...]:
         """The node's state, and what other jobs have here: they may run as the same user."""

@@ -14,7 +14,6 @@ from pool.roles.links import Links
 from pool.roles.startd.images.image_peers import UnfinishedImage
 from pool.roles.startd.images.image_prefetch import forget_prepared
 from pool.roles.startd.slots.records import JobKey, SlotClaim
-from pool.wire import ConnectionLost
 
 
 class ImageTickets(Protocol):
@@ -42,19 +41,16 @@ class ClaimLink:
         self._spawn = spawn
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
-        return await self._claim.link.stream(
+        return await self._claim.schedd.stream(
             "schedd.fetch_inputs", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
         )
 
     async def store(self, activation: Activation) -> Any:
-        return await self._claim.link.stream("schedd.store_outputs", {"claim": self._claim.id, "run": activation.run})
+        return await self._claim.schedd.stream("schedd.store_outputs", {"claim": self._claim.id, "run": activation.run})
 
     async def remote_io(self, run: int, again: bool) -> Any:
-        link = self._claim.link
-        if link is None or link.closed.done():
-            raise ConnectionLost("the submit side is not connected")
         params = {"claim": self._claim.id, "run": run, "again": again, "frames": VERSION}
-        return await link.stream("schedd.remote_io", params)
+        return await self._claim.schedd.stream("schedd.remote_io", params)
 
     @property
     def reachable(self) -> bool:
@@ -64,9 +60,9 @@ class ClaimLink:
     async def store_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
         params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
         if number is not None:
-            return await self._claim.link.stream("schedd.store_image", {**params, "set": number})
+            return await self._claim.schedd.stream("schedd.store_image", {**params, "set": number})
         offer = {"address": self._address, "ticket": self._peers.ticket((self._claim.node, activation.name))}
-        return await self._claim.link.stream("schedd.store_image", {**params, "nearer": offer})
+        return await self._claim.schedd.stream("schedd.store_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
         if not activation.gang:
@@ -95,9 +91,8 @@ class ClaimLink:
             forget_prepared(claim, self._spawn)
             return None
         claim.prepared = None
-        assembly: Assembly | None = await prepared.wait_complete()
-        return assembly
+        return await prepared.wait_complete()
 
     async def image(self, activation: Activation) -> Any:
         params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
-        return await self._claim.link.stream("schedd.fetch_image", params)
+        return await self._claim.schedd.stream("schedd.fetch_image", params)

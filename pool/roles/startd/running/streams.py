@@ -19,7 +19,7 @@ from pool.pipes.receiver import Receiver
 from pool.pipes.remote_pipes import Cards
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused
-from pool.wire import Connection, ConnectionLost
+from pool.wire import Connection
 from pool.wire import Stream as WireStream
 
 #: So many ended streams are remembered, for writers that come late.
@@ -128,11 +128,8 @@ class Others:
 
     async def wait_for_parts(self, start: Activation) -> Cards:
         """Wait at the schedd until every part can begin; what each brought."""
-        link = self._claim.link
-        if link is None or link.closed.done():
-            raise ConnectionLost("the submit side is not connected")
         params = {"claim": self._claim.id, "run": start.run, "card": self._card}
-        answer = await link.call("schedd.wait_for_parts", params, timeout=None)
+        answer = await self._claim.schedd.call("schedd.wait_for_parts", params, timeout=None)
         return [dict(card) if card is not None else None for card in answer["cards"]]
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:

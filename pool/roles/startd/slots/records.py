@@ -22,6 +22,10 @@ from pool.policy import carve, urgent
 from pool.policy.managed import HOLDER, SCHEDULER, is_dedicated, said_loans
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotAction, SlotCondition, SlotEvent, step
+from pool.roles.startd.slots.claimed_job import ClaimedJob, PreparedCheckpoint
+from pool.starter.place import ExecutionSite
+from pool.wire import ConnectionLost
+from pool.wire.connection import Connection
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
@@ -83,7 +87,7 @@ class SlotClaim:
     Attributes:
         id: secret; the bearer, calling from `node`, may use the slot.
         asked: monotonic time at which the renewal now in force was asked for; the lease counts from there.
-        link: the connection over which the schedd spoke last.
+        link: the connection over which the schedd spoke last; None from a restart of the node until it speaks again.
         ad_wire: the ad of the job that runs, or of the one the claim was made for.
         last, shared: the start that was ordered last, and what its job's ad shares with its cluster: the
             next order may say only what is different.
@@ -91,6 +95,7 @@ class SlotClaim:
         since: wall time at which the claim was made.
         running: the job that is here, from its activation until its end is acknowledged.
         prepared: the checkpoint of the job that comes next, as far as it has come.
+        place: of the claim's jobs on this machine, from the first one on.
         retiring: no other job follows the present one.
         once: it was taken from another for an urgent job, and is for that alone.
         over: it has ended for everybody else, and is kept until its job is dead.
@@ -106,15 +111,15 @@ class SlotClaim:
     asked: float
     born: float
     since: float
-    link: Any
+    link: Connection | None
     ad_wire: Wire
-    running: Any = None
-    prepared: Any = None
+    running: ClaimedJob | None = None
+    prepared: PreparedCheckpoint | None = None
     last: Activation | None = None
     shared: Wire = field(default_factory=dict)
     verified: tuple[Any, Any, Any] = (None, None, None)
     ranked: tuple[Any, Any, float] = (None, None, 0.0)
-    place: Any = None
+    place: ExecutionSite | None = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
     once: bool = False
@@ -155,6 +160,17 @@ class SlotClaim:
         if self.running is None or not is_dedicated(self.submitter):
             return self.submitter
         return f"{self.owner}@{self.node}"
+
+    @property
+    def schedd(self) -> Connection:
+        """The connection to the claim's schedd.
+
+        Raises:
+            ConnectionLost: there is none.
+        """
+        if self.link is None or self.link.closed.done():
+            raise ConnectionLost("the submit side is not connected")
+        return self.link
 
     @property
     def lease_end(self) -> float:
