@@ -75,7 +75,7 @@ INNER_FLOORS = {
             "users' logs and mail; from an idle job to a running one and back; actions of people, and jobs on the "
             "submit machine; listings and explanations",
         ),
-        Floor(("role",), "joins the rooms, and serves the methods with which users queue and change jobs"),
+        Floor(("role",), "joins the rooms, whose methods it serves under its name"),
     ),
     "pool/roles/startd": (
         Floor(("slots",), "the slots and claims of one machine: their records, states and ads"),

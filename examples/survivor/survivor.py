@@ -60,7 +60,7 @@ def start(place, name, roles, more, settings):
 
 
 def ask(*command):
-    """What a command of the user's says; "" when it fails."""
+    """The output of a command that the user runs; "" when it fails."""
     done = subprocess.run([*POOLNODE, *command], capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -76,7 +76,7 @@ def label(x, y, text, anchor="start", size=12):
 
 
 def lane_parts(y, machine, stretches, owners, saved, across):
-    """What is drawn of one machine, or of the queue."""
+    """The drawing of one machine, or of the queue."""
     yield label(LEFT - 10, y + LANE / 2 + 4, machine, "end")
     for _, begin, end in (owner for owner in owners if owner[0] == machine):
         yield box(across(begin), y + 2, across(end) - across(begin), LANE - 4, OWNER, "its owner is there")

@@ -14,7 +14,7 @@ STEPS = 100_000
 
 
 def follow(a, b):
-    """What became of the point, in words."""
+    """The fate of the point, in words."""
     x = y = 0.0
     along, across = 1.0, 0.0
     stretched = 0.0

@@ -53,8 +53,8 @@ def flock(
     """Lend machines to other pools and borrow theirs; without an action, show the pools of the flock.
 
     invite lets the jobs of another pool run here: it prints a token for that pool's administrator, who takes
-    it with accept. For both directions each invites the other. What the other pool may do beyond that stands
-    in FLOCK_FILE. leave ends both directions.
+    it with accept. For both directions each invites the other. FLOCK_FILE can limit what the other pool may
+    use, and whose jobs go there. leave ends both directions.
 
     \b
     Examples:

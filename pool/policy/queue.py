@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pool.classad import ClassAd, Expr, evaluate
 from pool.classad.names import fold
@@ -232,6 +232,16 @@ def asked_by(prio: Expr) -> frozenset[str]:
     return frozenset({"jobprio", "numjobstarts", *map(fold, prio.references())})
 
 
+class TurnListener(Protocol):
+    """Hears of the turns of a cluster's jobs (`max_materialize` and its like)."""
+
+    def pause(self, cluster: QueuedCluster) -> None:
+        """A job has started that wants a pause before the next one starts."""
+
+    def gave_turns(self, cluster: QueuedCluster) -> None:
+        """The turn of other jobs of the cluster has come by a change of one."""
+
+
 class JobQueue:
     """All jobs of one schedd.
 
@@ -239,8 +249,6 @@ class JobQueue:
         prio: the PRIO control expression, evaluated against each job's ad.
         machine_references: names that machines' expressions refer to in a job's ad; see `add_references`.
         keeps_back: which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
-        pauses: called where a job of a cluster has started that wants a pause before the next one starts.
-        gave_turns: called where the turn of other jobs of a cluster has come by a change of one.
     """
 
     def __init__(
@@ -249,16 +257,13 @@ class JobQueue:
         machine_references: frozenset[str] = frozenset(),
         *,
         keeps_back: Callable[[QueuedJob], bool] = lambda job: False,
-        pauses: Callable[[QueuedCluster], None] = lambda cluster: None,
-        gave_turns: Callable[[QueuedCluster], None] = lambda cluster: None,
     ) -> None:
         self.clusters: dict[int, QueuedCluster] = {}
         #: Of those the ones whose jobs may be the dedicated scheduler's.
         self.dedicated: dict[int, QueuedCluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
         self.keeps_back = keeps_back
-        self._pauses = pauses
-        self._gave_turns = gave_turns
+        self._turn_listeners: list[TurnListener] = []
         self._prio = prio
         self._asked = asked_by(prio)
         self._groups: dict[tuple[str, bytes], JobGroup] = {}
@@ -272,6 +277,10 @@ class JobQueue:
 
     def __len__(self) -> int:
         return sum(len(cluster.jobs) for cluster in self.clusters.values())
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        """Tell this listener of turns from now on."""
+        self._turn_listeners.append(listener)
 
     def jobs(self) -> Iterator[QueuedJob]:
         for cluster in self.clusters.values():
@@ -315,7 +324,8 @@ class JobQueue:
         )
         if started and turns.paused:
             self.pause(job.cluster)
-            self._pauses(job.cluster)
+            for listener in self._turn_listeners:
+                listener.pause(job.cluster)
         self._admit_next(job.cluster)
 
     def _admit_next(self, cluster: QueuedCluster) -> None:
@@ -325,7 +335,8 @@ class JobQueue:
                 if (job := cluster.jobs.get(proc)) is not None:
                     self.admit(job)
             if not cluster.coming:
-                self._gave_turns(cluster)
+                for listener in self._turn_listeners:
+                    listener.gave_turns(cluster)
 
     def pause(self, cluster: QueuedCluster) -> None:
         """Start no other job of a cluster until `resume`."""

@@ -102,7 +102,7 @@ static int set_bad(struct failure *f)
     return set_failure(f, "read", "a socket of the network");
 }
 
-/* What must be set before a socket has a name. */
+/* The options that must be set before a socket has a name. */
 static int set_early(int fd, const struct inet_end *e, struct failure *f)
 {
     const struct inet_row *row = &e->row;

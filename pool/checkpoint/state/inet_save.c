@@ -48,7 +48,7 @@ static struct inet_socket *sockets; /* of the job that this process dumps */
 static size_t socket_count, pair_count;
 static struct inet_pair *pairs; /* of the connected ones */
 
-/* What a network namespace is known by. */
+/* The number of a network namespace, 0 where it cannot be read. */
 static uint64_t network_of(const char *link)
 {
     struct stat st;
@@ -359,7 +359,7 @@ static int set_queue_failure(struct dump *d, const struct inet_socket *s)
     return 1;
 }
 
-/* What changes while the job is frozen is read with the receive queue. */
+/* State that changes while the job is frozen is read with the receive queue. */
 static int read_send_queue(struct dump *d, struct inet_socket *s)
 {
     struct inet_row *row = &s->row;

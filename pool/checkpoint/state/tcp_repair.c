@@ -80,7 +80,7 @@ static bool set_seq(int fd, int queue, uint32_t seq)
     return inet_set(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue) && inet_set(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, (int)seq);
 }
 
-/* What the handshake agreed on. The lowest bit of a time stamp is a flag (Linux 6.7). */
+/* The options that the handshake agreed on. The lowest bit of a time stamp is a flag (Linux 6.7). */
 static bool set_agreed(int fd, const struct inet_row *row)
 {
     struct tcp_repair_opt all[4];

@@ -469,7 +469,10 @@ TABLE: tuple[Row, ...] = (
         "SuccessCheckpointExitCode",
     ),
     _done_row(
-        "start_from_checkpoint", "a kept checkpoint that it starts from", "roles/schedd/role.py", "StartFromCheckpoint"
+        "start_from_checkpoint",
+        "a kept checkpoint that it starts from",
+        "roles/schedd/submit/submit_methods.py",
+        "StartFromCheckpoint",
     ),
     _refused(
         "checkpoint_destination",

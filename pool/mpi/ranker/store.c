@@ -1,7 +1,7 @@
 /* Two stores of keys and values: the job's, and that of this node (PMI-2's node attributes).
  *
- * A table with open addressing that doubles. What this part's ranks put, and what came from parts below, is `own` until
- * the next barrier sends it on.
+ * A table with open addressing that doubles. Pairs that this part's ranks put, and those that came from parts below,
+ * are `own` until the next barrier sends them on.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -6,8 +6,8 @@
     machines = 20        # of our slots at most, at a time
     users = ["alice"]    # of its users only these
 
-The file is read again on SIGHUP and by `poolnode reload`. A right that is taken back counts at once for what has not
-begun yet. What runs then, runs on under the rules of the machine's owner.
+The file is read again on SIGHUP and by `poolnode reload`. A right that is withdrawn is gone at once for jobs that have
+not begun yet. Jobs that run then run on, under the rules of the machine's owner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedd: joins the rooms below it, and serves the methods with which users queue and change jobs.
+"""The schedd: joins the rooms below it, whose methods it serves under its name.
 
 The queue changes through `Ledger`, running jobs through `Placement`; `JobActions` changes jobs for people, `JobViews`
 shows jobs to them. This is the only file that knows all of them.
@@ -11,31 +11,28 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
-from pool.classad import ClassAd, parse_expr
+from pool.classad import parse_expr
 from pool.decimals import whole_number
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.events import EventKind
-from pool.policy.managed import is_reserved
-from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
+from pool.policy.queue import JobQueue, QueuedJob
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, quota_of
 from pool.roles.schedd.checkpoints.checkpoint_server import CheckpointServer
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
 from pool.roles.schedd.checkpoints.place import CheckpointPlace
-from pool.roles.schedd.core.callers import CHOICE, owner_of
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import ClaimTable
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ended_jobs import EndedJobs
-from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
+from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.notes import Notes
 from pool.roles.schedd.core.startd_calls import StartdCalls
 from pool.roles.schedd.core.store_upkeep import shrink_now_and_again
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
-from pool.roles.schedd.core.validation import check_kind, clean
 from pool.roles.schedd.dedicated.methods import DedicatedMethods
 from pool.roles.schedd.dedicated.preemption import PreemptionRules
 from pool.roles.schedd.dedicated.preemption import trouble as preemption_trouble
@@ -44,7 +41,7 @@ from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler, SchedulerC
 from pool.roles.schedd.dedicated.settings import dedicated_settings
 from pool.roles.schedd.files.output_streams import OutputStreams
 from pool.roles.schedd.files.remote_io import RemoteFiles
-from pool.roles.schedd.files.spool import SPOOLING, Spool
+from pool.roles.schedd.files.spool import Spool
 from pool.roles.schedd.files.spool_methods import SpoolMethods
 from pool.roles.schedd.files.spool_outputs import SpooledOutputs
 from pool.roles.schedd.notices.reporting import Reporting
@@ -54,9 +51,11 @@ from pool.roles.schedd.placement.pacing import Pacing
 from pool.roles.schedd.placement.placement import Placement
 from pool.roles.schedd.placement.start_pauses import StartPauses
 from pool.roles.schedd.placement.submitters import Submitters
+from pool.roles.schedd.submit.action_methods import ActionMethods
 from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.local_universe import LocalJobs
 from pool.roles.schedd.submit.rules import Rules
+from pool.roles.schedd.submit.submit_methods import SubmitMethods
 from pool.roles.schedd.views.forwarding import JobForwarding
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.job_views import JobViews
@@ -65,19 +64,10 @@ from pool.roles.schedd.views.why import JobExplanations
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Trim
-from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.parameter_checks import TEXTS, Takes
+from pool.wire import Service
 
 #: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
 KEEP_UNUSED = 86400.0
-#: Attributes that expressions of submit files rely on, where the client did not measure them. Sizes in MB and KiB.
-UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
-
-#: Seconds between two reports on the progress of a long change of jobs.
-TELL_EVERY = 1.0
-
-#: Parameters beside the jobs when they are queued; `spool`: their files come from another machine.
-QUEUING: Takes = {"cluster": int | None, "owner": str | None, "spool": bool | None}
 
 
 class QueuedJobNames:
@@ -152,12 +142,7 @@ class Schedd(Role):
         given, settings = self.given, self.settings
         claims = ClaimTable()
         self.costs = SubmitSideCosts(claims, self.outside, given.aside)
-        self.queue = JobQueue(
-            self._prio(),
-            keeps_back=self._waits_for_server,
-            pauses=lambda cluster: self.pacing.pause(cluster),
-            gave_turns=lambda cluster: self.pacing.gave_turns(cluster),
-        )
+        self.queue = JobQueue(self._prio(), keeps_back=self._waits_for_server)
         self.ledger = Ledger(self.store, self.queue, self.outside, self.log, self.costs.step)
         self.context = ScheddContext(
             name=given.node,
@@ -180,13 +165,6 @@ class Schedd(Role):
             settings.number("AD_LIFETIME"),
             self.log,
             given.instance,
-        )
-        self.submitters = Submitters(
-            self.context,
-            self.advertiser,
-            given.address,
-            movers=lambda owner: self.placement.movers(owner),
-            domain=lambda: self.settings.text("UID_DOMAIN"),
         )
 
     def _make_files(self) -> None:
@@ -238,7 +216,6 @@ class Schedd(Role):
             self.costs,
             self.spawn,
             gone=lambda: self.ledger.gone,
-            finished=lambda ad: self.reporting.finished(ad),
             forget_images=self.images.forget,
         )
         self.ledger.listen(ended.on_events)
@@ -266,6 +243,13 @@ class Schedd(Role):
             delay=self.deferrals.delay,
             refused=self.notes.refused,
         )
+        self.submitters = Submitters(
+            context,
+            self.advertiser,
+            self.given.address,
+            movers=self.placement.movers,
+            domain=lambda: self.settings.text("UID_DOMAIN"),
+        )
         self.acts = JobActions(
             self.ledger,
             self.placement.running,
@@ -280,6 +264,7 @@ class Schedd(Role):
         self._make_dedicated()
         self.pacing = Pacing(context, offer=self._offer, judge=self.acts.judge)
         self.reporting = Reporting(self.ledger, self.given, self.log, self.acts.act, self.spool)
+        ended.listen(self.reporting.finished)
 
     def _make_dedicated(self) -> None:
         """The dedicated scheduler, which sleeps until there is a dedicated job."""
@@ -288,7 +273,7 @@ class Schedd(Role):
         async def set_meta(name: str, value: bytes) -> None:
             await self.store.write(SetMeta(name, value))
 
-        reservations = Reservations(set_meta, self.spawn, self.log, lambda: self.dedicated.wake())
+        reservations = Reservations(set_meta, self.spawn, self.log)
         calls = SchedulerCalls(
             gatherings=placement.gangs.gathering,
             obtain=placement.claiming.obtain_for,
@@ -348,6 +333,30 @@ class Schedd(Role):
         forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
         self._services = (
             self,
+            SubmitMethods(
+                self.context,
+                costs=self.costs,
+                spool=self.spool,
+                remote=self.remote,
+                images=self.images,
+                executables=self.executables,
+                acts=self.acts,
+                local=self.local,
+                rules=lambda: self.rules,
+                user=given.user,
+                files=given.files,
+                domain=lambda: self.settings.text("UID_DOMAIN"),
+                offer=self._offer,
+                defer=defer,
+            ),
+            ActionMethods(
+                self.acts,
+                self.notes,
+                self.images,
+                named=self.listings.named,
+                offer=self._offer,
+                wake_spool=self.spool.wake,
+            ),
             JobViews(self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
             NegotiatorMethods(
@@ -411,173 +420,6 @@ class Schedd(Role):
         self.local.reload(settings)
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
-
-    # -- users -------------------------------------------------------------------------------------------
-
-    @method(Right.SUBMIT, takes={"owner": str | None})
-    async def reserve(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """An id for a cluster whose description mentions $(Cluster): {} -> {cluster}"""
-        return {"cluster": self.ledger.reserve(owner_of(call, params))}
-
-    @method(
-        Right.SUBMIT,
-        takes={"ad": dict, "count": int, "deltas": list | None, **QUEUING},
-    )
-    async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Accept a cluster: {ad, count, deltas, cluster?, spool?} -> {cluster, count}. Durable when answered."""
-        owner, deltas = self._submitter(call, params), params.get("deltas")
-        intake = ClusterIntake(self._accept(params, owner), params["count"], differs=deltas is not None)
-        with at_rest(intake.count):
-            for start in range(0, len(deltas or ()), TURN):
-                if start:
-                    await asyncio.sleep(0)
-                intake.add_deltas(deltas[start : start + TURN] if deltas else None)
-            return await self._queue_jobs(intake, owner, params)
-
-    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, **QUEUING})
-    async def submit_large(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Accept a cluster of any size: {ad, count, cluster?}, then its differences in lists, then "done".
-
-        Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
-        """
-        owner = self._submitter(call, params)
-        intake = ClusterIntake(self._accept(params, owner), params["count"], differs=True)
-        with at_rest(intake.count):
-            async for item in stream:
-                if item == "done":
-                    break
-                if not isinstance(item, list):
-                    raise PoolError("cannot queue: the differences are no list")
-                for start in range(0, len(item), TURN):
-                    intake.add_deltas(item[start : start + TURN])
-                    await asyncio.sleep(0)
-            else:
-                raise PoolError("the submit broke off; nothing was queued", retry=True)
-            await stream.send(await self._queue_jobs(intake, owner, params))
-        await stream.finish()
-
-    def _submitter(self, call: Call, params: dict[str, Any]) -> str:
-        owner = owner_of(call, params)
-        if is_reserved(owner):
-            raise PoolError(f"cannot queue jobs of {owner}: that is the dedicated scheduler", hint="submit as a user")
-        if self.given.user is not None and owner != self.given.user:
-            raise PoolError(
-                f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
-                hint="submit as that user, or to a schedd that root runs",
-            )
-        self.given.files(owner)  # raises for who has no account here
-        return owner
-
-    async def _queue_jobs(self, intake: ClusterIntake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.costs.mark_busy()
-        number, spool = params.get("cluster"), params.get("spool") is True
-        intake.complete()
-        if spool:
-            for place, delta in enumerate(intake.deltas or ()):
-                if not place % TURN:
-                    await asyncio.sleep(0)
-                self.spool.check_difference(delta or {})
-            intake.hold_all(SPOOLING)
-        self.rules.check_room(self.queue, owner, intake.count)
-        await self.rules.transform_and_check(intake, self.outside.wall())
-        self.remote.check_wish(intake.ad)
-        if number is None:
-            number = self.ledger.next_cluster
-            self.ledger.next_cluster += 1
-        elif not self.ledger.use_reserved(number, owner):
-            raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
-        # Work that has begun is done to its end, also where nobody waits for the answer any more.
-        work = self.costs.submitted(self._queued(intake, owner, number, spool))
-        cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
-        return {"cluster": cluster.id, "count": intake.count}
-
-    async def _queued(self, intake: ClusterIntake, owner: str, number: int, spool: bool) -> QueuedCluster:
-        origin, images = intake.ad.get("StartFromCheckpoint"), self.images
-        if spool:
-            await self.spool.begin(number, owner)
-        try:
-            if origin is not None:
-                await images.begin_with(origin, owner, number, intake.count)
-                intake.ad["NumCkpts"] = 1
-            cluster = await self.ledger.submit(number, owner, intake)
-        finally:
-            if origin is not None:
-                images.queued(number, intake.count)
-            if spool:
-                self.spool.queued(number)
-        self.acts.added(cluster, intake.names)
-        self.local.added(cluster)
-        if not spool:
-            self.executables.store_soon(cluster)
-        if len(intake.held) < intake.count:
-            self._offer(owner)
-        return cluster
-
-    def _accept(self, params: dict[str, Any], owner: str) -> Wire:
-        accepted = clean(params["ad"]) or {}
-        check_kind(accepted)
-        self.remote.check_wish(accepted)
-        for name, value in UNLESS_SAID.items():
-            accepted.setdefault(name, value)
-        accepted |= {
-            "Owner": owner,
-            "User": f"{owner}@{self.settings.text('UID_DOMAIN')}",
-            "QDate": int(self.outside.wall()),
-        }
-        if params.get("spool") is True:
-            self.spool.accept(accepted)
-        defer(accepted, self.outside.wall())
-        # Of each process, and as it is when it is asked for.
-        accepted["GlobalJobId"] = [f'strcat("{self.given.node}#", ClusterId, ".", ProcId, "#", QDate)']
-        accepted.setdefault("MemoryUsage", ["((ResidentSetSize + 1023) / 1024)"])
-        if self.rules.requirements and not self.rules.transforms:
-            self.rules.check(ClassAd.from_wire(accepted), self.outside.wall())
-        return accepted
-
-    @method(Right.SUBMIT, takes={"action": str, **CHOICE})
-    async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Remove, hold, release, vacate jobs or change their priority: see `JobActions.act`."""
-        return await self._act(call, params, [0])
-
-    @streaming(Right.SUBMIT, takes={"action": str, **CHOICE})
-    async def act_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """As `act`: how many jobs are done, now and again, which may take long; the answer comes last."""
-        count = [0]
-        acting = asyncio.get_running_loop().create_task(self._act(call, params, count))
-        try:
-            while not (await asyncio.wait([acting], timeout=TELL_EVERY))[0]:
-                await stream.send(count[0])
-        except BaseException:  # nobody waits any more; it is done to its end
-            acting.add_done_callback(lambda task: task.cancelled() or task.exception())
-            raise
-        await stream.send(acting.result())
-        await stream.finish()
-
-    async def _act(self, call: Call, params: dict[str, Any], count: list[int]) -> dict[str, Any]:
-        everybody = Right.ADMINISTER in call.identity.rights
-        only, params = None if everybody else owner_of(call, {}), self.listings.named(params)
-        done = await self.acts.act(params, only, call.identity.name, count)
-        for owner in done["owners"]:
-            self._offer(owner)
-        self.spool.wake()
-        return done
-
-    @method(Right.SUBMIT, takes={"programs": TEXTS})
-    async def refusals(self, call: Call, params: dict[str, Any]) -> dict[str, str]:
-        """Why one's programs could not be checkpointed when they ran last: {programs} -> program to reason"""
-        return self.notes.refusals(owner_of(call, {}), params["programs"])
-
-    @method(Right.SUBMIT)
-    async def checkpoints(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
-        """The checkpoints that `rm --checkpoint` has kept: one's own, an administrator's answer is everybody's."""
-        everybody = Right.ADMINISTER in call.identity.rights
-        return self.images.kept_ones(None if everybody else owner_of(call, {}))
-
-    @method(Right.SUBMIT, takes={"jobs": TEXTS})
-    async def drop_checkpoints(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Delete kept checkpoints: {jobs: ids of the removed jobs} -> {done, refused}"""
-        everybody = Right.ADMINISTER in call.identity.rights
-        return await self.images.drop_kept(params["jobs"], None if everybody else owner_of(call, {}))
 
     @property
     def services(self) -> tuple[Service, ...]:

@@ -1,7 +1,7 @@
 /* Four threads that keep their sums in vector registers and never let go of them, while two timers fire: an interval timer
  * whose handler runs on an alternate stack, and a POSIX timer whose signal one thread waits for.
  *
- * What the handlers count depends on the clock and is not told; that they counted is. */
+ * The handlers' counts depend on the clock and are not printed; whether they counted is. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

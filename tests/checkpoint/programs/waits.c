@@ -1,7 +1,7 @@
 /* One wait of its kind, and what came of it: `sleep` and `until`, an hour that a signal cuts short, with what was left of it;
  * `read` from a pipe into which another process writes when it is told to; `futex`, a thread that waits for another.
  *
- * Whoever waits for a file named `go` looks for it every few milliseconds; the one that waits in the kernel does not move. */
+ * A thread that waits for a file named `go` looks for it every few milliseconds; one that waits in the kernel does not. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -16,7 +16,6 @@ class EndedJobs:
 
     Args:
         gone: the jobs that leave the queue with the events that listeners hear.
-        finished: called with the job's last ad if its user may want a notice.
         forget_images: drops the checkpoints of a job that has left the queue.
     """
 
@@ -26,19 +25,24 @@ class EndedJobs:
         spawn: Spawn,
         *,
         gone: Callable[[], Mapping[JobId, QueuedJob]],
-        finished: Callable[[Wire], None],
         forget_images: Callable[[QueuedJob], Coroutine[Any, Any, None]],
     ) -> None:
         self._costs = costs
         self._spawn = spawn
         self._gone = gone
-        self._finished = finished
+        self._listeners: list[Callable[[Wire], None]] = []
         self._forget_images = forget_images
+
+    def listen(self, finished: Callable[[Wire], None]) -> None:
+        """Call this with the last ad of each job that ends and whose user may want a notice."""
+        self._listeners.append(finished)
 
     def end_recorded(self, job: QueuedJob) -> None:
         """The end of a run is durable."""
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
-            self._finished(job.wire())
+            ad = job.wire()
+            for finished in self._listeners:
+                finished(ad)
         if job.status.final:
             self._forget(job)
 

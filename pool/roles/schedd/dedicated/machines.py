@@ -1,8 +1,8 @@
 """The machines that a dedicated scheduler manages: what the collector says of them, and the scheduler's own claims.
 
-The collector pushes the ads of these machines alone, for as long as there are dedicated jobs (WR 3.1, 3.2). What it
-said last counts for as long as it would have kept it itself. Claims need no collector: a machine that is claimed is
-known by its claim.
+The collector pushes the ads of these machines alone, for as long as there are dedicated jobs (WR 3.1, 3.2). An ad
+counts for as long as the collector would have kept it. Claims need no collector: a claimed machine is known by its
+claim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reservations as the schedd keeps them: asked for, written down, listed, cancelled, over (WR 6.9).
 
-They lie among the queue's own notes, so that a restart forgets none. What is promised, and which machines keep the
-promise, is `pool.policy.dedicated.reservations`'.
+They lie among the queue's own notes, so that a restart forgets none. `pool.policy.dedicated.reservations`
+decides which are accepted, and which machines they get.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Reservations:
 
     Args:
         keep: writes a note of the queue's, durably.
-        changed: called when there are others.
     """
 
     def __init__(
@@ -83,17 +82,24 @@ class Reservations:
         keep: Callable[[str, bytes], Awaitable[Any]],
         spawn: Callable[..., Any],
         log: logging.Logger,
-        changed: Callable[[], None],
     ) -> None:
         self._keep = keep
         self._spawn = spawn
         self._log = log
-        self._changed = changed
+        self._listeners: list[Callable[[], None]] = []
         self._known: dict[str, KeptReservation] = {}
         self._last = 0
 
     def __bool__(self) -> bool:
         return bool(self._known)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call this when there are other reservations than before."""
+        self._listeners.append(changed)
+
+    def _changed(self) -> None:
+        for changed in self._listeners:
+            changed()
 
     def restore(self, meta: Mapping[str, bytes]) -> None:
         """Take in what an earlier run has written."""

@@ -165,6 +165,7 @@ class DedicatedScheduler:
     ) -> None:
         self.submitter = submitter_of(context.name)
         self.reservations = reservations
+        reservations.listen(self.wake)
         self.decisions = Decisions()
         self.state = CycleState(0.0, (), (), (), {}, {})
         self.cycles = 0
@@ -276,7 +277,7 @@ class DedicatedScheduler:
             cost = loop.time() - began
 
     async def decide_now(self) -> None:
-        """One cycle: look, decide, act, in slices. What changes in between is for the next cycle."""
+        """One cycle: look, decide, act, in slices. Changes in between count in the next cycle."""
         async with self._context.turns.work("", "schedule dedicated jobs") as turn:
             await self._cycle(turn)
 

@@ -117,7 +117,7 @@ class OutputStreams:
                 await follower.end()
 
     async def _follow(self, one: _Follower) -> None:
-        """Until the run is over. What cannot be written is tried again: the end brings all of it in any case."""
+        """Until the run is over. A failed write is tried again: the end brings all of the output in any case."""
         fresh, logged = True, False
         files = self._files(one.job.cluster.owner, one.job.cluster.id)
         try:

@@ -247,8 +247,8 @@ class Gatherings:
         self._changed(claim.owner, True)
 
     def _check(self, job: QueuedJob) -> None:
-        """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
-        for it has not done so for nothing because the next takes longer to leave."""
+        """Some time after a first claim: a job that is not whole after its patience gives up for a while. It waits
+        longer while a machine is being vacated for it: else other jobs would have left for nothing."""
         gathering, loop = self._known.get(job), asyncio.get_running_loop()
         hold = self._settings.gather_patience
         if job in self._waits:

@@ -41,6 +41,7 @@ class Pacing:
         self._judge = judge
         self._timers: dict[object, asyncio.TimerHandle] = {}
         context.ledger.listen(self._on_events)
+        context.queue.listen_turns(self)
 
     def restore(self) -> None:
         """The queue has been loaded: count on from where an earlier run of the node had come to."""

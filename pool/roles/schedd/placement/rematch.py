@@ -4,7 +4,7 @@
 
 The other slot is claimed before the job leaves, so that nobody leaves for nothing, and the job starts there only when
 its end here is durable: two copies never run (start contract, rule 2). Where a step fails the job runs on where it is,
-or is idle like any that was evicted. What may move is `pool.policy.moving`'s. Off unless REMATCH says otherwise.
+or is idle like any that was evicted. `pool.policy.moving` decides which jobs may move. Off unless REMATCH is set.
 """
 
 from __future__ import annotations

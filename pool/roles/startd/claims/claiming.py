@@ -1,7 +1,7 @@
 """From a match to a claim, on the machine's side: grants, their secret, and the check at claim time (RL 3.2.2).
 
-A grant says who may claim a slot, how often, and until when. Whoever comes with it and the slot's secret gets the slot
-if machine and job accept each other now; a partitionable slot is carved. Slots that are taken are `preempting`'s.
+A grant says who may claim a slot, how often, and until when. A schedd that comes with it and the slot's secret gets the
+slot if machine and job accept each other now; a partitionable slot is carved. `preempting` handles taken slots.
 """
 
 from __future__ import annotations

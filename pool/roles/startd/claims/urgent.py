@@ -28,7 +28,7 @@ from pool.roles.startd.owner.draining import DrainState
 from pool.roles.startd.owner.judge import OwnerJudge
 from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.slots.ads import SlotAds
-from pool.roles.startd.slots.claimed_job import ClaimedJob
+from pool.roles.startd.slots.present_job import PresentJob
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
@@ -133,7 +133,7 @@ class Urgent:
         self._log.info("handed back", extra={"slot": slot.name, "job": running.name})
         self._spawn(self._go_on(slot, running), f"hand back {running.name}", alone=True)
 
-    async def _go_on(self, slot: Slot, running: ClaimedJob) -> None:
+    async def _go_on(self, slot: Slot, running: PresentJob) -> None:
         """Let the job below go on, unless the owner is there: then it stays as it is, for his sake."""
         verdict = self._judge.verdict(slot)
         if verdict.event is SlotEvent.SUSPEND:

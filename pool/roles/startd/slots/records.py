@@ -22,7 +22,7 @@ from pool.policy import carve, urgent
 from pool.policy.managed import HOLDER, SCHEDULER, is_dedicated, said_loans
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, SlotAction, SlotCondition, SlotEvent, step
-from pool.roles.startd.slots.claimed_job import ClaimedJob, PreparedCheckpoint
+from pool.roles.startd.slots.present_job import PreparedCheckpoint, PresentJob
 from pool.starter.place import ExecutionSite
 from pool.wire import ConnectionLost
 from pool.wire.connection import Connection
@@ -113,7 +113,7 @@ class SlotClaim:
     since: float
     link: Connection | None
     ad_wire: Wire
-    running: ClaimedJob | None = None
+    running: PresentJob | None = None
     prepared: PreparedCheckpoint | None = None
     last: Activation | None = None
     shared: Wire = field(default_factory=dict)

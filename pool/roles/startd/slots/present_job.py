@@ -15,7 +15,7 @@ from pool.starter.checkpointing import CheckpointReport
 from pool.starter.starter import Starter
 
 
-class ClaimedJobCheckpoints(Protocol):
+class PresentJobCheckpoints(Protocol):
     """The checkpoints of one running job (`pool.roles.startd.checkpoints.job_checkpoints`).
 
     Attributes:
@@ -31,13 +31,13 @@ class ClaimedJobCheckpoints(Protocol):
     async def save_running(self) -> CheckpointReport: ...
 
 
-class ClaimedJobSets(Protocol):
+class PresentJobSets(Protocol):
     """A part's share in the checkpoint of a parallel job (`pool.roles.startd.checkpoints.parallel_checkpoint`)."""
 
     async def step(self, step: str, number: str, why: Reason) -> None: ...
 
 
-class ClaimedJob(Protocol):
+class PresentJob(Protocol):
     """The job of a claim, from its activation until its end is acknowledged (`pool.roles.startd.running.running_job`).
 
     Attributes:
@@ -66,10 +66,10 @@ class ClaimedJob(Protocol):
     def pid(self) -> int | None: ...
 
     @property
-    def saving(self) -> ClaimedJobCheckpoints: ...
+    def saving(self) -> PresentJobCheckpoints: ...
 
     @property
-    def sets(self) -> ClaimedJobSets: ...
+    def sets(self) -> PresentJobSets: ...
 
     def remember(self, start: Activation | None) -> None: ...
 
