@@ -7,6 +7,7 @@ write there, too; what is read is checked, and used for words only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +19,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.mpi import MPICH, OPENMPI, PMIX, RANKER, ranker_options
 from pool.mpi import pmix_server, program
 from pool.safe_directory import SafeDirectory, copy_data
+from pool.starter.scratch import remove
 from pool.starter.spec import KeeperSpec, Member
 
 #: Names in the scratch directory: the copy of the ranker, its report, and the copy of its helper for PMIx.
@@ -121,6 +123,8 @@ def with_ranker(spec: KeeperSpec, activation: Activation, own: str) -> KeeperSpe
         words += ["--pmix", os.path.join(own, PMIX_COPY), "--pmix-library", activation.pmix_library or "auto"]
     argv = (copy, *words, "--", *spec.argv)
     env = {**spec.env, "POOLNODE_MPI_NAME": store_name(activation), "POOLNODE_MPI_CPUS": str(spec.cpus or 0)}
+    if activation.mpi == PMIX:
+        env["POOLNODE_MPI_SHARED"] = str(shared_directory(activation))
     ranker = Member(
         name=RANKER,
         argv=argv,
@@ -142,6 +146,25 @@ def store_name(activation: Activation) -> str:
     memory after it."""
     secret = hashlib.sha256(activation.gang.encode()).hexdigest()[:16]
     return f"{activation.name}-{activation.run}-{secret}"
+
+
+def shared_directory(activation: Activation) -> Path:
+    """The directory of a part's ranks for shared memory under PMIx. Everybody can list the one above it: so its name
+    does not give away the job's."""
+    name = hashlib.sha256(f"{store_name(activation)}/{activation.part}".encode()).hexdigest()[:24]
+    return Path("/dev/shm", f"poolnode-pmix-{name}")
+
+
+def remove_shared(activation: Activation, owner: tuple[int, int] | None) -> None:
+    """Remove that directory where the PMIx server, killed with its job, could not. Blocks; never raises.
+
+    Args:
+        owner: user and group of the job; None: the node's. A directory of anybody else's stays.
+    """
+    path = shared_directory(activation)
+    with contextlib.suppress(OSError), SafeDirectory(path) as safe:
+        if os.fstat(safe.fd).st_uid == (owner[0] if owner is not None else os.geteuid()):
+            remove(path)
 
 
 def read_status(scratch: Path, owner: tuple[int, int] | None) -> RanksStatus | None:

@@ -18,9 +18,10 @@ from typing import Any
 
 from pool.images import ImageError
 from pool.jobs.activation import STDERR, STDOUT, Activation, FileMode
+from pool.jobs.mpi import PMIX
 from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Event, Machine, StartAction, StartState
-from pool.starter import resuming
+from pool.starter import ranks, resuming
 from pool.starter.inputs import JobInputs
 from pool.starter.job_image import JobImage
 from pool.starter.job_start import JobStart, SubmitSide
@@ -332,7 +333,11 @@ class Starter:
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""
-        self._start.image.release()
+        start = self._start
+        start.image.release()
+        if start.activation.mpi == PMIX:
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, ranks.remove_shared, start.activation, start.account.owner)
         self._inputs.clear_scratch()
 
     def output(self, which: str) -> Path:

@@ -286,7 +286,7 @@ async def test_nothing_is_left_of_ranks_in_mpi_init(machines: Nodes, home: Path,
     program.write_text(f'#!/bin/sh\n[ "$PMI_RANK" = 0 ] && exec {ring}\ntrap "" TERM\nsleep 600 &\nexec sleep 600\n')
     program.chmod(0o755)
     mark = f"MARK={home.name}"
-    more = f"mpi = {family}\njob_max_vacate_time = 1"
+    more, before = f"mpi = {family}\njob_max_vacate_time = 1", set(shared_memory())
     text = description(program, count=2, more=more).replace('environment = "', f'environment = "{mark} ')
     async with client(machines.all[0]) as pool:
         cluster = await pool.submit(text, iwd=str(home))
@@ -308,6 +308,11 @@ async def test_nothing_is_left_of_ranks_in_mpi_init(machines: Nodes, home: Path,
             os.kill(ranker, signal.SIGKILL)
         await cluster.wait(support.PATIENCE)
         await until(lambda: not marked(mark), "the last of its processes to end")
+        await until(lambda: before.issuperset(shared_memory()), "the ranks' shared memory to be removed")
+
+
+def shared_memory() -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob("poolnode-pmix-*")]
 
 
 def marked(mark: str) -> dict[int, str]:

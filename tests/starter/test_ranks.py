@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.ranks import COPY, STATUS, place_ranker, read_status, status_of
+from pool.jobs.activation import Activation, FileMode
+from pool.starter.ranks import COPY, STATUS, place_ranker, read_status, remove_shared, shared_directory, status_of
 
 GOOD = "ranker 1\nranks 2 3 8\nstates b.b\nbelow w.\n"
 
@@ -75,3 +76,39 @@ def test_a_link_in_place_of_the_status_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / STATUS).unlink()
     (tmp_path / STATUS).mkdir()
     assert read_status(tmp_path, None) is None
+
+
+def part_of_a_job(gang: str) -> Activation:
+    return Activation(
+        job=(7, 0),
+        run=1,
+        owner="alice",
+        mode=FileMode.SHARED,
+        executable="",
+        digest=None,
+        argv=(),
+        env={},
+        iwd="/",
+        mpi="pmix",
+        gang=gang,
+        part=1,
+    )
+
+
+def test_shared_memory_that_is_left_of_ranks_is_removed(tmp_path: Path) -> None:
+    start = part_of_a_job(str(tmp_path))
+    directory = shared_directory(start)
+    assert "7.0" not in directory.name, "everybody can list /dev/shm"
+    directory.mkdir(mode=0o700)
+    (directory / "below").mkdir()
+    (directory / "below" / "segment").write_bytes(b"x")
+    (directory / "link").symlink_to(tmp_path)
+    remove_shared(start, (os.geteuid() + 1, 0))
+    assert directory.exists(), "it is another user's"
+    remove_shared(start, None)
+    assert not directory.exists()
+    assert tmp_path.exists()
+    directory.symlink_to(tmp_path)
+    remove_shared(start, None)
+    assert tmp_path.exists(), "a link that has the name is not followed"
+    directory.unlink()

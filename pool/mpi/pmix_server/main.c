@@ -3,7 +3,8 @@
  *     pmix_server LIBRARY|auto DIRECTORY LAYOUT PARTS PART FIRST COUNT SIZE APPLICATION
  *
  * The environment variable POOLNODE_MPI_NAME has the namespace: other users, who can read a command line, need not know
- * it. Descriptor 3 is a socket to the ranker. When the ranker closes it, the job has ended.
+ * it. POOLNODE_MPI_SHARED has the path of the ranks' directory for shared memory: the starter, which chose it, removes
+ * it where the server could not. Descriptor 3 is a socket to the ranker. When the ranker closes it, the job has ended.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -76,6 +77,21 @@ static int remove_one(const char *path, const struct stat *about, int kind, stru
     return 0;
 }
 
+/* The ranks' directory for shared memory. Where it cannot be made, they look for a place themselves. */
+static void make_shared_directory(void)
+{
+    const char *chosen = getenv("POOLNODE_MPI_SHARED");
+    if (chosen && strlen(chosen) < sizeof job.shared) {
+        strcpy(job.shared, chosen);
+        if (mkdir(job.shared, 0700) < 0)
+            job.shared[0] = 0;
+        return;
+    }
+    strcpy(job.shared, "/dev/shm/poolnode-pmix-XXXXXX");
+    if (!mkdtemp(job.shared))
+        job.shared[0] = 0;
+}
+
 static void serve(void)
 {
     char *body, kind;
@@ -105,9 +121,7 @@ int main(int argc, char **argv)
     open_library(argv[1]);
     if (mkdir(job.directory, 0700) < 0)
         cannot("cannot make the directory %.150s for PMIx: %s", job.directory, strerror(errno));
-    strcpy(job.shared, "/dev/shm/poolnode-pmix-XXXXXX");
-    if (!mkdtemp(job.shared))
-        job.shared[0] = 0; /* then the ranks look for a place themselves */
+    make_shared_directory();
     start_server();
     describe_job();
     tell(READY, NULL, 0);

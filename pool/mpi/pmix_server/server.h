@@ -23,7 +23,7 @@
 struct job {
     const char *name; /* the namespace */
     const char *directory; /* for the library's files; made and removed by us */
-    char shared[40]; /* the same for the shared memory of the ranks */
+    char shared[80]; /* the same for the shared memory of the ranks */
     const char *layout;
     int part, parts;
     int first, count, size; /* ranks: the first of this part, how many it has, how many the job has */

@@ -76,8 +76,9 @@ static void set_number(const char *variable, int number)
 }
 
 /* Of the ranker's own, and of another MPI job from which this one was submitted. */
-static const char *const not_inherited[] = {"POOLNODE_MPI_NAME", "POOLNODE_MPI_CPUS", "PMI_PORT",       "PMI_ID",
-                                            "PMI_SPAWNED",       "PMI_CONTROL_PORT",  "HYDI_CONTROL_FD"};
+static const char *const not_inherited[] = {
+    "POOLNODE_MPI_NAME", "POOLNODE_MPI_CPUS", "POOLNODE_MPI_SHARED", "PMI_PORT", "PMI_ID",
+    "PMI_SPAWNED",       "PMI_CONTROL_PORT",  "HYDI_CONTROL_FD"};
 
 /* Written by a rank whose program cannot be started, in one piece. */
 struct failed_start {
