@@ -140,14 +140,16 @@ def _estimates() -> list[Row]:
     path = traced("hpc2n-excerpt.swf.gz")
     if path is None:
         return []
-    jobs = read_swf(path, 240)
+    # Of jobs of one second the shorter goes first, as the peers have it: their order in the trace says nothing.
+    jobs = sorted(read_swf(path, 240), key=lambda job: (job.submitted, job.runtime, job.size))
+    jobs = [replace(job, number=number) for number, job in enumerate(jobs, 1)]
     theirs = peer(jobs, 240, easy)
     rows = []
     users = replace(EASY, order=QueueOrder.USERS)
     for what, settings, more in (
         ("EASY by users' estimates", EASY, {"durations": Durations.SAID}),
         ("the same, a queue for each user", users, {"durations": Durations.SAID}),
-        ("EASY by the last two runs, a queue for each user", users, {"durations": Durations.PREDICTED}),
+        ("EASY by earlier runs, a queue for each user", users, {"durations": Durations.PREDICTED}),
         (
             "saved (30 s and 30 s), no durations",
             SHARING,
@@ -155,10 +157,8 @@ def _estimates() -> list[Row]:
         ),
     ):
         ours = _run(jobs, settings, 240, **more)
-        same = settings is EASY
-        note = "jobs of one second as the trace has them; the peer takes the shorter first" if same else ""
-        goal = Goal("at most", 1.05 if same else 1.0, "ratio")
-        rows.append(Row(f"HPC2N: {what}: bounded slowdown", ours.slowdown, "", goal, "EASY", theirs.slowdown, note))
+        goal = Goal("at most", 1.0, "ratio")
+        rows.append(Row(f"HPC2N: {what}: bounded slowdown", ours.slowdown, "", goal, "EASY", theirs.slowdown))
     rows += [
         _plan_row(f"HPC2N, {how.value}", jobs, 240, EASY, how, 20) for how in (Durations.SAID, Durations.PREDICTED)
     ]

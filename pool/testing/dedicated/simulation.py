@@ -41,7 +41,7 @@ class Durations(StrEnum):
     SAID = "said"
     """The trace's estimate."""
     PREDICTED = "predicted"
-    """The mean of the user's last two runs, or the estimate where that is less."""
+    """By the user's earlier runs (`RunPredictor`), or the estimate where that is less."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,8 @@ def test_a_prediction_is_the_mean_of_the_last_two_runs_and_at_most_what_the_user
     assert predictor.predict("alice", size=16) == 500.0  # runs of that size count first
     assert predictor.predict("alice", size=8) == 270.0
     assert RunPredictor(predictor.as_dict()).predict("alice", size=16) == 500.0
+    predictor.record_run("alice", 700.0, 16)
+    assert predictor.predict("alice", size=16) == 700.0  # and of those the last one alone
     for size in range(1, 100):
         predictor.record_run("alice", 1.0, size)
     assert len(predictor.as_dict()) == MOST_SIZES
