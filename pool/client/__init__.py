@@ -5,8 +5,8 @@
         async for result in pool.as_completed([cluster]):
             print(result.job, result.exit_code, result.wall)
 
-`pool.client.sync` has the same without asyncio, `pool.client.executor` a `concurrent.futures` executor whose functions
-run as jobs. docs/python.md tells of all of it.
+`pool.client.sync` has the same without asyncio, `pool.client.executor` a `concurrent.futures` executor whose workers
+are jobs. docs/python.md tells of all of it.
 
     Pool, Cluster, Job      the connection, and handles on what was submitted
     Result, Acted, Tally    how a job ended, what an action did, how many are in which state

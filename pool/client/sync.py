@@ -147,6 +147,12 @@ def _calling(name: str, member: Callable[..., Any]) -> Callable[..., Any]:
 class SyncJob(_Mirror):
     """One job: `cluster.proc`. Its methods are those of `pool.client.Job`, and return when it is done."""
 
+    def _repr_html_(self) -> str:
+        """For notebooks: how the job stands."""
+        from pool.client.notebook import results_table
+
+        return results_table(f"Job {self.cluster}.{self.proc}", [self.result()])
+
     @property
     def cluster(self) -> int:
         """The number of its cluster."""
@@ -161,6 +167,12 @@ class SyncJob(_Mirror):
 @_mirrored(handles.Cluster)
 class SyncCluster(_Mirror):
     """The jobs of one submit. Its methods are those of `pool.client.Cluster`, and return when it is done."""
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how its jobs stand."""
+        from pool.client.notebook import results_table
+
+        return results_table(f"Cluster {self.cluster}", self.results())
 
     @property
     def cluster(self) -> int:
@@ -188,6 +200,13 @@ class SyncPool(_Mirror):
 
     Its methods are those of `pool.client.Pool`, and return when it is done.
     """
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the pool's machines, and how many jobs are in which state."""
+        from pool.client.notebook import pool_tables
+
+        names = ["Machine", "Name", "State", "Activity", "Cpus", "Memory"]
+        return pool_tables(self._inner.address, self.machines(attributes=names), self.jobs(attributes=["JobStatus"]))
 
     @classmethod
     def connect(cls, address: str | None = None, **how: Any) -> Self:

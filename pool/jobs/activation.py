@@ -89,6 +89,7 @@ class Activation:
         remaps: output name to the path it gets on the submit side.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
+        close_connections: a restore from a checkpoint closes its connections to the outside.
         job_network: the network that it asks for, of `pool.jobs.network.MODES`; empty for the machine's own default.
         on_failure_too: bring outputs to the submit side also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
@@ -142,6 +143,7 @@ class Activation:
     nice: int = 0
     on_failure_too: bool = False
     network: bool = True
+    close_connections: bool = False
     append_output: bool = False
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
@@ -418,6 +420,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False and job.value("DockerNetworkType") != "none",
+        close_connections=job.value("CheckpointClosesConnections", False) is True,
         processes=processes,
         pipes=pipes,
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",

@@ -188,6 +188,24 @@ static bool name_is_lost(const struct dump *d, const struct file *f, const struc
     return *path && stat(path, &st) < 0;
 }
 
+/* Whether the job's owner lets a restore close its connections to the outside (checkpoint_closes_connections). */
+static bool connections_close(const struct dump *d) { return d->job->start->flags & FLAG_CLOSE_CONNECTIONS; }
+
+/* Adds a row for a TCP connection to the outside that a restore closes: an end whose other end is closed. Unread bytes
+ * are lost, as they are when a network is. */
+bool socket_closed_save(struct dump *d, struct file *f, int fd, uint64_t inode)
+{
+    struct traits t = {.type = SOCK_STREAM, .peek = -1};
+    if (!connections_close(d))
+        return false;
+    read_traits(fd, &t);
+    f->kind = FILE_PAIR;
+    f->number = inode;
+    f->times[0] = 0;
+    f->contents = image_put(&d->image, &t, sizeof t);
+    return true;
+}
+
 /* The reason why the socket cannot be restored, for "is a unix socket that ..."; NULL if it can. `alone`: it has no
  * peer that is restored with it. `found`: its bound name means a file that the job's processes reach. */
 static const char *unsupported_because(struct dump *d, struct file *f, const struct facts *facts, bool alone,
@@ -200,7 +218,7 @@ static const char *unsupported_because(struct dump *d, struct file *f, const str
         return "has unread messages (read them)";
     if (datagrams && facts->has_peer && !facts->peer)
         return "is connected to a socket that was closed (connect it again)";
-    if (!alone && facts->has_peer && !facts->peer && facts->shut != 3)
+    if (!alone && facts->has_peer && !facts->peer && facts->shut != 3 && !connections_close(d))
         return "waits to be accepted (accept it)";
     if (alone && size && name->sun_path[0] && name_is_lost(d, f, name))
         return "has a name that was removed, and cannot be bound to it again (leave the name in place)";
@@ -293,8 +311,8 @@ void sockets_join(struct dump *d)
                 files[j].times[0] == files[i].number)
                 other = j;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
-        if (other == NOBODY && mapping_is(files[i].number))
-            files[i].times[0] = 0; /* the last reader is gone, and the supervisor has not handled it yet */
+        if (other == NOBODY && (mapping_is(files[i].number) || connections_close(d)))
+            files[i].times[0] = 0; /* or: the last reader is gone, and the supervisor has not handled it yet */
         else if (other == NOBODY)
             add_unsupported(
                 d, "descriptor %d of process %d is a unix socket whose other end is outside the job (close it first)",
@@ -379,6 +397,13 @@ int socket_contents(struct dump *d, uint32_t row)
     socklen_t size = sizeof before;
     if (fd < 0)
         return set_failure(&d->failure, "open", "a socket of the job");
+    int domain = AF_UNIX;
+    socklen_t domain_size = sizeof domain;
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size);
+    if (domain != AF_UNIX) { /* socket_closed_save */
+        close(fd);
+        return 0;
+    }
     int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 ||
                        setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
                    ? set_failure(&d->failure, "setsockopt", "a socket of the job")

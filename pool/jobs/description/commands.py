@@ -54,6 +54,7 @@ SIMPLE: tuple[SubmitCommand, ...] = (
     SubmitCommand("transfer_plugins", "TransferPlugins", _S),
     SubmitCommand("want_io_proxy", "WantIOProxy", _B),
     SubmitCommand("want_job_networking", "WantJobNetworking", _B),
+    SubmitCommand("checkpoint_closes_connections", "CheckpointClosesConnections", _B),
     SubmitCommand("starter_debug", "JobStarterDebug", CommandKind.BARE),
     SubmitCommand("starter_log", "JobStarterLog", CommandKind.BARE_PATH),
     SubmitCommand("container_is_common", "ContainerIsCommon", _B),
