@@ -160,7 +160,7 @@ class Enrolment:
     # -- belonging ---------------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
-        """Put a node out of the pool; its name is free for whoever joins next.
+        """Remove a node from the pool; its name is free for whoever joins next.
 
         Raises:
             NotInAPool: this node does not have the pool's authority, or the pool has no such node.
@@ -180,7 +180,7 @@ class Enrolment:
         authority.forget(name)
 
     def revoked(self) -> dict[str, float]:
-        """When which nodes were put out of the pool."""
+        """When which nodes were removed from the pool."""
         found = self.credentials.revocations if self.credentials is not None else None
         return dict(found.since) if found is not None else {}
 

@@ -165,7 +165,7 @@ class Node:
         self.log.info("ready", extra={"node": self.name, "roles": ",".join(self.roles), "address": self.address})
 
     def _belong(self) -> None:
-        """Learn who is put out of the pool, and keep this node's certificate good."""
+        """Learn who is removed from the pool, and keep this node's certificate good."""
         revocation = Revocation(self.enrolment, self._network, self._log_trust_change, self._exclude)
         self.dispatcher.add("node", revocation)
         self._tasks.append(asyncio.create_task(revocation.renew_forever(self.links), name="certificate"))

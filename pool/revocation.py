@@ -1,4 +1,4 @@
-"""Staying in the pool, or being put out of it: revocation, and certificates renewed before they end.
+"""Staying in the pool, or being removed from it: revocation, and certificates renewed before they end.
 
 The node with the authority keeps the list of revoked nodes and signs anew. Every other node holds a stream to it over
 its ordinary connection, learns of each revocation as it happens, and keeps the list.
@@ -40,7 +40,7 @@ class Revocation(Service):
 
     @method(Right.ADMINISTER, takes={"node": str})
     async def revoke(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Put a node out of the pool: {node} -> {node}. On the node that has the pool's authority."""
+        """Remove a node from the pool: {node} -> {node}. On the node that has the pool's authority."""
         name = params["node"]
         await asyncio.to_thread(self._enrolment.revoke, name)
         self._enforce({name})
@@ -64,7 +64,7 @@ class Revocation(Service):
 
     @streaming(Right.READ)
     async def trust(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """The nodes that have been put out of the pool, now and at each change: {} -> {revoked: {name: time}}..."""
+        """The nodes that have been removed from the pool, now and at each change: {} -> {revoked: {name: time}}..."""
         while True:
             changed = self._changed
             await stream.send({"revoked": self._enrolment.revoked()})
@@ -125,8 +125,8 @@ class Revocation(Service):
         self._report("this node's certificate was renewed", "")
 
     def _enforce(self, names: set[str]) -> None:
-        """Nobody who was put out stays connected."""
+        """No removed node stays connected."""
         if names:
             self._network.part_with(names)
             self._expel(names)
-            self._report("put out of the pool", ", ".join(sorted(names)))
+            self._report("removed from the pool", ", ".join(sorted(names)))

@@ -205,8 +205,8 @@ def vacate(
 ) -> int:
     """Take running jobs off their machines. They go back to the queue and run again, there or elsewhere.
 
-    A job that can be saved goes on from where it was, however short it has run. With --slot it is the machine that is
-    freed, and what has run for less than CHECKPOINT_WORTH since its last checkpoint is not saved.
+    A job that can be saved goes on from where it was, however short its run was. --slot frees a machine instead: a job
+    that has run for less than CHECKPOINT_WORTH since its last checkpoint is then not saved again.
 
     \b
     Examples:

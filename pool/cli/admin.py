@@ -146,7 +146,7 @@ def config(
 def reload(as_json: Json = False, address: Address = None) -> int:
     """Have the node read its configuration again, and show what changed.
 
-    A configuration with a mistake is refused, and the old one stays in force. As SIGHUP does.
+    A configuration with a mistake is refused, and the old one stays in force. SIGHUP does the same.
 
     \b
     Examples:
@@ -195,7 +195,7 @@ def revoke(
     as_json: Json = False,
     address: Address = None,
 ) -> int:
-    """Put a node out of the pool: every other node refuses it from now on. It may join again with a new token.
+    """Remove a node from the pool: every other node refuses it from now on. It may join again with a new token.
 
     Ask the node that has the collector. The jobs on the revoked node end with their leases and run again elsewhere.
 
@@ -207,14 +207,14 @@ def revoke(
     if as_json:
         print_json([{"node": done["node"], "revoked": True}])
     else:
-        print_lines([f"{done['node']} has been put out of the pool"])
+        print_lines([f"{done['node']} has been removed from the pool"])
     return 0
 
 
 def stop(as_json: Json = False, address: Address = None) -> int:
-    """End the node. Its running jobs run on, and are taken up again when it is back within their leases.
+    """Stop the node. Its jobs run on; a node that starts again before their leases end manages them as before.
 
-    Returns when the node has ended. As SIGTERM does.
+    Returns when the node has ended. SIGTERM does the same.
 
     \b
     Examples:

@@ -47,8 +47,8 @@ def checkpoints(
 ) -> int:
     """List the checkpoints that `rm --checkpoint` has kept; a job with start_from_checkpoint = JOB begins with one.
 
-    Processor is what the machine that made it had: it goes on where there is all of that, on any kernel that can save
-    jobs. An administrator sees everybody's.
+    The column Processor shows the processor features of the machine that made the checkpoint. A job can start from it
+    on machines that have all of these, with any kernel that can save jobs. An administrator sees everybody's.
 
     \b
     Examples:

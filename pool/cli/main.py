@@ -58,7 +58,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "drain": ("pool.cli.startds", "drain", "Take a machine out of use"),
         "undrain": ("pool.cli.startds", "undrain", "Take a machine into use again"),
         "config": ("pool.cli.admin", "config", "Show settings, their values, and where each was set"),
-        "revoke": ("pool.cli.admin", "revoke", "Put a node out of the pool"),
+        "revoke": ("pool.cli.admin", "revoke", "Remove a node from the pool"),
         "reload": ("pool.cli.admin", "reload", "Have the node read its configuration again"),
         "stop": ("pool.cli.admin", "stop", "End the node; its jobs run on until it is there again"),
     },

@@ -204,10 +204,10 @@ def summary(as_json: Json = False, address: Address = None) -> int:
     them took on this machine, checkpoints included.
 
     \b
-    Work, Lost   time of runs whose outcome reached the submit side; time of
-                 work that was taken away before that, and done again
-    Saving       time of checkpoints until the submit side had each
-    Saved MB     bytes that travelled for them
+    Work, Lost   run time whose results reached the submit side, as output or
+                 checkpoint; run time that was lost, and had to be repeated
+    Saving       time from the begin of a checkpoint until the submit side had it
+    Saved MB     megabytes that were sent for checkpoints
 
     \b
     Example:

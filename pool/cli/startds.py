@@ -44,7 +44,7 @@ def drain(
 ) -> int:
     """Take a machine out of use: what runs on it finishes, nothing new starts. Administrators only.
 
-    It stays so over a restart of its node, until `undrain`. Run it on that machine or at the node with the pool's
+    A restart of the node does not change that; `undrain` does. Run it on that machine or at the node with the pool's
     authority, as root or as the user whose node it is; or anywhere with an administrator's token (`token --user
     NAME --administrator`) and the address of that node.
 

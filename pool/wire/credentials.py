@@ -117,7 +117,7 @@ class Credentials:
 
         Raises:
             NotOfThisPool: nobody of the pool.
-            Revoked: somebody who was put out of it.
+            Revoked: a node that was removed from it.
         """
         if self.revocations is not None:
             self.revocations.check(certificate)

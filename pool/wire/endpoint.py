@@ -189,7 +189,7 @@ class WireConnection(asyncio.Protocol, Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
-        if self.closed.done():  # it was put out before it had one
+        if self.closed.done():  # it was closed before it had one
             self._transport.abort()
             return
         self._clock = self._loop.call_later(GREETING_SECONDS, self._too_slow)

@@ -1,4 +1,4 @@
-"""Nodes that have been put out of the pool: their certificates are good for nothing from then on.
+"""Nodes that have been removed from the pool: their certificates are good for nothing from then on.
 
 Each node keeps the list beside its own credentials, so that it holds after a restart and while the authority is away.
 A name is on it with the time of its revocation: a certificate that was issued later, to whoever joined under that
@@ -20,7 +20,7 @@ REVOKED = "revoked.json"
 
 
 class Revoked(WireError):
-    """The node has been put out of the pool."""
+    """The node has been removed from the pool."""
 
 
 class Revocations:
@@ -35,16 +35,16 @@ class Revocations:
         self.since: dict[str, float] = {name: float(when) for name, when in kept_map(self._path).items()}
 
     def check(self, certificate: Mapping[str, Any]) -> None:
-        """Raises Revoked for a certificate, as `ssl` gives it, of a node that was put out after it was issued."""
+        """Raises Revoked for a certificate, as `ssl` gives it, of a node that was removed after it was issued."""
         name, _ = certificates.read_identity(certificate)
         when = self.since.get(name)
         if when is not None and issued_at(certificate) <= when:
-            raise Revoked(f"the node {name} has been put out of this pool", hint="join again with a new token")
+            raise Revoked(f"the node {name} has been removed from this pool", hint="join again with a new token")
 
     def replace(self, since: Mapping[str, float]) -> set[str]:
         """Take over the authority's list, on disk when this returns; the names that are new on it.
 
-        Entries of the list stay: a pool never forgets a node that it has put out.
+        Entries of the list stay: a pool never forgets a node that it has removed.
         """
         fresh = {name for name, when in since.items() if self.since.get(name, -1.0) < when}
         if fresh:

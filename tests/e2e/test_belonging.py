@@ -1,4 +1,4 @@
-"""Nodes that are put out of the pool are refused by every other one; certificates are renewed before they end."""
+"""Nodes that are removed from the pool are refused by every other one; certificates are renewed before they end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def refused(nodes: Nodes, name: str, address: str) -> bool:
         link = await network.connect(address)
         await link.call("node.ping", {}, timeout=5.0)
     except PoolError as error:
-        return "put out of this pool" in str(error)
+        return "removed from this pool" in str(error)
     await link.close()
     return False
 
@@ -42,8 +42,8 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
     assert "the pool has no node nobody (there are bad, good)" in said
     assert "cannot put itself out" in one_line(poolnode("revoke", "head", POOLNODE_ADDRESS=head.address))
     done = poolnode("revoke", "bad", POOLNODE_ADDRESS=head.address)
-    assert (done.returncode, done.stdout) == (0, "bad has been put out of the pool\n"), done.stderr
-    good.said("put out of the pool", which="bad")
+    assert (done.returncode, done.stdout) == (0, "bad has been removed from the pool\n"), done.stderr
+    good.said("removed from the pool", which="bad")
     assert list(json.loads((nodes.state("good") / "trust" / "revoked.json").read_text())) == ["bad"]
     assert await refused(nodes, "bad", head.said("ready")["address"])
     assert await refused(nodes, "bad", there)

@@ -22,7 +22,7 @@ def test_a_certificate_issued_before_is_refused_and_one_issued_after_is_not(tmp_
     known = Revocations(tmp_path)
     known.check(CERTIFICATE)
     assert known.replace({"bad": ISSUED + 1, "other": 5.0}) == {"bad", "other"}
-    with pytest.raises(Revoked, match="bad has been put out"):
+    with pytest.raises(Revoked, match="bad has been removed"):
         known.check(CERTIFICATE)
     with pytest.raises(Revoked):
         Revocations(tmp_path).check(CERTIFICATE)
