@@ -53,6 +53,7 @@ FLOORS = (
     Floor(("revocation", "queries"), "joining and leaving a pool; the users' questions to other nodes"),
     Floor(("node",), "one process: listening, starting and restarting roles"),
     Floor(("client",), "what programs touch"),
+    Floor(("compat",), "HTCondor's commands and Python modules, as translations onto the client"),
     Floor(("cli",), "what people touch"),
     Floor(("__main__",), "`python -m pool`"),
     Floor(

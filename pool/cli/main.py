@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "wait": ("pool.cli.follow", "wait", "Wait until jobs have ended"),
         "fetch": ("pool.cli.fetching", "fetch", "Fetch the outputs of jobs that were submitted from another machine"),
         "tail": ("pool.cli.follow", "tail", "Show a job's output as it grows"),
+        "compat": ("pool.cli.compat", "compat", "Put HTCondor's commands and Python modules in front"),
         "forward": ("pool.cli.forward", "forward", "Bring a port of a running job to this machine"),
     },
     "Look": {
