@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.compat.asking import ask_schedd, say, selection
 from pool.compat.options import Option, Parsed, parse, usage
+from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _told(
             return [f"Job {word} {past}"]
         return [f"Job {word}: {told}" if told else f"Job {word} not found"]
     which = ""
-    if word and word[0].isdigit():
+    if word and has_digits_only(word[0]):
         which = f" in cluster {cluster}"
     elif word:
         which = f' of user "{word}"'
@@ -131,7 +132,7 @@ def _told(
 
 
 def help_or_version(tool: str, table: Sequence[Option], given: Parsed, words: str = "") -> int:
-    """What `-help` and `-version` print."""
+    """Prints the page of `-help`, or the release for `-version`."""
     if given.has("version"):
         from pool.compat.settings import version
 
@@ -187,7 +188,7 @@ def _edits(given: Parsed) -> tuple[list[str], dict[str, str]]:
     words = list(given.words)
     which: list[str] = []
     needs_one = not (given.all_of("constraint") or given.all_of("owner") or given.all_of("jobids"))
-    while words and "=" not in words[0] and (words[0][:1].isdigit() or (needs_one and not which)):
+    while words and "=" not in words[0] and (has_digits_only(words[0][:1]) or (needs_one and not which)):
         which.append(words.pop(0))
     pairs: dict[str, str] = {}
     while words:
@@ -214,7 +215,7 @@ _PRIO = (
 
 def prio(words: Sequence[str]) -> int:
     """Run `condor_prio`; returns its exit status. `+N` and `-N` change the priority, `-p N` sets it."""
-    steps = [word for word in words if word[:1] in "+-" and word[1:].isdecimal()]
+    steps = [word for word in words if word[:1] in "+-" and has_digits_only(word[1:])]
     value_at = [at for at, word in enumerate(words) if word in ("-p", "-prio", "--prio")]
     plain = [word for at, word in enumerate(words) if word not in steps or at - 1 in value_at]
     given = parse(_PRIO, plain)

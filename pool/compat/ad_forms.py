@@ -37,12 +37,26 @@ def json_form(ads: Iterable[WireAd]) -> Iterator[str]:
         yield "]\n"
 
 
-def xml_form(ads: Iterable[WireAd]) -> Iterator[str]:
-    """A document; its frame also where there is no ad."""
+def xml_form(ads: Iterable[WireAd], *, after: str = "", before: str = "", end: str = "") -> Iterator[str]:
+    """A document; its frame also where there is no ad.
+
+    Args:
+        after, before: what a tool puts around each ad. end: what it puts behind the document.
+    """
     yield _XML_HEADER
     for ad in ads:
-        yield "<c>\n" + _xml_lines(_by_name(ad), 0, _xml_wire) + "</c>\n"
-    yield "</classads>\n"
+        yield before + "<c>\n" + _xml_lines(_by_name(ad), 0, _xml_wire) + "</c>\n" + after
+    yield before + "</classads>\n" + end
+
+
+def status_xml(ads: Iterable[WireAd]) -> Iterator[str]:
+    """As condor_status prints it: an empty line after each ad."""
+    return xml_form(ads, after="\n")
+
+
+def history_xml(ads: Iterable[WireAd]) -> Iterator[str]:
+    """As condor_history prints it: an empty line before each ad, and at the end."""
+    return xml_form(ads, before="\n", end="\n")
 
 
 FORMS: dict[str, Callable[[Iterable[WireAd]], Iterator[str]]] = {"json": json_form, "long": long_form, "xml": xml_form}

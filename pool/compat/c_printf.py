@@ -125,6 +125,12 @@ def _hexadecimal(value: float, letter: str) -> str:
     return text.upper() if letter == "A" else text
 
 
+def whole_number(value: float) -> int:
+    """A number cut as C cuts it: one that is too large is the least there is."""
+    whole = int(value)
+    return whole if -(2**63) <= whole < 2**63 else -(2**63)
+
+
 def format_span(seconds: int) -> str:
     """`ddd+hh:mm:ss`."""
     sign, whole = (-1, -seconds) if seconds < 0 else (1, seconds)
@@ -136,7 +142,7 @@ def format_span(seconds: int) -> str:
 @lru_cache(maxsize=4096)
 def format_date(seconds: int) -> str:
     """`mm/dd hh:mm` in local time."""
-    if seconds < 0:
+    if not 0 <= seconds < 2**40:
         return "    ???    "
     when = time.localtime(seconds)
     return f"{when.tm_mon:2d}/{when.tm_mday:<2d} {when.tm_hour:02d}:{when.tm_min:02d}"

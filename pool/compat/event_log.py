@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pool.outside import OutsideWorld
+
 _HEAD = re.compile(
     r"(?P<kind>[0-9]{3}) \((?P<cluster>-?[0-9]+)\.(?P<proc>-?[0-9]+)\.(?P<sub>-?[0-9]+)\) "
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8}(?:\.[0-9]+)?|[0-9]{2}/[0-9]{2} [0-9:]{8})Z? ?(?P<text>.*)"
@@ -93,7 +95,7 @@ class LogReader:
         end = rest.rfind(b"...\n")
         if end < 0 or (end > 0 and rest[end - 1 : end] != b"\n"):
             return
-        year = datetime.now().year
+        year = datetime.fromtimestamp(OutsideWorld().wall()).year
         for part in rest[: end + 4].split(b"\n...\n")[:-1] if rest[: end + 4].endswith(b"\n...\n") else ():
             self.offset += len(part) + 5
             found = read_event(part.decode("utf-8", "surrogateescape") + "\n", year)

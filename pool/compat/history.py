@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from pool.compat.options import ALL, Option, Parsed, parse
 from pool.compat.queue import attribute_list, chosen_ads, limit_of, masked, whole_form
 from pool.compat.shown_ad import ShownAd, byte_text
 from pool.errors import PoolError
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -73,12 +73,12 @@ def history(words: Sequence[str]) -> int:
     given = parse(OPTIONS, words)
     if given.has("help") or given.has("version"):
         return help_or_version("condor_history", OPTIONS, given, "[cluster | cluster.proc | owner] ...")
-    mask, form, now = masked(given), whole_form(given), time.time()
+    mask, form, now = masked(given), whole_form(given), OutsideWorld().wall()
     if form is not None:
-        from pool.compat.ad_forms import FORMS, project
+        from pool.compat.ad_forms import FORMS, history_xml, project
 
         wanted = attribute_list(given)
-        for text in FORMS[form](project(ad, wanted) for ad in _ads(given, None)):
+        for text in {**FORMS, "xml": history_xml}[form](project(ad, wanted) for ad in _ads(given, None)):
             sys.stdout.write(text)
         return 0
     if mask is not None:
@@ -97,8 +97,9 @@ def _ads(given: Parsed, attributes: Sequence[str] | None) -> list[dict[str, Any]
     if limit := limit_of(given):
         params["limit"] = limit
     if path := given.value("file"):
+        limit = params.pop("limit", None)
         ads = history_file(Path(path), params)
-        return ads if given.has("forwards") else list(reversed(ads))
+        return (ads if given.has("forwards") else list(reversed(ads)))[:limit]
     if attributes is not None:
         params["attributes"] = list(attributes)
 

@@ -90,7 +90,7 @@ class JobListing:
         id_width, proc_width, name_width = 4, 3, 14
         longest = max((len(cells[0]) for _, _, cells in rows), default=0)
         highest, last = max((row[0] for row in rows), default=0), max((row[1] for row in rows), default=0)
-        roomy = highest >= 9999 or last >= 999 or longest > 14
+        roomy = not self._cpu and (highest >= 9999 or last >= 999 or longest > 14)
         if roomy:
             id_width, proc_width = max(4, len(str(highest))), max(3, len(str(last)))
         layout = _LAYOUTS[self._kind](rows, roomy)
@@ -230,9 +230,14 @@ def description(ad: ShownAd) -> str:
 
 
 class BatchListing:
-    """A line for each batch: the jobs of a batch name of one owner, or of a cluster without one."""
+    """A line for each batch: the jobs of a batch name of one owner, or of a cluster without one.
 
-    def __init__(self) -> None:
+    Args:
+        whole: clusters are seen as a whole, so that those of their jobs that are missing are done.
+    """
+
+    def __init__(self, *, whole: bool = True) -> None:
+        self._whole = whole
         self._batches: dict[Any, dict[str, Any]] = {}
 
     def add(self, ad: ShownAd, procs: Sequence[int]) -> None:
@@ -263,10 +268,10 @@ class BatchListing:
     def lines(self) -> list[str]:
         """The heading and a line for each batch, in the order of their first ids."""
         batches = sorted(self._batches.values(), key=lambda one: one["ids"][0])
-        held = any(one["states"][5] for one in batches)
+        held = any(one["states"][5] for one in batches) or not batches
         rows = [self._cells(one) for one in batches]
         owner_width = max([5, *(max(len(row[0]), 1) for row in rows)])
-        name_width = max([10, *(len(row[1]) for row in rows)])
+        name_width = max([10 if rows else 12, *(len(row[1]) for row in rows)])
         titles = ["   SUBMITTED", "  DONE", "  RUN ", "  IDLE", *(["  HOLD"] if held else []), " TOTAL", "JOB_IDS"]
         heading = " ".join(["OWNER".ljust(owner_width), "BATCH_NAME".ljust(name_width), *titles])
         lines = [heading]
@@ -276,12 +281,11 @@ class BatchListing:
             lines.append(f"{row[0]:<{owner_width}} {row[1]:<{name_width}} {row[2]:>12} {shown} {row[8]}".rstrip())
         return lines
 
-    @staticmethod
-    def _cells(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _cells(self, batch: Mapping[str, Any]) -> tuple[Any, ...]:
         states, totals = batch["states"], batch["totals"]
         known = all(totals.values())
         total = sum(totals.values()) if known else 0
-        done = total - sum(batch["present"].values()) if known else 0
+        done = total - sum(batch["present"].values()) if known and self._whole else 0
         (cluster, proc), (last_cluster, last_proc) = batch["ids"]
         ids = f"{cluster}.{proc}"
         if (last_cluster, last_proc) != (cluster, proc):

@@ -82,7 +82,7 @@ class Parsed:
         return [one.values[0] for one in self.options if one.key == key]
 
     def letters(self, key: str) -> str | None:
-        """What followed the colon of an option that was given; an empty text without one."""
+        """The letters after the colon of an option that was given; an empty text without a colon."""
         found = [one.letters or "" for one in self.options if one.key == key]
         return found[-1] if found else None
 

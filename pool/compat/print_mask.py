@@ -73,11 +73,12 @@ class MaskColumn:
             return ""
         if conversion.kind == "float":
             return c_printf.format_real(conversion, float(value))
+        whole = c_printf.whole_number(value)
         if conversion.kind == "time":
-            return c_printf.format_span(int(value))
+            return c_printf.format_span(whole)
         if conversion.kind == "date":
-            return c_printf.format_date(int(value))
-        return c_printf.format_integer(conversion, int(value))
+            return c_printf.format_date(whole)
+        return c_printf.format_integer(conversion, whole)
 
     def _unparsed(self) -> str:
         from pool.classad.nodes import Ref

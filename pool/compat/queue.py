@@ -13,6 +13,7 @@ from pool.compat.asking import AlikeJobs, alike_jobs, ask_pool, say, schedd_addr
 from pool.compat.options import ALL, Option, Parsed, parse, usage
 from pool.compat.shown_ad import ShownAd
 from pool.errors import PoolError
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -80,7 +81,7 @@ def queue(words: Sequence[str]) -> int:
         return _analyze(given)
     mask = masked(given)
     form = whole_form(given)
-    now = time.time()
+    now = OutsideWorld().wall()
     if form is not None:
         return _whole(given, form, now)
     return _masked(given, mask, now) if mask is not None else _listed(given, now)
@@ -212,7 +213,7 @@ def job_order(ad: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _every_schedd(given: Parsed, ask: Any) -> list[tuple[str, str, Any]]:
-    """What is asked of the schedd that is meant, or of every one with `-global`: (name, address, answer)."""
+    """The answers of the schedd that is meant, or of all with `-global`: (name, address, answer)."""
 
     async def question(pool: Pool) -> list[tuple[str, str, Any]]:
         info = await pool.info()
@@ -283,7 +284,7 @@ def _listed(given: Parsed, now: float) -> int:
     for name, address, groups in found:
         states: Counter[int] = Counter()
         listing = (
-            BatchListing()
+            BatchListing(whole=not any("." in word for word in given.words))
             if kind == "batch"
             else JobListing(kind if kind != "totals" else "hold", now, cpu=given.has("cputime"))
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from pool.compat.options import ALL, Option, Parsed, parse
 from pool.compat.queue import attribute_list, chosen_ads, limit_of, masked, whole_form
 from pool.compat.shown_ad import ShownAd, byte_text
 from pool.errors import PoolError
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -71,13 +71,13 @@ def status(words: Sequence[str]) -> int:
     if given.has("help") or given.has("version"):
         return help_or_version("condor_status", OPTIONS, given, "[machine | slot] ...")
     kind = next((one for one in _KINDS if given.has(one)), "Machine")
-    mask, form, now = masked(given), whole_form(given), time.time()
+    mask, form, now = masked(given), whole_form(given), OutsideWorld().wall()
     ads = _found(given, kind)
     if form is not None:
-        from pool.compat.ad_forms import FORMS, project
+        from pool.compat.ad_forms import FORMS, project, status_xml
 
         wanted = attribute_list(given)
-        for text in FORMS[form](project(ad, wanted) for ad in ads):
+        for text in {**FORMS, "xml": status_xml}[form](project(ad, wanted) for ad in ads):
             sys.stdout.write(text)
         return 0
     if mask is not None:

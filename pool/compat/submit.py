@@ -120,7 +120,7 @@ def with_appended(text: str, lines: Sequence[str], statement: str | None = None)
 
 
 def _told(counts: Sequence[tuple[int, int]], doing: str, done: str, *, terse: bool) -> str:
-    """What is printed: tools read the cluster's number off the last line, or the ids of `-terse`."""
+    """The lines about the clusters: tools read the number off the last one, or the ids of `-terse`."""
     if terse:
         return "".join(f"{cluster}.0 - {cluster}.{count - 1}\n" for cluster, count in counts)
     dots = "." * min(sum(count for _, count in counts), 100)

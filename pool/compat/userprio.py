@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pool.compat.actions import help_or_version
 from pool.compat.asking import ask_pool
 from pool.compat.options import Option, parse
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -75,7 +76,7 @@ def userprio(words: Sequence[str]) -> int:
         for account in accounts:
             print("".join(f"{name} = {value!r}\n" for name, value in sorted(account_ad(account).items())))
         return 0
-    print("\n".join(_lines(accounts, time.time(), used=given.has("usage") or given.has("most"))))
+    print("\n".join(_lines(accounts, OutsideWorld().wall(), used=given.has("usage") or given.has("most"))))
     return 0
 
 

@@ -5,14 +5,14 @@ It follows the log as HTCondor's does, so that it needs no pool; the log is look
 
 from __future__ import annotations
 
+import asyncio
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from pool.compat.actions import help_or_version
 from pool.compat.event_log import ENDS, SUBMITTED, LogReader
-from pool.compat.options import Option, parse
+from pool.compat.options import Option, Parsed, parse
 from pool.errors import PoolError
 
 OPTIONS = (
@@ -38,10 +38,14 @@ def wait(words: Sequence[str]) -> int:
     path, job = Path(given.words[0]), given.words[1] if len(given.words) > 1 else ""
     chosen = _job(job)
     seconds, least = _number(given.value("wait"), "-wait"), _number(given.value("num"), "-num")
-    deadline = None if seconds is None else time.monotonic() + seconds
     if not path.exists():
         raise PoolError(f"Couldn't open {path}: No such file or directory")
-    reader = LogReader(path)
+    return asyncio.run(_follow(given, path, chosen, seconds, least))
+
+
+async def _follow(given: Parsed, path: Path, chosen: tuple[int, ...], seconds: int | None, least: int | None) -> int:
+    reader, loop = LogReader(path), asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
     running: set[tuple[int, int]] = set()
     seen, ended = False, 0
     while True:
@@ -66,14 +70,14 @@ def wait(words: Sequence[str]) -> int:
             print("All jobs done.")
             return 0
         if chosen and not seen and deadline is None:
-            raise PoolError(f"the log {path} has no job {job}")
-        if not chosen and not seen and deadline is None and least is None and path.stat().st_size:
+            raise PoolError(f"the log {path} has no job {'.'.join(map(str, chosen))}")
+        if not chosen and not seen and deadline is None and least is None and reader.offset:
             raise PoolError(f"the log {path} has no jobs")
-        if deadline is not None and time.monotonic() >= deadline:
+        if deadline is not None and loop.time() >= deadline:
             print("Time expired.")
             return 1
         sys.stdout.flush()
-        time.sleep(LOOK)
+        await asyncio.sleep(LOOK)
 
 
 def _say(wanted: bool, cluster: int, proc: int, what: str) -> None:

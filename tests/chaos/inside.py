@@ -1,7 +1,7 @@
 """Process and mount namespaces of its own for a program: nothing that it starts or mounts outlives it.
 
-    run_inside   from outside: unshare, and the program below it
-    python -m tests.chaos.inside MODULE ARGUMENT...   process 1 of the new namespace: buries what nobody waits for
+run_inside   from outside: unshare, and the program below it
+python -m tests.chaos.inside MODULE ARGUMENT...   process 1 of the new namespace: buries what nobody waits for
 """
 
 from __future__ import annotations

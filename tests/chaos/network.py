@@ -186,7 +186,6 @@ class Network:
             _write(target.device, packet)
 
 
-
 @dataclass(frozen=True, slots=True)
 class Flow:
     """One direction of a TCP connection, as its last packet shows it."""

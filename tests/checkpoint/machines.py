@@ -122,9 +122,7 @@ class Work:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
         out, err = f"{SEEN}/out", f"{SEEN}/err"
         # Nice, since whoever watches it comes first.
-        network: dict[str, Any] = (
-            {"network": "private", "network_setup": setup_of(0, ["here"])} if self.private else {}
-        )
+        network: dict[str, Any] = {"network": "private", "network_setup": setup_of(0, ["here"])} if self.private else {}
         return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10, **network)
 
     def prepare(self, scratch: Path) -> None:

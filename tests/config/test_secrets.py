@@ -30,7 +30,11 @@ def test_secrets_are_shown_neither_by_their_names_nor_where_they_are_used(tmp_pa
 
 def test_keys_in_addresses_are_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "pool.conf"
-    for address in ("s3://AKIA:sesame@store/bucket", "s3://sesame@store/b", "https://store/b?x=1&X-Amz-Signature=sesame"):
+    for address in (
+        "s3://AKIA:sesame@store/bucket",
+        "s3://sesame@store/b",
+        "https://store/b?x=1&X-Amz-Signature=sesame",
+    ):
         file.write_text(f"CHECKPOINT_SERVER = {address}\n")
         settings = Settings.load(file, sets={}, environ={})
         shown = repr(secrets.shown(settings, settings.describe(["CHECKPOINT_SERVER"])))

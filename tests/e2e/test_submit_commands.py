@@ -74,4 +74,3 @@ async def test_paths_stacks_and_manifests(nodes: Nodes) -> None:
     before, after = (manifest / "in").read_text(), (manifest / "out").read_text()
     assert re.findall(r" (\S+)$", before, re.MULTILINE) == ["flat", "job.sh", "sub", "sub/below", "sub/below/in"]
     assert re.findall(r" (\S+)$", after, re.MULTILINE)[2:6] == ["res", "sub", "res/deep", "res/deep/out"]
-

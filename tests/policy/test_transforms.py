@@ -65,7 +65,7 @@ def test_lines_come_one_after_the_other_and_only_for_jobs_that_it_is_for() -> No
         (("COPY A 2b",), "no name of an attribute"),
         (("DELETE /(/",), "no pattern in"),
         (("COPY /a B",), "no pattern in"),
-        (("SET Owner \"root\"",), "Owner is the schedd's to say"),
+        (('SET Owner "root"',), "Owner is the schedd's to say"),
         (("RENAME Note owner",), "owner is the schedd's to say"),
         (("SET JobStatus 2",), "JobStatus is the schedd's to say"),
         (("IF x", "SET A 1"), "there is no statement IF here"),

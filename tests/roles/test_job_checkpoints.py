@@ -180,9 +180,7 @@ def test_its_time_is_its_own_where_a_checkpoint_beside_its_run_comes_home_meanwh
         assert 5 * MINUTE - LOOK < took < 5 * MINUTE + 4 * LOOK
 
     slow, often = replace(SAVABLE, saving=20.0), "100"
-    wanted_back(
-        story, behave=slow, KILL="false", MAX_VACATE="5 min", CHECKPOINT_FIRST=often, CHECKPOINT_MOST=often
-    )
+    wanted_back(story, behave=slow, KILL="false", MAX_VACATE="5 min", CHECKPOINT_FIRST=often, CHECKPOINT_MOST=often)
 
 
 def test_the_last_one_is_tried_again_where_it_came_to_nothing_for_what_passes() -> None:

@@ -77,9 +77,7 @@ async def test_its_root_is_the_image(best: NativeKeepers, scratch: Path, tmp_pat
     assert sorted(one.name for one in image.iterdir() if one.name in ("x", "job", "dev", "proc", "sys", "tmp")) == []
 
 
-async def test_the_next_job_has_the_machines_own_tree_again(
-    best: NativeKeepers, scratch: Path, tmp_path: Path
-) -> None:
+async def test_the_next_job_has_the_machines_own_tree_again(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
     if not best.abilities.full:
         pytest.skip("needs a file tree of a job's own")
     image = make_image(tmp_path / "image")
@@ -92,9 +90,7 @@ async def test_the_next_job_has_the_machines_own_tree_again(
 
 
 @pytest.mark.parametrize("which", ["around", "in it", "missing", "a file", "processes", "sockets", "devices", "others"])
-async def test_what_cannot_be_a_root_is_named(
-    best: NativeKeepers, scratch: Path, tmp_path: Path, which: str
-) -> None:
+async def test_what_cannot_be_a_root_is_named(best: NativeKeepers, scratch: Path, tmp_path: Path, which: str) -> None:
     """The node's own directories are not shown by naming a directory around them, or in them."""
     if not best.abilities.full:
         pytest.skip("needs a file tree of a job's own")

@@ -63,7 +63,7 @@ def _expression(found: Expr) -> Any:
 
 
 def from_python(value: Any) -> Any:
-    """What a program sets, as an ad holds it.
+    """A value of a program, as an ad holds it.
 
     Raises:
         TypeError: the language has no such value.
@@ -115,10 +115,11 @@ class LookExpr:
     def sameAs(self, other: Any) -> bool:
         return isinstance(other, LookExpr) and self.expr.text == other.expr.text
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.expr.print(NEW)
 
-    __repr__ = __str__
+    def __str__(self) -> str:
+        return self.expr.print(PRETTY)
 
     def __int__(self) -> int:
         return int(self.eval())
@@ -133,7 +134,7 @@ class LookExpr:
         return hash(self.expr.text)
 
     def _with(self, sign: str, other: Any) -> LookExpr:
-        return LookExpr(f"({self}) {sign} ({LookExpr(literal(from_python(other)))})")
+        return LookExpr(f"({self!r}) {sign} ({LookExpr(literal(from_python(other)))!r})")
 
     def __eq__(self, other: object) -> bool:
         return self.sameAs(other)
@@ -272,9 +273,9 @@ def _ad(scope: Any) -> ClassAd:
 
 
 def _now() -> float:
-    import time
+    from pool.outside import OutsideWorld
 
-    return time.time()
+    return OutsideWorld().wall()
 
 
 def _parse(text: str, kind: int = LookParserType.Auto) -> ClassAd:
@@ -348,7 +349,7 @@ def attribute(name: str) -> LookExpr:
 
 def function(name: str, *arguments: Any) -> LookExpr:
     """`Function`: the expression that calls a function."""
-    return LookExpr(f"{name}({', '.join(str(LookExpr(literal(from_python(one)))) for one in arguments)})")
+    return LookExpr(f"{name}({', '.join(repr(LookExpr(literal(from_python(one)))) for one in arguments)})")
 
 
 def make_literal(value: Any) -> LookExpr:

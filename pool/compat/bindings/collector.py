@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pool.compat.bindings.ads import LookAd, names_of
+from pool.compat.bindings.ads import LookAd, LookExpr, names_of
 from pool.compat.bindings.connections import LookProblem, ask, connected, unable
 from pool.compat.bindings.enums import LookAdType, LookDaemonType, LookDrainType
 from pool.compat.bindings.schedd import address_of
@@ -52,7 +52,7 @@ class LookCollector:
         kind = _KINDS.get(LookAdType(int(ad_type)))
         if kind is None:
             return []  # this pool has none of that kind
-        text = str(constraint).strip()
+        text = (repr(constraint) if isinstance(constraint, LookExpr) else str(constraint)).strip()
         chosen = None if not text or text.lower() == "true" else text
         ads = ask(self._at, "advertised", kind, constraint=chosen)
         names = {name.lower() for name in names_of(projection)} | {"mytype", "targettype", "name"}

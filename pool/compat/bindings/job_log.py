@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Self
 from pool.compat.bindings.connections import LookIOProblem
 from pool.compat.bindings.enums import LookJobEventType
 from pool.compat.event_log import LoggedEvent, LogReader
+from pool.outside import OutsideWorld
 
 #: Seconds between two looks at a log that is quiet.
 LOOK = 0.1
@@ -52,7 +53,7 @@ _SIZES = re.compile(r"\t([0-9]+)  -  (MemoryUsage|ResidentSetSize|ProportionalSe
 
 
 def event_fields(event: LoggedEvent) -> dict[str, Any]:
-    """What an event says, by the names that HTCondor gives it."""
+    """The contents of an event, by the names that HTCondor gives them."""
     fields: dict[str, Any] = {
         "MyType": _NAMES.get(event.kind, "FutureEvent"),
         "EventTypeNumber": event.kind,
@@ -212,12 +213,13 @@ class LookJobEventLog:
         self._reader: LogReader | None = LogReader(Path(filename))
         self._waiting: list[LoggedEvent] = []
         self._deadline: float | None = None
+        self._pause = threading.Event()
 
     def events(self, stop_after: int | None = None) -> Self:
         """This iterator, which ends when `stop_after` seconds have passed without an event; None waits forever."""
         if stop_after is not None and not isinstance(stop_after, int):
             raise TypeError("deadline must be an integer")
-        self._deadline = None if stop_after is None else time.monotonic() + stop_after
+        self._deadline = None if stop_after is None else OutsideWorld().ticks() + stop_after
         return self
 
     def __iter__(self) -> Self:
@@ -230,9 +232,9 @@ class LookJobEventLog:
             self._waiting = list(self._reader.events())
             if self._waiting:
                 break
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            if self._deadline is not None and OutsideWorld().ticks() >= self._deadline:
                 raise StopIteration
-            time.sleep(LOOK)
+            self._pause.wait(LOOK)
         return LookJobEvent(self._waiting.pop(0))
 
     def close(self) -> None:
@@ -258,3 +260,4 @@ class LookJobEventLog:
         self._reader = None if state["path"] is None else LogReader(Path(state["path"]), state["offset"])
         self._waiting = []
         self._deadline = None
+        self._pause = threading.Event()

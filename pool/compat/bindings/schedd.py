@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from pool.compat.bindings.ads import LookAd, LookExpr, names_of
+from pool.compat.bindings.ads import LookAd, LookExpr, make_literal, names_of
 from pool.compat.bindings.connections import LookIOProblem, LookProblem, ask, unable
 from pool.compat.bindings.enums import LookJobAction, LookQueryOpt, LookTransactionFlag
 from pool.compat.bindings.submit import LookSubmit, LookSubmitResult, statement
@@ -45,7 +45,7 @@ def choice(job_spec: Any) -> dict[str, Any]:
     if isinstance(job_spec, int):
         return {"ids": [(job_spec,)]}
     if isinstance(job_spec, LookExpr):
-        return {"constraint": str(job_spec)}
+        return {"constraint": repr(job_spec)}
     if isinstance(job_spec, str):
         found = _ID.fullmatch(job_spec.strip())
         return {"ids": [_id(found)]} if found else {"constraint": job_spec}
@@ -61,7 +61,7 @@ def _id(found: re.Match[str]) -> tuple[int, ...]:
 
 
 def _constraint(given: Any) -> str | None:
-    text = str(given).strip()
+    text = (repr(given) if isinstance(given, LookExpr) else str(given)).strip()
     return None if not text or text.lower() == "true" else text
 
 
@@ -284,7 +284,7 @@ class LookSchedd:
 
     def edit(self, job_spec: Any, attr: str, value: Any, flags: int = LookTransactionFlag.Default) -> LookEditResult:
         """Set an attribute of jobs to an expression."""
-        text = value if isinstance(value, str) else str(LookExpr(str(value)))
+        text = value if isinstance(value, str) else repr(make_literal(value))
         acted = ask(self._at, "act", "edit", attributes={attr: text}, **choice(job_spec))
         if not acted.done:
             raise LookIOProblem(

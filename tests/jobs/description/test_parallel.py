@@ -94,9 +94,7 @@ def test_one_statement_with_a_number_is_several_jobs_and_says_so() -> None:
 
 
 def test_jobs_of_a_table_may_differ_in_their_number_of_nodes() -> None:
-    (draft,) = read(
-        "universe = parallel\nexecutable = /bin/true\nmachine_count = $(N)\nqueue N in (2, 5)\n"
-    ).clusters
+    (draft,) = read("universe = parallel\nexecutable = /bin/true\nmachine_count = $(N)\nqueue N in (2, 5)\n").clusters
     assert [len(parts_of(ClassAd.from_wire({**draft.attributes, **draft.delta(n)}))) for n in range(2)] == [2, 5]
 
 

@@ -106,9 +106,7 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_jobs_end_is_shown_once_its_log_has_it(
-    hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jobs_end_is_shown_once_its_log_has_it(hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who waits for a job and then reads its log found no end there on a busy machine; a hung log costs 1 s."""
 
     async def work() -> None:

@@ -1,0 +1,1 @@
+"""The drop-ins and look-alike modules."""
