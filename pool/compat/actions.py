@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pool.compat.asking import ask_schedd, say, selection
+from pool.compat.asking import ask_schedd, print_error, selection
 from pool.compat.options import Option, Parsed, parse, usage
 from pool.decimals import has_digits_only
 from pool.errors import PoolError
@@ -71,7 +71,7 @@ def _act(tool: str, table: Sequence[Option], given: Parsed, action: str, words: 
         return help_or_version(tool, table, given, "[cluster | cluster.proc | user] ...")
     constraints = given.all_of("constraint") + (["JobStatus == 5"] if given.has("held") else [])
     if not (given.words or constraints or given.has("all")):
-        say(usage(tool, table, "[cluster | cluster.proc | user] ..."))
+        print_error(usage(tool, table, "[cluster | cluster.proc | user] ..."))
         return 1
     force = given.has("forcex") or given.has("fast")
     chosen: list[tuple[str, dict[str, Any]]] = [(word, selection([word], constraints)) for word in given.words]
@@ -92,7 +92,7 @@ def _act(tool: str, table: Sequence[Option], given: Parsed, action: str, words: 
                 done = await _removed_before(pool, params)
             well = bool(done) and not refused and not error
             failed |= not well
-            for line in _told(word, constraints, words, done, refused, error):
+            for line in _outcome_lines(word, constraints, words, done, refused, error):
                 print(line, file=sys.stdout if well else sys.stderr)
             if given.has("totals"):
                 print(f"{done} Succeeded, {len(refused)} Failed, {int(not done and not refused)} Not Found")
@@ -107,7 +107,7 @@ async def _removed_before(pool: Pool, params: dict[str, Any]) -> int:
     return sum(1 for ad in ads if ad.get("JobStatus") == 3)
 
 
-def _told(
+def _outcome_lines(
     word: str, constraints: Sequence[str], words: str, done: int, refused: Sequence[tuple[str, str]], error: str
 ) -> list[str]:
     """The lines about one choice of jobs, as `condor_rm` words them."""
@@ -171,9 +171,9 @@ def qedit(words: Sequence[str]) -> int:
 
     acted = ask_schedd(given.value("pool"), given.value("name"), question)
     for job, why in acted.refused[:20]:
-        say(f"Failed to set attribute for job {job}: {why}")
+        print_error(f"Failed to set attribute for job {job}: {why}")
     if not acted.done:
-        say(
+        print_error(
             "No jobs match"
             + (f" the constraint: {' && '.join(constraints)}" if constraints else ": " + " ".join(which))
         )
@@ -242,6 +242,6 @@ def prio(words: Sequence[str]) -> int:
         return done
 
     if not ask_schedd(given.value("pool"), given.value("name"), question):
-        say("No jobs match " + " ".join(given.words))
+        print_error("No jobs match " + " ".join(given.words))
         return 1
     return 0

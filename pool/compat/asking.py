@@ -183,7 +183,7 @@ def write(text: str) -> None:
         out.flush()
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """A line for the person: standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

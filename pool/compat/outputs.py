@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pool.compat.actions import help_or_version
-from pool.compat.asking import ask_schedd, say, selection
+from pool.compat.asking import ask_schedd, print_error, selection
 from pool.compat.options import Option, parse
 from pool.errors import PoolError
 
@@ -88,12 +88,12 @@ def transfer_data(words: Sequence[str]) -> int:
         asked = selection(words, given.all_of("constraint")) | {"attributes": ["ClusterId", "ProcId"]}
         ids = [(ad["ClusterId"], ad["ProcId"]) for ad in await pool.gather("schedd.query", asked)]
         if not ids:
-            say("Couldn't find jobs: " + " ".join(given.words))
+            print_error("Couldn't find jobs: " + " ".join(given.words))
             return 1
         fetched = await pool.fetch(ids)
         print(f"Fetched data files of {len(fetched.jobs)} job(s): {fetched.files} file(s), {fetched.size} bytes")
         for job, why in fetched.refused:
-            say(f"{job}: {why}")
+            print_error(f"{job}: {why}")
         return 1 if fetched.refused else 0
 
     return ask_schedd(given.value("pool"), given.value("name"), question)

@@ -169,7 +169,7 @@ class PrintMask:
     def has_headings(self) -> bool:
         return any(column.heading for column in self.columns)
 
-    def needs(self) -> list[str]:
+    def needed_attributes(self) -> list[str]:
         """The attributes to ask for."""
         wanted = references([column.attribute for column in self.columns if not column.is_job_id])
         if any(column.is_job_id for column in self.columns):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool.compat.asking import AlikeJobs, alike_jobs, ask_pool, say, schedd_address, selection, write
+from pool.compat.asking import AlikeJobs, alike_jobs, ask_pool, print_error, schedd_address, selection, write
 from pool.compat.options import ALL, Option, Parsed, parse, usage
 from pool.compat.shown_ad import ShownAd
 from pool.errors import PoolError
@@ -239,7 +239,7 @@ def _groups(given: Parsed, wanted: Sequence[str]) -> list[tuple[str, str, list[A
 
 
 def _masked(given: Parsed, mask: PrintMask, now: float) -> int:
-    needs = mask.needs()
+    needs = mask.needed_attributes()
     texts: list[str] = []
     for _, _, groups in _groups(given, needs):
         write_masked(mask, needs, groups, now, texts, is_file=given.has("jobads"))
@@ -360,5 +360,5 @@ def _analyze(given: Parsed) -> int:
     texts, failed = ask_pool(given.value("pool"), question)
     sys.stdout.write("\n\n".join(texts) + ("\n" if texts else ""))
     for line in failed:
-        say(line)
+        print_error(line)
     return 1 if failed else 0

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pool.compat.asking import ask_pool, say
+from pool.compat.asking import ask_pool, print_error
 from pool.compat.options import Option, parse
 from pool.errors import PoolError
 
@@ -85,7 +85,7 @@ def config_val(words: Sequence[str]) -> int:
     for name in given.words:
         value = found.get(name.upper())
         if value is None:
-            say(f"Not defined: {name}")
+            print_error(f"Not defined: {name}")
             missing = True
         elif given.has("verbose"):
             print(f"{name.upper()} = {value[0]}\n # at: {value[1] or 'default'}")

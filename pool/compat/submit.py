@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.compat.actions import help_or_version
-from pool.compat.asking import ask_schedd, say
+from pool.compat.asking import ask_schedd, print_error
 from pool.compat.options import Option, Parsed, parse
 from pool.errors import PoolError
 
@@ -52,7 +52,7 @@ def submit(words: Sequence[str]) -> int:
         raise PoolError("-interactive is not possible here", hint="poolnode submit -i gives a shell as a job")
     description = _read(given, statement)
     for warning in description.warnings:
-        say(f"WARNING: {' '.join(str(warning).split())}")
+        print_error(f"WARNING: {' '.join(str(warning).split())}")
     total = sum(draft.count for draft in description.clusters)
     most = given.value("maxjobs")
     if most is not None and total > int(most):
@@ -67,7 +67,7 @@ def submit(words: Sequence[str]) -> int:
 
     clusters = ask_schedd(given.value("pool"), given.value("remote") or given.value("name"), question)
     counts = [(cluster.cluster, cluster.count or 0) for cluster in clusters]
-    sys.stdout.write(_told(counts, "Submitting", "submitted", terse=given.has("terse")))
+    sys.stdout.write(_outcome_lines(counts, "Submitting", "submitted", terse=given.has("terse")))
     return 0
 
 
@@ -119,7 +119,7 @@ def with_appended(text: str, lines: Sequence[str], statement: str | None = None)
     return "\n".join([*found[:at], *added, *found[at:]]) + "\n"
 
 
-def _told(counts: Sequence[tuple[int, int]], doing: str, done: str, *, terse: bool) -> str:
+def _outcome_lines(counts: Sequence[tuple[int, int]], doing: str, done: str, *, terse: bool) -> str:
     """The lines about the clusters: tools read the number off the last one, or the ids of `-terse`."""
     if terse:
         return "".join(f"{cluster}.0 - {cluster}.{count - 1}\n" for cluster, count in counts)
@@ -147,5 +147,5 @@ def _dry_run(description: Description, path: str, *, terse: bool) -> int:
         sys.stdout.write(text)
     else:
         Path(path).write_text(text, encoding="utf-8", errors="surrogateescape")
-        sys.stdout.write(_told(counts, "Dry-Run", "dry-run", terse=terse))
+        sys.stdout.write(_outcome_lines(counts, "Dry-Run", "dry-run", terse=terse))
     return 0

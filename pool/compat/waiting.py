@@ -58,12 +58,12 @@ async def _follow(given: Parsed, path: Path, chosen: tuple[int, ...], seconds: i
             if event.kind == SUBMITTED:
                 seen = True
                 running.add(one)
-                _say(given.has("status"), event.cluster, event.proc, "submitted")
+                _print_event(given.has("status"), event.cluster, event.proc, "submitted")
             elif event.kind in ENDS:
                 seen = True
                 running.discard(one)
                 ended += 1
-                _say(given.has("status"), event.cluster, event.proc, "ended")
+                _print_event(given.has("status"), event.cluster, event.proc, "ended")
         if least is not None and ended >= least:
             return 0
         if seen and not running and not given.has("all") and least is None:
@@ -80,7 +80,7 @@ async def _follow(given: Parsed, path: Path, chosen: tuple[int, ...], seconds: i
         await asyncio.sleep(LOOK)
 
 
-def _say(wanted: bool, cluster: int, proc: int, what: str) -> None:
+def _print_event(wanted: bool, cluster: int, proc: int, what: str) -> None:
     if wanted:
         print(f"{cluster}.{proc}.0 {what}")
 

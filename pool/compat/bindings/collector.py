@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pool.compat.bindings.ads import LookAd, LookExpr, names_of
-from pool.compat.bindings.connections import LookProblem, ask, connected, unable
+from pool.compat.bindings.connections import LookProblem, call_pool, connected, unable
 from pool.compat.bindings.enums import LookAdType, LookDaemonType, LookDrainType
 from pool.compat.bindings.schedd import address_of
 
@@ -54,7 +54,7 @@ class LookCollector:
             return []  # this pool has none of that kind
         text = (repr(constraint) if isinstance(constraint, LookExpr) else str(constraint)).strip()
         chosen = None if not text or text.lower() == "true" else text
-        ads = ask(self._at, "advertised", kind, constraint=chosen)
+        ads = call_pool(self._at, "advertised", kind, constraint=chosen)
         names = {name.lower() for name in names_of(projection)} | {"mytype", "targettype", "name"}
         if len(names) > 3:
             ads = [{name: value for name, value in ad.items() if name.lower() in names} for ad in ads]
@@ -68,7 +68,7 @@ class LookCollector:
         """
         found = self._locations(LookDaemonType(int(daemon_type)))
         if name is None:
-            own = ask(self._at, "info").get("address")
+            own = call_pool(self._at, "info").get("address")
             found = [ad for ad in found if ad.get("MyAddress") == own] or found
         else:
             found = [ad for ad in found if name in (ad.get("Name"), ad.get("Machine"))]
@@ -88,14 +88,14 @@ class LookCollector:
 
     def _locations(self, kind: LookDaemonType) -> list[LookAd]:
         if kind is LookDaemonType.Collector:
-            info = ask(self._at, "info")
+            info = call_pool(self._at, "info")
             address = str(info.get("collector") or info.get("address") or connected(self._at).address)
             return [LookAd({"MyType": "Collector", "Name": str(info.get("name") or ""), "MyAddress": address})]
         if kind not in _DAEMONS:
             raise LookLocateProblem(f"this pool has no daemons of the kind {kind.name}")
         advertised, attribute = _DAEMONS[kind]
         found = []
-        for ad in ask(self._at, "advertised", advertised):
+        for ad in call_pool(self._at, "advertised", advertised):
             location = LookAd.of_wire(ad)
             location.setdefault("MyAddress", str(ad.get(attribute) or ""))
             found.append(location)

@@ -43,7 +43,7 @@ def connected(address: str | None = None) -> SyncPool:
         return pool
 
 
-def ask(address: str | None, method: str, *arguments: Any, **named: Any) -> Any:
+def call_pool(address: str | None, method: str, *arguments: Any, **named: Any) -> Any:
     """Call a method of the pool.
 
     Raises:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pool.compat.bindings.ads import LookAd, LookExpr, make_literal, names_of
-from pool.compat.bindings.connections import LookIOProblem, LookProblem, ask, unable
+from pool.compat.bindings.connections import LookIOProblem, LookProblem, call_pool, unable
 from pool.compat.bindings.enums import LookJobAction, LookQueryOpt, LookTransactionFlag
 from pool.compat.bindings.submit import LookSubmit, LookSubmitResult, statement
 
@@ -100,7 +100,7 @@ class LookSchedd:
             from pool.client.descriptions import user_name
 
             params["owner"] = user_name()
-        found = [LookAd.of_wire(ad) for ad in ask(self._at, "gather", "schedd.query", params)]
+        found = [LookAd.of_wire(ad) for ad in call_pool(self._at, "gather", "schedd.query", params)]
         if callback is None:
             return found
         return [answer for answer in map(callback, found) if answer is not None]
@@ -120,7 +120,7 @@ class LookSchedd:
         params = self._params(constraint, projection, match if since is None else -1)
         if since is not None and "attributes" in params:
             params["attributes"] = list(dict.fromkeys([*params["attributes"], "ClusterId", "ProcId"]))
-        ads = (LookAd.of_wire(ad) for ad in ask(self._at, "gather", "schedd.history", params))
+        ads = (LookAd.of_wire(ad) for ad in call_pool(self._at, "gather", "schedd.history", params))
         if since is None:
             return ads
         return self._until(ads, since, match)
@@ -157,7 +157,7 @@ class LookSchedd:
     def _summary(self, constraint: Any) -> LookAd:
         counts: dict[int, int] = {}
         params = self._params(constraint, ["JobStatus"], -1)
-        for ad in ask(self._at, "gather", "schedd.query", params):
+        for ad in call_pool(self._at, "gather", "schedd.query", params):
             counts[ad.get("JobStatus", 0)] = counts.get(ad.get("JobStatus", 0), 0) + 1
         names = {1: "Idle", 2: "Running", 3: "Removed", 4: "Completed", 5: "Held", 7: "Suspended"}
         ad = LookAd({"MyType": "Summary", "Jobs": sum(counts.values())})
@@ -181,7 +181,7 @@ class LookSchedd:
             return self._submit_ad(description, max(count, 1), spool, ad_results)
         own = queue if queue is not None else description.getQArgs()
         text = description.text(statement(count, itemdata, own))
-        clusters = ask(self._at, "submit_all", text, spool=True if spool else None)
+        clusters = call_pool(self._at, "submit_all", text, spool=True if spool else None)
         if len(clusters) != 1:
             raise LookProblem(f"the description makes {len(clusters)} clusters, not one")
         cluster = clusters[0]
@@ -191,7 +191,7 @@ class LookSchedd:
         return LookSubmitResult(number, made, lambda: self._cluster_ad(number))
 
     def _cluster_ad(self, number: int) -> LookAd:
-        found = ask(self._at, "find", [(number,)])
+        found = call_pool(self._at, "find", [(number,)])
         ad = LookAd.of_wire(found[0]) if found else LookAd({"ClusterId": number})
         ad.pop("ProcId", None)
         return ad
@@ -263,7 +263,7 @@ class LookSchedd:
         done = 0
         refused: tuple[tuple[str, str], ...] = ()
         try:
-            acted = ask(self._at, "act", name, reason=words or "Python-initiated action", force=force, **chosen)
+            acted = call_pool(self._at, "act", name, reason=words or "Python-initiated action", force=force, **chosen)
             done, refused = acted.done, acted.refused
         except LookIOProblem as error:
             if "no such job" not in str(error):
@@ -285,7 +285,7 @@ class LookSchedd:
     def edit(self, job_spec: Any, attr: str, value: Any, flags: int = LookTransactionFlag.Default) -> LookEditResult:
         """Set an attribute of jobs to an expression."""
         text = value if isinstance(value, str) else repr(make_literal(value))
-        acted = ask(self._at, "act", "edit", attributes={attr: text}, **choice(job_spec))
+        acted = call_pool(self._at, "act", "edit", attributes={attr: text}, **choice(job_spec))
         if not acted.done:
             raise LookIOProblem(
                 f"no jobs match {job_spec}" + "".join(f"; {job}: {why}" for job, why in acted.refused[:3])
@@ -308,7 +308,7 @@ class LookSchedd:
         else:
             numbers = {int(ad["ClusterId"]) for ad in ad_list}
         for number in numbers:
-            if ask(self._at, "find", [(number,)], ["HoldReasonCode"])[:1] == [{"HoldReasonCode": 16}]:
+            if call_pool(self._at, "find", [(number,)], ["HoldReasonCode"])[:1] == [{"HoldReasonCode": 16}]:
                 raise LookProblem(f"the files of cluster {number} have not come; submit it again with spool=True")
 
     def retrieve(self, job_spec: Any) -> None:
@@ -317,8 +317,8 @@ class LookSchedd:
         ids = chosen.get("ids")
         if ids is None:
             asked = self._params(chosen["constraint"], ["ClusterId", "ProcId"], -1)
-            ids = [(ad["ClusterId"], ad["ProcId"]) for ad in ask(self._at, "gather", "schedd.query", asked)]
-        fetched = ask(self._at, "fetch", ids)
+            ids = [(ad["ClusterId"], ad["ProcId"]) for ad in call_pool(self._at, "gather", "schedd.query", asked)]
+        fetched = call_pool(self._at, "fetch", ids)
         if fetched.refused:
             raise LookIOProblem("; ".join(f"{job}: {why}" for job, why in fetched.refused[:3]))
 
