@@ -29,9 +29,7 @@ def rm(
     reason: Reason = "",
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Also forget a job whose machine cannot be reached. It may still run there."
-        ),
+        typer.Option("--force", help="Also forget a job whose machine cannot be reached. It may still run there."),
     ] = False,
     save: Annotated[
         bool,
@@ -195,9 +193,7 @@ def vacate(
             help="Instead of jobs: whatever runs on this slot (slot1@host) or machine.",
         ),
     ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Kill at once instead of asking the job to end first.")
-    ] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Kill at once instead of asking the job to end first.")] = False,
     constraint: Constraint = None,
     everything: All = False,
     as_json: Json = False,

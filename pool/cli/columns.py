@@ -36,12 +36,8 @@ _WALL = Column(
 )
 _STATUS = Column("ST", formats.status_letter, ("JobStatus", "NumJobStarts"))
 _PRIO = Column("PRI", lambda ad: formats.text(ad.get("JobPrio", 0)), ("JobPrio",), right=True)
-_SIZE = Column(
-    "SIZE", lambda ad: formats.megabytes(formats.number(ad.get("ImageSize"))), ("ImageSize",), right=True
-)
-_PLATFORM = Column(
-    "ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",)
-)
+_SIZE = Column("SIZE", lambda ad: formats.megabytes(formats.number(ad.get("ImageSize"))), ("ImageSize",), right=True)
+_PLATFORM = Column("ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",))
 _COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args", "Processes"))
 _WHERE = Column("HOST", lambda ad: location(ad), ("RemoteHost", "JobStatus"), wide=True)
 
@@ -84,9 +80,7 @@ HELD: tuple[Column, ...] = (
         ("EnteredCurrentStatus",),
         right=True,
     ),
-    Column(
-        "REASON", lambda ad: formats.one_line(formats.text(ad.get("HoldReason"))), ("HoldReason", "JobStatus")
-    ),
+    Column("REASON", lambda ad: formats.one_line(formats.text(ad.get("HoldReason"))), ("HoldReason", "JobStatus")),
 )
 
 IDLE: tuple[Column, ...] = (

@@ -37,15 +37,11 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Long = Annotated[bool, typer.Option("--long", "-l", help="Whole ads, one `Name = value` a line.")]
 Constraint = Annotated[
     str | None,
-    typer.Option(
-        "--constraint", "-c", metavar="EXPR", help="Only those whose ad makes this expression true."
-    ),
+    typer.Option("--constraint", "-c", metavar="EXPR", help="Only those whose ad makes this expression true."),
 ]
 Attributes = Annotated[
     str | None,
-    typer.Option(
-        "--attributes", "-a", metavar="A,B,..", help="These attributes of the ads instead of the columns."
-    ),
+    typer.Option("--attributes", "-a", metavar="A,B,..", help="These attributes of the ads instead of the columns."),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N.")]
 Jobs = Annotated[

@@ -1,17 +1,33 @@
-"""The first lines of the program that run: Ctrl-C while its modules are imported ends it without a word.
+"""The first lines of the program that run: `--version` without any module, and Ctrl-C while modules are imported.
 
 Apart from `main`, which tests and other programs import without giving up their own SIGINT.
 """
 
 from __future__ import annotations
 
-import signal
+import sys
+
+from pool import __version__
 
 
 def main() -> None:
     """Runs the program and exits with its status, as `pool.cli.main.main` says."""
+    if sys.argv[1:] == ["--version"] and _version_is_shown():
+        return
+    import signal
+
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from pool.cli.main import main as run_program
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run_program()
+
+
+def _version_is_shown() -> bool:
+    """Shows the version; false where the output takes nothing, which the whole program says in words."""
+    try:
+        sys.stdout.write(f"poolnode {__version__}\n")
+        sys.stdout.flush()
+    except (OSError, AttributeError):
+        return False
+    return True

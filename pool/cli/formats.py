@@ -149,8 +149,7 @@ def _unquoted(arguments: str) -> str:
         return arguments
     # Even parts stand outside quotes; an empty one between two quoted ones is a doubled, so a literal, quote.
     return "".join(
-        "'" if not part and index % 2 == 0 and 0 < index < len(parts) - 1 else part
-        for index, part in enumerate(parts)
+        "'" if not part and index % 2 == 0 and 0 < index < len(parts) - 1 else part for index, part in enumerate(parts)
     )
 
 
@@ -178,9 +177,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 def json_ad(ad: WireAd) -> dict[str, Any]:
     """An ad for JSON, in the order of its names whatever their case."""
-    return {
-        name: value if type(value := ad[name]) in _PLAIN else json_value(value) for name in _sorted(tuple(ad))
-    }
+    return {name: value if type(value := ad[name]) in _PLAIN else json_value(value) for name in _sorted(tuple(ad))}
 
 
 @lru_cache(maxsize=256)

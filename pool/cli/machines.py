@@ -55,9 +55,7 @@ def _activity(ad: WireAd) -> str:
 
 
 MACHINES: tuple[Column, ...] = (
-    Column(
-        "Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 16)
-    ),
+    Column("Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 16)),
     Column("Run", _count("Run"), right=True),
     Column("Tot", _count("Tot"), right=True),
     Column("Prio", _count("Prio"), right=True),
@@ -108,9 +106,7 @@ def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, A
         running = int(formats.number(ad.get("TotalRunningJobs"), 0) or 0)
         total = formats.number(ad.get("TotalJobAds"))
         if total is None:
-            total = running + sum(
-                formats.number(ad.get(n), 0) or 0 for n in ("TotalIdleJobs", "TotalHeldJobs")
-            )
+            total = running + sum(formats.number(ad.get(n), 0) or 0 for n in ("TotalIdleJobs", "TotalHeldJobs"))
         queues[machine_of(ad)] = (running, int(total), ad.get("Priority", 0))
     users = written_accounts(_account(ad) for ad in slots)
     found = []
@@ -149,11 +145,7 @@ def totals(found: Iterable[WireAd]) -> list[str]:
     whole: Counter[str] = Counter()
     everything: set[str] = set()
     for row in found:
-        key = (
-            f"{formats.text(row.get('Arch'))}/{formats.text(row.get('OpSys'))}"
-            if "State" in row
-            else "queues only"
-        )
+        key = f"{formats.text(row.get('Arch'))}/{formats.text(row.get('OpSys'))}" if "State" in row else "queues only"
         here = counts.setdefault(key, Counter())
         if "State" in row:
             machines.setdefault(key, set()).add(machine_of(row))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from pool.cli.common import writing_output
+from pool.cli.common import print_lines, writing_output
 from pool.cli.lazy_imports import use_light_parameters
 from pool.errors import PoolError
 
@@ -185,9 +185,7 @@ def program(
         typer.Option("--set", metavar="NAME=VALUE", help="Set one setting; may be repeated."),
     ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where in the program an error came from.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the program an error came from.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> int:
     """A pool of machines that runs whatever jobs people queue.
@@ -208,7 +206,7 @@ def program(
     if version:
         from pool import __version__
 
-        print(f"poolnode {__version__}")
+        print_lines([f"poolnode {__version__}"])
         raise typer.Exit
     starting = (("--roles", roles), ("--config", config), ("--join", join))
     given = [name for name, value in starting if value]
@@ -263,9 +261,7 @@ def start_node(
 
     join = read_join(join, os.environ)
 
-    options = NodeOptions(
-        roles=wanted, config=config, state_dir=state, join=join, sets=pairs, log_json=log_json
-    )
+    options = NodeOptions(roles=wanted, config=config, state_dir=state, join=join, sets=pairs, log_json=log_json)
     return run_loop(run_node(options))
 
 

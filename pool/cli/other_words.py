@@ -143,9 +143,7 @@ COMMANDS = {
 _ONE_DASH = re.compile(r"-([A-Za-z][A-Za-z_-]+)(?::\S*)?")
 
 
-def translate(
-    command: str, words: Sequence[str], flags: Collection[str], values: Collection[str]
-) -> list[str]:
+def translate(command: str, words: Sequence[str], flags: Collection[str], values: Collection[str]) -> list[str]:
     """The command line with HTCondor's one-dash options spelled as ours.
 
     Args:

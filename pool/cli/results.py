@@ -89,9 +89,7 @@ def ending(
             left = len(results) - len(shown)
             lines.append(f"... and {left:,} more (--all lists each)")
     reasons = [
-        f"{result.job} is {result.state}: {formats.one_line(result.reason)}"
-        for result in failed
-        if result.reason
+        f"{result.job} is {result.state}: {formats.one_line(result.reason)}" for result in failed if result.reason
     ]
     lines += [*([""] if reasons and lines else []), *reasons[:MOST]]
     if len(reasons) > MOST:

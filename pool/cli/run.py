@@ -24,15 +24,11 @@ def run(
     extra: Extra = None,
     slots: Annotated[
         int | None,
-        typer.Option(
-            "--slots", "-s", min=1, metavar="N", help="Run N jobs at a time. Default: one per processor."
-        ),
+        typer.Option("--slots", "-s", min=1, metavar="N", help="Run N jobs at a time. Default: one per processor."),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Keep the pool's state there (queue, history, event log)."
-        ),
+        typer.Option("--keep", metavar="DIR", help="Keep the pool's state there (queue, history, event log)."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List every job at the end, however many.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the table.")] = False,

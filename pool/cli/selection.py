@@ -66,9 +66,7 @@ def select(words: Sequence[str]) -> Selection:
         elif _USER.fullmatch(word):
             owners.append(word)
         else:
-            raise UsageProblem(
-                f"'{word}' is not a job", hint="give a cluster (12), a job (12.3) or a user's name"
-            )
+            raise UsageProblem(f"'{word}' is not a job", hint="give a cluster (12), a job (12.3) or a user's name")
     return Selection(tuple(ids), tuple(owners))
 
 

@@ -30,14 +30,10 @@ if TYPE_CHECKING:
 #: Seconds within which a pool has to answer to be heard in a check.
 POOL_MOMENT = 2.0
 
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")
-]
+File = Annotated[str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")]
 Extra = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False
-    ),
+    typer.Argument(metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False),
 ]
 
 
@@ -51,9 +47,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the job ads that would be queued. Needs no pool.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
     spool: Annotated[
         bool | None,
@@ -165,8 +159,7 @@ def _show(description: Description, as_json: bool) -> int:
         print_json(job for _, job in jobs_of(description))
     else:
         print_lines(
-            "\n".join(f"{name} = {value}" for name, value in job.items()) + "\n"
-            for _, job in jobs_of(description)
+            "\n".join(f"{name} = {value}" for name, value in job.items()) + "\n" for _, job in jobs_of(description)
         )
     return 0
 

@@ -56,11 +56,7 @@ def choose(columns: Sequence[Column], width: int | None) -> list[Column]:
     """The columns for this width: all of them into a pipe or on a wide terminal."""
     if width is None or width >= NARROW:
         return list(columns)
-    return [
-        replace(column, cell=column.short) if column.short else column
-        for column in columns
-        if not column.wide
-    ]
+    return [replace(column, cell=column.short) if column.short else column for column in columns if not column.wide]
 
 
 def attributes_of(columns: Iterable[Column]) -> list[str]:
@@ -82,9 +78,7 @@ def render_alike(
     Args:
         groups: ads without ProcId, each with the ProcIds of all jobs that are like that.
     """
-    rows = sorted(
-        (ad.get("ClusterId", 0), proc, place) for place, (ad, procs) in enumerate(groups) for proc in procs
-    )
+    rows = sorted((ad.get("ClusterId", 0), proc, place) for place, (ad, procs) in enumerate(groups) for proc in procs)
     ads = [{**ad} for ad, _ in groups]
     parts: list[Iterable[str]] = []
     for of_each, some in groupby(columns, lambda column: any(name.lower() == "procid" for name in column.needs)):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pool import __version__
 from pool.cli import common, main
 from pool.errors import PoolError
 
@@ -222,6 +223,26 @@ def test_ctrl_c_says_nothing_of_pythons(capsys: pytest.CaptureFixture[str], monk
     with pytest.raises(KeyboardInterrupt):
         common.run(work)
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED, "or Python warns that it was never awaited"
+
+
+def test_the_version_needs_no_module() -> None:
+    program = (
+        "import sys; sys.argv = ['poolnode', '--version']; before = set(sys.modules); "
+        "from pool.cli.entry import main; main(); print(sorted(set(sys.modules) - before))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    version, modules = shown.splitlines()
+    assert version == f"poolnode {__version__}"
+    assert modules == "['__future__', 'pool', 'pool.cli', 'pool.cli.entry']"
+
+
+def test_a_version_that_cannot_be_written_is_a_failure_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "pool", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert run.returncode == 1
+    assert run.stderr == "poolnode: cannot write the output: No space left on device\n"
 
 
 def test_help_and_short_commands_import_nothing_heavy() -> None:
