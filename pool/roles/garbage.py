@@ -5,15 +5,16 @@ seconds with a queue of a million. Meanwhile no request is answered. Here each f
 was made since the one before: its survivors are frozen (`gc.freeze`), and Python does not look at frozen objects
 again. They are still freed by their reference counts as usual; only a frozen object in a circle of references
 stays. When the memory of the process has grown, everything is collected once, at a moment when the process has
-nothing to do.
+nothing to do. What is known to stay, as the jobs of a large queue, is no such growth: `at_rest`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 CHECK = 5.0
@@ -26,6 +27,8 @@ OVERDUE = 4.0
 """How many times as large it is when the process is not waited for to have nothing to do."""
 IDLE = 0.02
 """The share of a processor that a process with nothing to do uses."""
+LARGE = 20_000
+"""From this many objects on nothing is collected while they are made."""
 
 
 def everything_is_due(memory: int, before: int, busy: float) -> bool:
@@ -45,6 +48,41 @@ def resident() -> int:
     """The bytes of this process in memory."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+class _Rest:
+    """The time in which objects are made that stay: how many make some now, and the memory that they have taken."""
+
+    def __init__(self) -> None:
+        self.makers = 0
+        self.bytes = 0
+        self.before = 0
+
+
+_rest = _Rest()
+
+
+@contextlib.contextmanager
+def at_rest(count: int, memory: Callable[[], int] = resident) -> Iterator[None]:
+    """While so many objects are made that will stay: collect no garbage if they are many, and never look at them again.
+
+    Python would look at each of them again and again, for nothing.
+    """
+    if count < LARGE:
+        yield
+        return
+    if not _rest.makers:
+        _rest.before = memory()
+    _rest.makers += 1
+    gc.disable()
+    try:
+        yield
+    finally:
+        _rest.makers -= 1
+        if not _rest.makers:
+            _rest.bytes += max(memory() - _rest.before, 0)
+            gc.freeze()
+            gc.enable()
 
 
 class GarbageCollection:
@@ -81,7 +119,9 @@ class GarbageCollection:
     def _check(self) -> None:
         used, now = self._cpu(), self._loop.time()
         busy = (used - self._used) / max(now - self._checked, 0.001)
-        if gc.isenabled() and everything_is_due(self._memory(), self._before, busy):
+        memory = self._memory()
+        self._before, _rest.bytes = min(self._before + _rest.bytes, memory), 0
+        if gc.isenabled() and everything_is_due(memory, self._before, busy):
             gc.unfreeze()
             gc.collect()
             self._before = self._memory()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pool.roles import garbage
-from pool.roles.garbage import SPARE, GarbageCollection, everything_is_due
+from pool.roles.garbage import SPARE, GarbageCollection, at_rest, everything_is_due
 
 MB = 1_000_000
 
@@ -74,6 +74,42 @@ def test_frozen_circles_are_freed_when_the_process_is_idle(monkeypatch: pytest.M
                 await freed.wait()
         finally:
             gc.enable()
+            collection.close()
+
+    asyncio.run(main())
+
+
+def test_memory_that_is_known_to_stay_is_no_reason_to_collect_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "CHECK", 0.01)
+
+    async def main() -> None:
+        size, looked = 100 * MB, asyncio.Event()
+        full: list[int] = []
+
+        def memory() -> int:
+            looked.set()
+            return size
+
+        def collected(phase: str, info: dict[str, Any]) -> None:
+            if info["generation"] == 2 and phase == "start":
+                full.append(size)
+
+        collection = GarbageCollection(cpu=lambda: 0.0, memory=memory)
+        gc.callbacks.append(collected)
+        try:
+            with at_rest(garbage.LARGE, memory):
+                assert not gc.isenabled()
+                size = 900 * MB
+            assert gc.isenabled()
+            for then, due in ((900 * MB, []), (200 * MB, []), (600 * MB, [600 * MB])):
+                size = then
+                for _ in range(3):
+                    looked.clear()
+                    async with asyncio.timeout(20):
+                        await looked.wait()
+                assert full[:1] == due
+        finally:
+            gc.callbacks.remove(collected)
             collection.close()
 
     asyncio.run(main())

@@ -1,15 +1,11 @@
 """Taking in a submit piece by piece, so that a million jobs hold nobody up.
 
 The differences of its jobs come in lists, are checked, and are made ready for store and queue; nothing is stored or
-queued here, so that what breaks off in the middle has never been. While a large one is taken in, Python's collector
-of garbage rests: it would look at every job again and again for nothing.
+queued here, so that what breaks off in the middle has never been.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 from pool.errors import PoolError
@@ -23,10 +19,6 @@ MOST_JOBS = 1_000_000
 MOST_BYTES = 1 << 30
 #: Jobs that are worked on before others get their turn on the loop: a few milliseconds.
 TURN = 500
-#: From this many jobs on the collector rests.
-LARGE = 20_000
-
-_resting = 0
 
 
 class ClusterIntake:
@@ -102,21 +94,3 @@ class ClusterIntake:
 
     def _bad_count(self, found: int) -> PoolError:
         return PoolError(f"cannot queue {self.count} jobs with {found} differences", hint="one for each job")
-
-
-@contextlib.contextmanager
-def at_rest(count: int) -> Iterator[None]:
-    """While so many jobs come in, collect no garbage if they are many; and never look at them again for it."""
-    global _resting
-    if count < LARGE:
-        yield
-        return
-    _resting += 1
-    gc.disable()
-    try:
-        yield
-    finally:
-        _resting -= 1
-        if not _resting:
-            gc.freeze()
-            gc.enable()

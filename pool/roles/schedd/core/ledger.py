@@ -21,7 +21,8 @@ from pool.outside import OutsideWorld
 from pool.policy.exits import stays_in_queue
 from pool.policy.packed import RepeatPacker, pack, unpack
 from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob, Wire
-from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
+from pool.roles.garbage import at_rest
+from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,

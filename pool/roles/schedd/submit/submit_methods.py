@@ -10,10 +10,11 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.policy.managed import is_reserved
 from pool.policy.queue import QueuedCluster, Wire
+from pool.roles.garbage import at_rest
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.callers import owner_of
 from pool.roles.schedd.core.context import ScheddContext
-from pool.roles.schedd.core.intake import TURN, ClusterIntake, at_rest
+from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.core.validation import check_kind, clean
 from pool.roles.schedd.files.remote_io import RemoteFiles
