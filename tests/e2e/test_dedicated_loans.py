@@ -21,7 +21,7 @@ from tests.starter.support import PYTHON
 
 UPPER, LOWER = 1, 2
 #: Seconds that the upper scheduler's job says that it runs, and after which a loan is over.
-LOAN = 40
+LOAN = 28
 COUNT = """
 import os, sys, time
 n = 0
@@ -38,7 +38,7 @@ async def pool_of(nodes: Nodes) -> None:
     head = nodes.start("head", "collector,negotiator").ready()
     for name in ("upper", "lower"):
         joining = await token(head, "schedd")
-        nodes.start(name, "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
+        nodes.start(name, "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="8").ready()
     for name in ("one", "two"):
         machine = await token(head, "startd")
         both = "upper, lower"
@@ -181,7 +181,7 @@ async def test_the_borrower_dies_and_the_lender_has_the_machine(lenders: Nodes, 
         lenders.all[LOWER].ended()
         assert await lent.end() < 30.0, "at once from what can be saved, at the end of its lease from a dead schedd"
     (home / "enough").touch()
-    again = lenders.start("lower", "schedd", UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="20").ready()
+    again = lenders.start("lower", "schedd", UNUSED_CLAIM_TIMEOUT="5", CLAIM_LEASE="8").ready()
     async with client(again) as theirs:
         (result,) = await theirs.cluster(job.cluster).wait(support.PATIENCE, until_stuck=True)
         assert result.ok, result

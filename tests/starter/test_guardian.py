@@ -134,7 +134,7 @@ async def test_a_keeper_that_stands_still_and_has_no_guardian_ends_its_job(
         dead.process.send_signal(signal.SIGSTOP)  # it starts no other fork server
         hard_kill(dead.fork_server_pid)
         dead.die()
-        assert guardians(program, place) == []
+        assert alive(guardians(program, place)) == []
         assert len(alive(job)) >= 4
         await until(lambda: not alive(job))
     after = NativeKeepers(place / "keepers", program, without=WITHOUT[without])
