@@ -691,4 +691,6 @@ class DedicatedScheduler:
             waits.append(max(wake - now, SETTLE))
         if (look := self.lending.next_look()) is not None:
             waits.append(max(look - loop.time(), SETTLE))
+        unused = self._settings().unused_claim_timeout
+        waits += [end - now + SETTLE for since in self._idle_since.values() if (end := since + unused) > now]
         self._later = loop.call_later(min(waits), self.wake)

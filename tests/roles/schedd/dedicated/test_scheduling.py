@@ -133,7 +133,7 @@ def test_unused_claims_are_released_after_a_while_and_not_before() -> None:
         await pause(50.0)
         assert len(at.held) == 2
         assert all(at.pool.role(name, "startd").slots["slot1"].condition == CLAIMED_IDLE for name in ("m0", "m1"))
-        await at.pool.run_until(lambda: not at.held, 100.0)
+        await at.pool.run_until(lambda: not at.held, 51.0)
         await at.pool.submit("head", count=2)
         await at.done(3)
 
