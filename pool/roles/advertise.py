@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,32 @@ LONGEST_RETRY = 10.0
 TICK = 0.001
 #: Ads sent in one call at the most: some milliseconds of work on either side.
 BATCH = 100
+
+
+class DemandCount:
+    """How often each submitter came to want more: `Demand` in its ad, by which a negotiator sees that there is news.
+
+    It counts from a random number on: one that was killed and is back must not repeat the number that was seen last.
+
+    Args:
+        chance: a source of random choices.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._first = chance.getrandbits(31)
+        self._grown: dict[str, int] = {}
+
+    def grows(self, name: str) -> None:
+        """A submitter wants more than before."""
+        self._grown[name] = self._grown.get(name, 0) + 1
+
+    def of(self, name: str) -> int:
+        """The number for a submitter's ad."""
+        return self._first + self._grown.get(name, 0)
+
+    def forget(self, name: str) -> None:
+        """A submitter wants nothing, and its ad is withdrawn."""
+        self._grown.pop(name, None)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, guest_order, guest_request, is_lendable
-from pool.roles.advertise import Advertiser
+from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, join_streams, passes, seconds_left
@@ -135,7 +135,7 @@ class MachineLender(Service):
         self.machines: dict[str, Wire] = {}
         self._requests: dict[int, GuestRequest] = {}
         self._number = 0
-        self._demand: dict[str, int] = {}
+        self._demand = DemandCount(advertiser.outside.chance)
         self._tunnels: dict[tuple[str, str, str], asyncio.Task[Connection]] = {}
 
     # -- machines ----------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class MachineLender(Service):
             self._advertiser.withdraw("Submitter", name)
             return
         if more:
-            self._demand[name] = self._demand.get(name, 0) + 1
+            self._demand.grows(name)
         ad = {
             "MyType": "Submitter",
             "Name": name,
@@ -222,7 +222,7 @@ class MachineLender(Service):
             "RunningJobs": 0,
             "HeldJobs": 0,
             "MovingJobs": 0,
-            "Demand": self._demand[name],
+            "Demand": self._demand.of(name),
         }
         self._advertiser.publish("Submitter", name, ad)
 

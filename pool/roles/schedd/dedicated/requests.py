@@ -16,7 +16,7 @@ from pool.classad.expr import literal
 from pool.jobs.privacy import public
 from pool.policy.managed import ACCOUNT, HIERARCHY, MANAGED_BY
 from pool.policy.queue import QueuedJob, Wire
-from pool.roles.advertise import Advertiser
+from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import require_both
@@ -78,7 +78,7 @@ class DedicatedRequests:
         self._changed = changed
         self._open: dict[int, MachineRequest] = {}
         self._last = 0
-        self._news = 0
+        self._demand = DemandCount(context.outside.chance)
         self._advertised = False
         self._tasks: dict[asyncio.Task[Any], str] = {}
         #: When the negotiator asked last, by the loop's time, and since when it has been asked for something.
@@ -121,7 +121,8 @@ class DedicatedRequests:
             for request in left:
                 self._last += 1
                 self._open[self._last] = request
-            self._news += bool(left)
+            if left:
+                self._demand.grows(self._submitter)
             loop = asyncio.get_running_loop()
             self.since = (self.since or loop.time()) if left else None
         self._advertise()
@@ -143,7 +144,7 @@ class DedicatedRequests:
             "IdleJobs": self.missing,
             "RunningJobs": 0,
             "HeldJobs": 0,
-            "Demand": self._news,
+            "Demand": self._demand.of(name),
         }
         self._advertiser.publish("Submitter", name, ad)
 

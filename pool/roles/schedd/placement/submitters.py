@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pool.policy.managed import is_reserved
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED
-from pool.roles.advertise import Advertiser
+from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.schedd.core.context import ScheddContext
 
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
@@ -40,7 +40,7 @@ class Submitters:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._sent = -1e9
-        self._demand: dict[str, int] = {}
+        self._demand = DemandCount(context.outside.chance)
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
@@ -66,10 +66,10 @@ class Submitters:
             idle = queue.count(owner, IDLE)
             running = queue.count(owner, RUNNING, SUSPENDED)
             if more:
-                self._demand[owner] = self._demand.get(owner, 0) + 1
+                self._demand.grows(owner)
             if not idle and not running and not queue.count(owner, HELD):
                 self._advertiser.withdraw("Submitter", name)
-                self._demand.pop(owner, None)
+                self._demand.forget(owner)
                 continue
             self._advertiser.publish(
                 "Submitter",
@@ -86,7 +86,7 @@ class Submitters:
                     "RunningJobs": running,
                     "HeldJobs": queue.count(owner, HELD),
                     "MovingJobs": self._movers(owner),
-                    "Demand": self._demand.get(owner, 0),
+                    "Demand": self._demand.of(owner),
                 },
             )
         self.publish_schedd()

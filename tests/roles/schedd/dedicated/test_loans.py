@@ -166,6 +166,22 @@ def test_the_borrower_dies_and_the_machine_is_there_again() -> None:
     play(story, machines=0, stateful=True, **PLAIN)
 
 
+def test_a_borrower_that_was_killed_and_is_back_is_heard_at_once(tmp_path: Path) -> None:
+    """Its request is the first since its start, as the one before was: the negotiator must not take it for that one."""
+
+    async def story(at: DedicatedStory) -> None:
+        await two(at)
+        await lend(at, 60.0)
+        await at.pool.submit("other", ad=serial())
+        await at.runs("101.0", 30.0)
+        await at.pool.crash("other")
+        await at.runs("3.0", 400.0)
+        await at.pool.restart("other")
+        await at.pool.run_until(lambda: len(at.started("101.0")) == 2, 60.0)
+
+    play(story, machines=0, stateful=True, directory=tmp_path, NEGOTIATION_INTERVAL="3000", UNUSED_CLAIM_TIMEOUT="5", **PLAIN)
+
+
 def test_the_lender_dies_and_the_borrower_uses_the_machine_until_it_is_called_back(tmp_path: Path) -> None:
     """The loan ends when it was to end; with no lender there, the borrower may have the machine again."""
 
