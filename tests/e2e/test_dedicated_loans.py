@@ -22,6 +22,8 @@ from tests.starter.support import PYTHON
 UPPER, LOWER = 1, 2
 #: Seconds that the upper scheduler's job says that it runs, and after which a loan is over.
 LOAN = 28
+#: The same where nobody waits for the end of the loan: long beside what a reclaim from a dead schedd takes.
+LONG = 300
 COUNT = """
 import os, sys, time
 n = 0
@@ -71,14 +73,15 @@ class Lent:
         self.home = home
         self.began = 0.0
 
-    async def begin(self) -> None:
+    async def begin(self, seconds: int = LOAN) -> None:
+        """Have one machine lent, for so many seconds less those that pass until then."""
         warm = await self.pool.submit(
             "universe = parallel\nmachine_count = 2\nexecutable = /bin/true\nqueue\n", iwd=str(self.home)
         )
         await warm.wait(support.PATIENCE, until_stuck=True)
         wait = program(self.home, f"while [ ! -e {self.home}/free ]; do sleep 0.02; done", "wait")
         gang = program(self.home, f"date +%s.%N > {self.home}/gang.$1", "gang")
-        first = f"executable = {wait}\ndedicated = true\nexpected_duration = {LOAN}\nqueue\n"
+        first = f"executable = {wait}\ndedicated = true\nexpected_duration = {seconds}\nqueue\n"
         self.first = await self.pool.submit(first, iwd=str(self.home))
         await asked(lambda: runs(self.pool, self.first.cluster), "the upper scheduler's job to run")
         self.began = time.time()
@@ -174,7 +177,7 @@ async def test_a_borrower_that_lies_loses_the_machine_and_a_longer_job_is_told_w
 async def test_the_borrower_dies_and_the_lender_has_the_machine(lenders: Nodes, home: Path) -> None:
     async with client(lenders.all[UPPER]) as mine:
         lent = Lent(mine, home)
-        await lent.begin()
+        await lent.begin(LONG)
         async with client(lenders.all[LOWER]) as theirs:
             job = await borrow(theirs, home)
         lenders.all[LOWER].signal(signal.SIGKILL)
@@ -192,7 +195,7 @@ async def test_the_lender_dies_and_the_borrower_goes_on(lenders: Nodes, home: Pa
     async with client(lower) as theirs:
         async with client(lenders.all[UPPER]) as mine:
             lent = Lent(mine, home)
-            await lent.begin()
+            await lent.begin(LONG)
             job = await borrow(theirs, home)
         lenders.all[UPPER].signal(signal.SIGKILL)
         lenders.all[UPPER].ended()
