@@ -179,7 +179,8 @@ def test_a_borrower_that_was_killed_and_is_back_is_heard_at_once(tmp_path: Path)
         await at.pool.restart("other")
         await at.pool.run_until(lambda: len(at.started("101.0")) == 2, 60.0)
 
-    play(story, machines=0, stateful=True, directory=tmp_path, NEGOTIATION_INTERVAL="3000", UNUSED_CLAIM_TIMEOUT="5", **PLAIN)
+    settings = PLAIN | {"NEGOTIATION_INTERVAL": "3000", "UNUSED_CLAIM_TIMEOUT": "5"}
+    play(story, machines=0, stateful=True, directory=tmp_path, **settings)
 
 
 def test_the_lender_dies_and_the_borrower_uses_the_machine_until_it_is_called_back(tmp_path: Path) -> None:
