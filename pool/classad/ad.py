@@ -276,14 +276,17 @@ class ClassAd:
         Raises:
             ParseError: a name is no string.
         """
-        held = self._held
+        held, usual = self._held, names.USUAL.get
         for name, value in wire.items():
             kind = type(value)
             if kind is list and len(value) == 1 and type(value[0]) is str:
                 value = from_wire(value[0])
-            elif kind is int or kind not in SCALARS:
+            elif kind is int:
+                value = wrap(value)
+            elif kind not in SCALARS:
                 value = _received(value)
-            held[self._key(name)] = value
+            key = usual(name) if not self._spelled else None
+            held[self._key(name) if key is None else key] = value
 
     # --- text
 

@@ -14,6 +14,9 @@ _LIMIT = 50_000
 _folded: dict[str, str] = {}
 _spelled: dict[str, str] = {}
 
+USUAL: dict[str, str] = {}
+"""The keys of names that are written as they were first seen, and that cannot mean an ad: nearly all of those sent."""
+
 SCOPE_NAMES = frozenset({"my", "self", "target", "other", "parent", "root", "toplevel", "ad", "left", "right"})
 """Names that mean an ad rather than an attribute, unless an ad has an attribute of that name."""
 
@@ -31,7 +34,8 @@ def fold(name: str) -> str:
     key = name.lower()
     if len(_folded) < _LIMIT and len(name) < 256:
         _folded[name] = key
-        _spelled.setdefault(key, name)
+        if _spelled.setdefault(key, name) == name and key not in SCOPE_NAMES:
+            USUAL[name] = key
     return key
 
 

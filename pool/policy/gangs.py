@@ -10,7 +10,7 @@ data, pure functions of a time and a chance.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,15 +91,17 @@ class Gathering:
         """Another's slot was matched to one of these parts: to which; None when it is of no use."""
         if slot in self.offered.values() or (self.apart and machine_of(slot) in self.machines):
             return None
-        part = next(iter(self.free_of(parts)), None)
+        part = next(self.free_of(parts), None)
         if part is not None:
             self.offered[part] = slot
         return part
 
-    def free_of(self, parts: Sequence[int]) -> list[int]:
-        """Those of these parts that need a slot and have none, nor one on its way."""
-        taken = self.held.keys() | self.coming | self.offered.keys() | self.over
-        return [part for part in parts if part not in taken]
+    def free_of(self, parts: Sequence[int]) -> Iterator[int]:
+        """Those of these parts that need a slot and have none, nor one on its way; found as they are taken."""
+        held, coming, offered, over = self.held, self.coming, self.offered, self.over
+        for part in parts:
+            if part not in held and part not in coming and part not in offered and part not in over:
+                yield part
 
     def remove_part(self, part: int) -> None:
         """A claim is gone before the gang was whole."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sized
+from itertools import islice
 from typing import Any, Protocol
 
 from pool.classad import ClassAd
@@ -141,10 +142,11 @@ class Gatherings:
             part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
             taken = [part] if part is not None else []
         else:
-            taken = gathering.free_of(parts)[: int(match["count"])]
+            taken = list(islice(gathering.free_of(parts), int(match["count"])))
             gathering.coming.update(taken)
         if taken:
-            self._asked[number] = (job, [part for part in parts if part not in taken])
+            first = parts[: len(taken)] == taken
+            self._asked[number] = (job, parts[len(taken) :] if first else [part for part in parts if part not in taken])
             if match.get("preempt"):
                 self._offers.setdefault(job, {})[taken[0]] = match
                 asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
