@@ -130,6 +130,8 @@ class Running:
         files: how it reaches its owner's files, where it was to be shown them, and why so.
         others: of a job on several machines the slots beside `slot`, a few of them; more: how many are not among them.
         mpi: it is of ranks that may wait for each other: its machines know which (`RanksFinding`).
+        late: of a job on several machines the slots, a few of them, whose parts are not ready while others wait for
+            them.
     """
 
     slot: str
@@ -141,6 +143,7 @@ class Running:
     others: tuple[str, ...] = ()
     more: int = 0
     mpi: bool = False
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     running = _first(findings, Running)
     if running is not None and running.wish:
         made.append(f"it was asked to stop, and will then be {running.wish}")
+    if running is not None and running.late:
+        made.append(f"its parts on {', '.join(running.late)} are not ready yet, and the others wait for them")
     made += [f"on {found.slot} {found.words}" for found in findings if isinstance(found, RanksFinding)]
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")

@@ -141,6 +141,13 @@ class RunningGang:
         """Whether a node's end was the end of the job, so that the others are not needed any more."""
         return self.parallel and self.root is not None and self.reports[self.root][1].get("cause") in BY_ITSELF
 
+    @property
+    def late_claims(self) -> list[HeldClaim]:
+        """The claims of parts that are not ready while others wait for them; none when all have met."""
+        if not self.cards or self.met is None or self.met.done() or self.root is not None:
+            return []
+        return [claim for part, claim in sorted(self.claims.items()) if part not in self.cards]
+
     def find_root(self) -> None:
         """Find the report that ended the gang among those that are there."""
         broken = (index for index, (part, report) in enumerate(self.reports) if self.ends_job(part, report))

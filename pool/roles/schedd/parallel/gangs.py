@@ -46,6 +46,8 @@ from pool.wire.errors import CallRefused
 
 #: Seconds between two writes of what a gang has in memory.
 SIZED = 50.0
+#: Seconds after the first part for all others to be ready: the fetch of their inputs is in it.
+MEETING_PATIENCE = 14400.0
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
 
@@ -214,6 +216,8 @@ class Gangs:
         if claim is None or gang is None or gang.met is None or gang.root is not None:
             raise CallRefused("the other parts of this job do not come", retry=True)
         gang.cards[claim.part] = card
+        if len(gang.cards) == 1:
+            self._context.spawn(self._limit_meeting(gang), "slow parts", alone=True)
         if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
             gang.met.set_result(None)
             self.sets.schedule(gang)
@@ -223,6 +227,17 @@ class Gangs:
             others = set(gang.cards)
         cards = [gang.cards.get(part) if part in others else None for part in range(max(others, default=-1) + 1)]
         return {"cards": cards}
+
+    async def _limit_meeting(self, gang: RunningGang) -> None:
+        """Give up the parts that are not ready long after the first one was: their machines live, but are too slow."""
+        assert gang.met is not None
+        await asyncio.wait([gang.met], timeout=MEETING_PATIENCE)
+        late = gang.late_claims
+        if late:
+            said = {"job": ".".join(map(str, gang.job.id)), "slots": ", ".join(claim.slot for claim in late)}
+            self._context.log.warning("parts of a job were not ready in time", extra=said)
+            gang.failed_on = gang.failed_on or late[0].slot
+            await asyncio.gather(*(self.stop_part(claim) for claim in late))
 
     # -- ends --------------------------------------------------------------------------------------------
 

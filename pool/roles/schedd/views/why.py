@@ -208,7 +208,9 @@ class JobExplanations:
             phase = "starting"
         because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
         mpi = phase == "running" and bool(job.get(FAMILY))
-        return Running(slot, phase, since, because=because, files=_files(job), others=others, more=more, mpi=mpi)
+        gang = claim.gang if claim is not None else None
+        late = tuple(part.slot for part in gang.late_claims[:MOST_SLOTS]) if gang is not None else ()
+        return Running(slot, phase, since, "", because, _files(job), others, more, mpi, late)
 
     @staticmethod
     def _other_parts(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:

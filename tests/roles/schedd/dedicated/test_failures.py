@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from pool.policy.why.findings import Running
+from pool.roles.schedd.parallel.gangs import MEETING_PATIENCE
+from pool.testing.faults import TrapPhase
 from tests.roles.schedd.dedicated.support import DedicatedStory, parallel, pause, play, serial
+from tests.roles.support import asking
 
 LEASE = 60.0
 
@@ -100,8 +105,6 @@ def test_w38_the_network_to_a_machine_is_cut_for_less_than_the_lease() -> None:
 
 @pytest.mark.parametrize("method", ["startd.claim", "startd.activate", "schedd.ended"])
 def test_w39_the_scheduler_dies_at_each_step_of_a_start(method: str, tmp_path: Path) -> None:
-    from pool.testing.faults import TrapPhase
-
     async def story(at: DedicatedStory) -> None:
         for phase in TrapPhase:
             at.pool.trap(method, phase, "head")
@@ -130,6 +133,29 @@ def test_w40_a_claim_that_is_lost_before_the_job_is_whole_is_gathered_anew() -> 
         await at.pool.submit("head", ad=parallel(2))
         await at.runs("2.0", 60.0)
         assert len(at.held) == 2
+
+    play(story)
+
+
+def test_w41_a_slow_machine_is_named_and_given_up_in_the_end() -> None:
+    """It renews its leases, but its part is not ready for hours. The other machine's part waits, and not for ever."""
+
+    async def story(at: DedicatedStory) -> None:
+        at.seconds["*"] = 20.0
+        at.pool.run_at("schedd.wait_for_parts", TrapPhase.BEFORE, lambda: asyncio.sleep(9 * 3600.0), count=2)
+        await at.pool.submit("head", ad=parallel(2))
+        await pause(60.0)
+        assert not at.running()
+        async with asking(at.pool) as user:
+            explained = await user.why("1.0")
+        (running,) = [one for one in explained.findings if isinstance(one, Running)]
+        assert len(running.late) == 1
+        assert f"its parts on {running.late[0]} are not ready yet, and the others wait for them" in str(explained)
+        (slow,) = running.late
+        await at.pool.run_until(lambda: bool(at.running()), MEETING_PATIENCE + 120.0)
+        (ad,) = await at.done(1, 600.0)
+        assert ad["NumJobStarts"] == 2
+        assert slow in {"slot1@m0", "slot1@m1"}
 
     play(story)
 
