@@ -24,6 +24,7 @@ from pool.store.changes import (
 )
 from pool.store.errors import (
     StoreBusy,
+    StoreClosed,
     StoreDamaged,
     StoreError,
     StoreFull,
@@ -52,6 +53,7 @@ __all__ = [
     "Store",
     "StoreBusy",
     "StoreDamaged",
+    "StoreClosed",
     "StoreError",
     "StoreFull",
     "StoreGone",

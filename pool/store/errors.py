@@ -22,6 +22,13 @@ class StoreError(PoolError):
     """The store could not do what it was asked."""
 
 
+class StoreClosed(StoreError):
+    """The store was closed before it had this; whoever opens it next may be asked again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry=True)
+
+
 class StoreBusy(StoreError):
     """Another process has this store open."""
 

@@ -17,7 +17,7 @@ from pool.outside import OutsideWorld
 from pool.store import reading
 from pool.store.apply import Result
 from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
-from pool.store.errors import StoreError, from_sqlite
+from pool.store.errors import StoreClosed, from_sqlite
 from pool.store.lock import StoreLock
 from pool.store.session import StoreSession
 from pool.store.writer import GroupWriter, InlineWriter, Settled
@@ -114,9 +114,13 @@ class Store:
         self, *changes: Change, within: float = 0.0, settled: Settled | None = None
     ) -> asyncio.Future[list[Result]]:
         """As `write`, which has begun when this returns: what is begun after it is written after it."""
-        if self._closed:
-            raise StoreError(f"cannot write store {self.path}: it is closed")
+        self.check_open()
         return self._writer.submit(changes, within, settled)
+
+    def check_open(self) -> None:
+        """Raises StoreClosed when nothing can become durable here any more."""
+        if self._closed:
+            raise StoreClosed(f"cannot write store {self.path}: it is closed")
 
     async def history(
         self,
@@ -185,7 +189,7 @@ class Store:
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
-            raise StoreError(f"cannot read store {self.path}: it is closed")
+            raise StoreClosed(f"cannot read store {self.path}: it is closed")
         if self._inline:
             return self._query(question, self._session.connection)
         if self._readers is None:

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pool.policy.queue import HELD
 from pool.testing import run_virtual
 from pool.testing.faults import TrapPhase
@@ -46,6 +48,39 @@ def test_a_queue_on_a_full_disk_acknowledges_nothing_until_there_is_space(tmp_pa
             await pool.run_until(lambda: not pool.queued("s1"), within=300)
             await asyncio.sleep(5.0)
             assert len(await pool.ended("s1")) == len(pool.witness.starts)
+            pool.assert_sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_end_that_never_became_durable_is_not_acknowledged_when_it_is_told_again(tmp_path: Path, jobs: int) -> None:
+    """It is told again over a new connection; then the schedd fails, still with a full disk, and starts again.
+
+    With a second job, the answer would also have carried a start that was never durable.
+    """
+
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
+            for _ in range(jobs):
+                await pool.submit("s1")
+            await pool.run_until(lambda: bool(pool.witness.starts), within=60)
+            pool.fill_disk("s1")
+            await pool.run_until(lambda: pool.traps.called.get("schedd.ended") == 1, within=60)
+            pool.network.cut("s1", "m1")
+            await asyncio.sleep(1.0)
+            pool.network.restore_links()
+            await pool.run_until(lambda: pool.traps.called.get("schedd.ended") == 2, within=60)
+            await pool.restart_role("s1", "schedd")
+            await asyncio.sleep(5.0)
+            pool.free_disk("s1")
+            await pool.run_until(lambda: not pool.queued("s1"), within=300)
+            await asyncio.sleep(5.0)
+            assert len(pool.witness.starts) == jobs
+            assert len(await pool.ended("s1")) == jobs
             pool.assert_sound()
 
     run_virtual(work())

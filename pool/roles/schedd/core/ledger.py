@@ -33,6 +33,7 @@ from pool.store import (
     RemoveCluster,
     SetProc,
     Store,
+    StoreClosed,
     StoreError,
 )
 
@@ -319,7 +320,7 @@ class Ledger:
                 await writing
                 return
             except StoreError as error:
-                if not error.retry:
+                if not error.retry or isinstance(error, StoreClosed):
                     raise
                 if not logged:
                     self._log.error("the queue cannot be written; trying again", extra={"error": str(error)})

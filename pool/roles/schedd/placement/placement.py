@@ -268,12 +268,18 @@ class Placement:
     # -- the end of a run ---------------------------------------------------------------------------------
 
     async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
-        """A job has ended, and its outputs are in place. The answer is durable, and may carry the next job."""
+        """A job has ended, and its outputs are in place. The answer is durable, and may carry the next job.
+
+        Raises:
+            StoreClosed: the schedd has stopped before the end was durable; that it was told before is no answer then.
+        """
         claim = self.claims.get(claim_id)
-        if claim is None:
-            return {"next": None, "keep": False}
-        async with claim.ending:
-            return await self._record_end(claim, job_id, run, report)
+        answer: dict[str, Any] = {"next": None, "keep": False}
+        if claim is not None:
+            async with claim.ending:
+                answer = await self._record_end(claim, job_id, run, report)
+        self._context.ledger.store.check_open()
+        return answer
 
     async def _record_end(
         self, claim: HeldClaim, job_id: tuple[int, int], run: int, report: dict[str, Any]
