@@ -72,6 +72,21 @@ def test_many_jobs_of_several_users_run_on_one_negotiation_with_the_central_mana
     play(story, machines=0)
 
 
+def test_w50_the_one_job_of_a_user_is_next_whatever_another_has_queued() -> None:
+    async def story(at: DedicatedStory) -> None:
+        at.seconds["*"] = 20.0
+        await at.pool.submit("head", count=100, ad=parallel(2))
+        await at.pool.run_until(lambda: len(at.pool.witness.starts) >= 6, 300.0)
+        number = await at.pool.submit("head", owner="bob", ad=parallel(2))
+        before = len(at.pool.witness.starts)
+        await at.runs(f"{number}.0", 60.0)
+        between = {job for job, _, _ in at.pool.witness.starts[before:] if not job.startswith(f"{number}.")}
+        assert not between, "the job that ran when bob's came is followed by bob's"
+        at.pool.assert_sound()
+
+    play(story)
+
+
 def test_a_slot_counts_to_the_user_whose_job_runs_and_to_nobody_while_it_waits() -> None:
     """W12."""
 
