@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pool.roles.cooperative import WorkTurn
 from pool.roles.schedd.dedicated.reservations import read_request
 from pool.wire import RemoteError
-from tests.roles.schedd.dedicated.support import DedicatedStory, parallel, play, serial
+from tests.roles.schedd.dedicated.support import OURS, DedicatedStory, parallel, play, serial
 
 
 async def ask(at: DedicatedStory, caller: str, method: str, /, **params: Any) -> Any:
@@ -105,5 +106,67 @@ def test_a_flood_of_plans_costs_little() -> None:
         await asyncio.gather(*(ask(at, "mallory", "schedd.dedicated_plan") for _ in range(20)))
         many = time.thread_time() - before
         assert many < 20 * one + 1.0
+
+    play(story)
+
+
+#: Values that a startd may put where the scheduler looks.
+LIES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**62,
+    -0.5,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "Unclaimed",
+    "Claimed",
+    "Preempting",
+    OURS,
+    "x" * 5000,
+    ["error"],
+    ["undefined"],
+    ["("],
+    ["Memory"],
+    ["{1, {2}, [A = 1]}"],
+    ['{"' + OURS + '", "DedicatedScheduler@else"}'],
+    ["TARGET.Cpus > 10 ** 1000"],
+    ['[a = "x"; until = 1e308]'],
+    [["x"]],
+    {"a": 1},
+]
+SEEN = [
+    "State", "Activity", "CurrentRank", "Cpus", "Memory", "Disk", "GPUs", "PartitionableSlot", "Requirements",
+    "Rank", "DedicatedScheduler", "DedicatedSchedulers", "DedicatedHolder", "DedicatedLoans",
+    "DedicatedHolderSaveable", "Machine", "SlotID", "StartdIpAddr",
+]  # fmt: skip
+
+
+def test_ads_of_a_lying_startd_harm_no_cycle() -> None:
+    """Whatever it says of itself, cycles and plans go on, and honest machines are used."""
+
+    async def story(at: DedicatedStory) -> None:
+        chance = random.Random(7)
+        at.seconds["*"] = 30.0
+        await at.pool.submit("head", count=3, ad=parallel(2))
+        await at.runs("1.0")
+        honest = next(ad for name, ad in at.scheduler.machines.index.ads.items() if name == "slot1@m0").to_wire()
+        for number in range(150):
+            told = {name: chance.choice(LIES) for name in SEEN if chance.random() < 0.4}
+            name = chance.choice(["slot1@liar", "slot1@m1#1", "#", "slot1@liar" * 100])
+            at.scheduler.machines.update_ads([(number, name, {**honest, "Name": name, **told}, None)])
+            await at.scheduler.decide_now()
+            if not number % 15:
+                await ask(at, "alice", "schedd.dedicated_plan")
+        known = list(at.scheduler.machines.index.ads)
+        assert len(known) > 4, "it looked at the liars, too"
+        for name in known:
+            if name not in ("slot1@m0", "slot1@m1"):
+                at.scheduler.machines.update_ads([(0, name, None, None)])
+        await at.done(3, 600.0)
 
     play(story)
