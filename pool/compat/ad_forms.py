@@ -6,6 +6,7 @@ Scalars are printed as they came; only an expression is parsed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pool.compat.shown_ad import unparsed
@@ -71,7 +72,13 @@ def project(ad: WireAd, wanted: Sequence[str] | None) -> WireAd:
 
 
 def _by_name(ad: WireAd) -> list[tuple[str, Any]]:
-    return sorted(ad.items(), key=lambda pair: pair[0].lower())
+    return [(name, ad[name]) for name in _in_order(tuple(ad))]
+
+
+@lru_cache(maxsize=256)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names by their letters; ten thousand ads of one kind have them sorted once."""
+    return tuple(sorted(names, key=str.lower))
 
 
 def _node_of(value: Any) -> ExprNode:
@@ -83,11 +90,28 @@ def _node_of(value: Any) -> ExprNode:
 
 
 def _json_wire(value: Any, depth: int) -> str:
-    if type(value) is int:
+    kind = type(value)
+    if kind is int:
         return str(value)
     if value is None:
         return "null"
+    if kind is str or kind is bool or kind is float:
+        return _json_scalar(value, kind)
+    if kind in (list, tuple) and len(value) == 1 and isinstance(value[0], str):
+        return _json_text(value[0], depth)
     return _json_node(_node_of(value), depth)
+
+
+@lru_cache(maxsize=4096)
+def _json_scalar(value: Any, kind: type) -> str:
+    """The kind is part of the key: 1.0 and true are equal."""
+    return _json_node(_node_of(value), 0)
+
+
+@lru_cache(maxsize=4096)
+def _json_text(text: str, depth: int) -> str:
+    """Jobs share most of their expressions."""
+    return _json_node(_node_of([text]), depth)
 
 
 def _json_node(node: ExprNode, depth: int) -> str:
@@ -111,11 +135,27 @@ def _json_lines(items: Sequence[tuple[str, Any]], depth: int, shown: Callable[[A
 
 
 def _xml_wire(value: Any, depth: int) -> str:
-    if type(value) is int:
+    kind = type(value)
+    if kind is int:
         return f"<i>{value}</i>"
     if value is None:
         return "<un/>"
+    if kind is str or kind is bool or kind is float:
+        return _xml_scalar(value, kind)
+    if kind in (list, tuple) and len(value) == 1 and isinstance(value[0], str):
+        return _xml_text(value[0], depth)
     return _xml_node(_node_of(value), depth)
+
+
+@lru_cache(maxsize=4096)
+def _xml_scalar(value: Any, kind: type) -> str:
+    """The kind is part of the key: 1.0 and true are equal."""
+    return _xml_node(_node_of(value), 0)
+
+
+@lru_cache(maxsize=4096)
+def _xml_text(text: str, depth: int) -> str:
+    return _xml_node(_node_of([text]), depth)
 
 
 def _xml_node(node: ExprNode, depth: int) -> str:

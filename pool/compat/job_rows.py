@@ -17,6 +17,8 @@ from pool.compat.shown_ad import ShownAd, byte_text
 LETTERS = {1: "I", 2: "R", 3: "X", 4: "C", 5: "H", 6: ">", 7: "S"}
 _UNIVERSES = {5: "Vanilla", 7: "Scheduler", 8: "MPI", 9: "Grid", 10: "Java", 11: "Parallel", 12: "Local", 13: "VM"}
 _RUNNING = (2, 6, 7)
+#: The value of MemoryUsage in the jobs of our own schedds.
+_MEMORY_USAGE = ["((ResidentSetSize + 1023) / 1024)"]
 _NO_DATE = "[?????????]"
 #: Attributes that each listing needs.
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -214,7 +216,12 @@ def _number_text(ad: ShownAd, name: str) -> str:
 
 
 def _memory(ad: ShownAd) -> str:
-    used, image = ad.value("MemoryUsage"), ad.value("ImageSize")
+    used = ad.raw("MemoryUsage")
+    if used == _MEMORY_USAGE and type(resident := ad.raw("ResidentSetSize")) in (int, type(None)):
+        used = None if resident is None else (resident + 1023) // 1024
+    elif used is not None:
+        used = ad.value("MemoryUsage")
+    image = ad.value("ImageSize")
     if isinstance(used, int | float):
         return f"{int(used):.1f}"
     return f"{int(image) / 1024:.1f}" if isinstance(image, int | float) else ""

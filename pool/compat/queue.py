@@ -294,7 +294,7 @@ def _listed(given: Parsed, now: float) -> int:
                 for always in ("RemoteUserCpu", "ImageSize", "JobPrio"):
                     if mine is not None:
                         ad.setdefault(always, 0)
-                listing.add(ShownAd(ad, now), procs)
+                listing.add(ShownAd(ad, now, exact=mine is not None), procs)
         texts.append(_title(name, address, now, groups, is_file=given.has("jobads")))
         texts += [] if kind == "totals" else [line + "\n" for line in listing.lines()]
         if kind in ("batch", "nobatch", "hold", "totals"):

@@ -20,12 +20,14 @@ class ShownAd:
     Args:
         wire: names to scalars, or to a list of one expression's text.
         now: seconds since 1970, for time().
+        exact: attributes are asked for as the ad spells them.
     """
 
-    __slots__ = ("_ad", "_folded", "now", "wire")
+    __slots__ = ("_ad", "_exact", "_folded", "now", "wire")
 
-    def __init__(self, wire: Mapping[str, Any], now: float | None = None) -> None:
+    def __init__(self, wire: Mapping[str, Any], now: float | None = None, *, exact: bool = False) -> None:
         self.wire = wire
+        self._exact = exact
         self.now = now
         self._folded: dict[str, Any] | None = None
         self._ad: ClassAd | None = None
@@ -33,7 +35,7 @@ class ShownAd:
     def raw(self, name: str) -> Any:
         """The attribute as it came, None where there is none."""
         found = self.wire.get(name)
-        if found is not None or name in self.wire:
+        if found is not None or self._exact:
             return found
         if self._folded is None:
             self._folded = {key.lower(): value for key, value in self.wire.items()}
@@ -55,6 +57,10 @@ class ShownAd:
         found = self.raw(name)
         if type(found) in _SCALARS:
             return found
+        if found is None:
+            from pool.classad import UNDEFINED
+
+            return UNDEFINED
         return self.ad.eval(name, None, self.now)
 
     def evaluate(self, expression: Expr) -> Any:
