@@ -96,14 +96,14 @@ def _json_wire(value: Any, depth: int) -> str:
     if value is None:
         return "null"
     if kind is str or kind is bool or kind is float:
-        return _json_scalar(value, kind)
+        return _json_scalar(value, kind.__name__)
     if kind in (list, tuple) and len(value) == 1 and isinstance(value[0], str):
         return _json_text(value[0], depth)
     return _json_node(_node_of(value), depth)
 
 
 @lru_cache(maxsize=4096)
-def _json_scalar(value: Any, kind: type) -> str:
+def _json_scalar(value: Any, kind: str) -> str:
     """The kind is part of the key: 1.0 and true are equal."""
     return _json_node(_node_of(value), 0)
 
@@ -141,14 +141,14 @@ def _xml_wire(value: Any, depth: int) -> str:
     if value is None:
         return "<un/>"
     if kind is str or kind is bool or kind is float:
-        return _xml_scalar(value, kind)
+        return _xml_scalar(value, kind.__name__)
     if kind in (list, tuple) and len(value) == 1 and isinstance(value[0], str):
         return _xml_text(value[0], depth)
     return _xml_node(_node_of(value), depth)
 
 
 @lru_cache(maxsize=4096)
-def _xml_scalar(value: Any, kind: type) -> str:
+def _xml_scalar(value: Any, kind: str) -> str:
     """The kind is part of the key: 1.0 and true are equal."""
     return _xml_node(_node_of(value), 0)
 

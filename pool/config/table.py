@@ -192,7 +192,8 @@ _STARTD = (
     _text(
         "SHOW_PATHS",
         "",
-        "directories that jobs with a file tree of their own see read-only beside the system's: a shared conda",
+        "directories that jobs with a file tree of their own see beside the system's: PATH read-only, PATH:rw to write "
+        "to, PATH:rw:alice+%physics for jobs of that user and that group only",
         live=False,
     ),
     _text(

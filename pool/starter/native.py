@@ -47,6 +47,7 @@ from pool.starter.messages import (
 )
 from pool.starter.orphans import Orphans
 from pool.starter.outbox import Letter, Outbox
+from pool.starter.show_paths import ShownDirectory, without_others_directories
 from pool.starter.slow_starts import StartWatch, log_slow
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, JobUsage, KeeperError, KeeperSpec, StartFailed
 
@@ -82,7 +83,7 @@ class NativeKeepers:
     Args:
         directory: where their cells lie; outlives the node.
         native: the keeper program; the installed one by default.
-        show: host paths that isolation 'full' shows read-only beside the system's directories.
+        show: directories that isolation 'full' shows beside the system's.
         without: abilities not to use though the machine has them (`pool.starter.abilities.Able`), for trying
             what is left.
     """
@@ -92,13 +93,15 @@ class NativeKeepers:
         directory: Path | str,
         native: Path | str | None = None,
         *,
-        show: Iterable[str] = (),
+        show: Iterable[ShownDirectory] = (),
         without: int = 0,
     ) -> None:
         self.abilities = Abilities()
         self._directory = Directory(Path(directory))
         self._native = Path(native) if native is not None else installed_program()
-        self._options = [*(word for path in show for word in ("--show", path)), "--without", str(without)]
+        self._shown = tuple(show)
+        options = (("--show-rw" if one.writable else "--show", one.path) for one in self._shown)
+        self._options = [*(word for pair in options for word in pair), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
         self._questions: dict[int, asyncio.Future[JobUsage]] = {}
         self._checkpoints: dict[int, tuple[asyncio.Future[Report], Callable[[Report], None] | None]] = {}
@@ -191,6 +194,7 @@ class NativeKeepers:
             StartFailed: it does not run, and nothing of it is left.
         """
         number = next(self._numbers)
+        spec = without_others_directories(spec, self._shown)
         kind = kind_of(spec)
         idle = self._waiting.take_keeper(kind) if image is None else None
         if idle is not None:

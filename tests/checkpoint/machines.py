@@ -28,6 +28,7 @@ import pytest
 from pool.jobs.network import setup_of
 from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from pool.starter.show_paths import ShownDirectory
 from pool.starter.spec import SEEN
 from tests.starter.support import PATIENCE, family, opened, soon, spec, until
 
@@ -75,7 +76,8 @@ async def machines(place: Path, keeper: Path, *, count: int = 3, others: bool = 
             native = home / "nursery"
             native.write_text(FORK_SERVER.format(name=name, own=home / "own", keeper=keeper))
             native.chmod(0o755)
-            keepers = await stack.enter_async_context(opened(home, native, show=installed()))
+            shown = [ShownDirectory(path) for path in installed()]
+            keepers = await stack.enter_async_context(opened(home, native, show=shown))
             made.append(Machine(name, keepers, home / f"scratch{number}", others))
         yield made
 

@@ -12,7 +12,7 @@ from pool.classad import parse_ad
 from pool.jobs.activation import Activation, FileMode, activation
 from pool.starter.place import ExecutionSite, UnixAccount
 from pool.starter.private_tmp import NamedFiles, names_a_file_there
-from pool.starter.show_paths import WrongPath, shown
+from pool.starter.show_paths import ShownDirectory, WrongPath, shown
 from pool.starter.spec import Abilities, Member
 from pool.starter.starter import Starter
 
@@ -112,7 +112,29 @@ def test_of_several_processes_one_that_names_a_file_there_is_enough() -> None:
 
 def test_paths_to_show() -> None:
     assert shown("") == ()
-    assert shown("/opt/conda, /software/ /home/me/miniconda") == ("/opt/conda", "/software", "/home/me/miniconda")
+    found = shown("/opt/conda, /software/ /home/me/miniconda")
+    assert found == tuple(map(ShownDirectory, ("/opt/conda", "/software", "/home/me/miniconda")))
     for wrong in ("conda", "/", "//", "/home", "/root/", "/x/../home", "/var", "/proc"):
+        with pytest.raises(WrongPath, match="SHOW_PATHS"):
+            shown(wrong)
+
+
+def test_a_shown_path_may_be_writable_and_for_some_only() -> None:
+    (open_to_all, ours) = shown("/data:rw /no/such:rw:root+%root")
+    assert open_to_all == ShownDirectory("/data", writable=True)
+    assert ours == ShownDirectory("/no/such", True, frozenset({0}), frozenset({0}))
+    assert ours.is_for(0, {5})
+    assert ours.is_for(5, {7, 0})
+    assert not ours.is_for(5, {7})
+    assert open_to_all.is_for(5, ())
+    assert shown("/x:ro:root")[0] == ShownDirectory("/x", False, frozenset({0}))
+    for wrong in (
+        "/x:wr",
+        "/x:rw:",
+        "/x:rw:nobody-there",
+        "/x:rw:%nobody-there",
+        "/x:rw:root:root",
+        "/etc/passwd:ro:root",
+    ):
         with pytest.raises(WrongPath, match="SHOW_PATHS"):
             shown(wrong)

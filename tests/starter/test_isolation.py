@@ -19,6 +19,7 @@ import pytest
 
 from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.keeper import NativeKeepers, StartFailed
+from pool.starter.show_paths import ShownDirectory
 from tests.starter.support import alive, family, opened, related, shell, soon, spec, to_end, until
 
 ROOT = os.getuid() == 0
@@ -156,12 +157,32 @@ async def test_shared_sees_its_scratch_directory_below_dev_shm(best: NativeKeepe
 async def test_more_can_be_shown(place: Path, program: Path, scratch: Path) -> None:
     (place / "tools").mkdir()
     (place / "tools" / "t").write_text("tool")
-    async with opened(place, program, show=[str(place / "tools"), "/no/such"]) as keepers:
+    async with opened(
+        place, program, show=[ShownDirectory(str(place / "tools")), ShownDirectory("/no/such")]
+    ) as keepers:
         if not keepers.abilities.full:
             pytest.skip("needs the ability full")
         await to_end(keepers, shell(scratch, f"cat {place}/tools/t; echo x > {place}/tools/t"))
         assert output(scratch) == "tool"
         assert (place / "tools" / "t").read_text() == "tool"
+
+
+async def test_a_shown_directory_may_be_writable_and_for_some_only(place: Path, program: Path, scratch: Path) -> None:
+    for name in ("ours", "theirs", "all"):
+        (place / name).mkdir()
+        (place / name / "t").write_text(name)
+    directories = [
+        ShownDirectory(str(place / "ours"), writable=True, uids=frozenset({os.getuid()})),
+        ShownDirectory(str(place / "theirs"), writable=True, uids=frozenset({SOMEBODY + 7})),
+        ShownDirectory(str(place / "all"), writable=True, gids=frozenset({os.getgid()})),
+    ]
+    async with opened(place, program, show=directories) as keepers:
+        if not keepers.abilities.full:
+            pytest.skip("needs the ability full")
+        script = f"cd {place}; for d in ours theirs all; do cat $d/t 2> /dev/null; echo x > $d/new; done 2> /dev/null"
+        await to_end(keepers, shell(scratch, script))
+        assert output(scratch) == "oursall"
+        assert [(place / name / "new").exists() for name in ("ours", "theirs", "all")] == [True, False, True]
 
 
 @pytest.mark.parametrize(

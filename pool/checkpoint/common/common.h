@@ -64,6 +64,7 @@ struct settings { /* of one fork server */
     pid_t spared[2]; /* in a keeper: its file server and its supervisor, which are not processes of the job; 0: none */
     char directory[4096]; /* directory of the cells; no job may read it */
     char *const *show; /* directories that isolation `full` shows in addition to the system's */
+    const bool *show_writable; /* those of them that jobs may write to */
     size_t shows;
 };
 

@@ -20,18 +20,22 @@ int main(int argc, char **argv)
     if (argc < 3 || strcmp(argv[1], "fork-server") != 0)
         return usage();
     char **show = calloc((size_t)argc, sizeof *show);
-    if (!show)
+    bool *writable = calloc((size_t)argc, sizeof *writable);
+    if (!show || !writable)
         return 1;
     for (int i = 3; i < argc; i += 2) {
         if (i + 1 == argc)
             return usage();
-        if (strcmp(argv[i], "--show") == 0)
+        if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--show-rw") == 0) {
+            writable[settings.shows] = strcmp(argv[i], "--show-rw") == 0;
             show[settings.shows++] = argv[i + 1];
+        }
         else if (strcmp(argv[i], "--without") == 0)
             settings.without = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         else
             return usage();
     }
     settings.show = show;
+    settings.show_writable = writable;
     return fork_server(argv[2]);
 }

@@ -152,7 +152,7 @@ static int fill_tree(struct failure *f)
         if (show_path(shown[i], quiet, f))
             return -1;
     for (size_t i = 0; i < settings.shows; i++)
-        if (show_path(settings.show[i], quiet, f))
+        if (show_path(settings.show[i], settings.show_writable[i] ? quiet & ~(uint64_t)MOUNT_ATTR_RDONLY : quiet, f))
             return -1;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (show_path(devices[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f))
