@@ -29,8 +29,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--show-rw") == 0) {
             writable[settings.shows] = strcmp(argv[i], "--show-rw") == 0;
             show[settings.shows++] = argv[i + 1];
-        }
-        else if (strcmp(argv[i], "--without") == 0)
+        } else if (strcmp(argv[i], "--without") == 0)
             settings.without = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         else
             return usage();

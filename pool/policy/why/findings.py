@@ -109,6 +109,7 @@ class Ended:
     Attributes:
         removed: taken out, rather than ended by itself.
         code: exit status, or the signal's number when `signalled`.
+        apart: it had a file tree of its own, without the machine's other directories.
     """
 
     removed: bool
@@ -116,6 +117,7 @@ class Ended:
     code: int | None = None
     signalled: bool = False
     reason: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

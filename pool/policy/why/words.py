@@ -65,6 +65,12 @@ _STATES = {
     "Matched": "just given to somebody",
     "Claimed": "claimed",
 }
+#: Exit statuses with which shells say that a program is not there, or cannot be run.
+_NOT_FOUND = (126, 127)
+_NOT_VISIBLE = (
+    "That is a shell's word for a program that it does not find. The job sent its files along: it saw the system's "
+    "directories, its own files, and the directories in its machine's SHOW_PATHS, and nothing else"
+)
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
@@ -309,7 +315,8 @@ def _ended(ended: Ended, now: float) -> str:
     if ended.code is None:
         return f"has completed{when}"
     how = f"by signal {ended.code}" if ended.signalled else f"with exit status {ended.code}"
-    return f"has completed{when}, {how}"
+    unseen = f". {_NOT_VISIBLE}" if ended.apart and not ended.signalled and ended.code in _NOT_FOUND else ""
+    return f"has completed{when}, {how}{unseen}"
 
 
 def _running(running: Running, now: float) -> str:

@@ -115,6 +115,18 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         ([Ended(False, NOW - 7200, 0)], Standing.ENDED, "12.3 has completed 2 h ago, with exit status 0"),
         ([Ended(False, NOW - 5, 9, True)], Standing.ENDED, "12.3 has completed 5 s ago, by signal 9"),
         ([Ended(True, 0.0, None, False, "by alice")], Standing.ENDED, "12.3 was removed: by alice"),
+        (
+            [Ended(False, NOW - 5, 127, apart=True)],
+            Standing.ENDED,
+            "12.3 has completed 5 s ago, with exit status 127. That is a shell's word for a program that it does not find. "
+            "The job sent its files along: it saw the system's directories, its own files, and the directories in its "
+            "machine's SHOW_PATHS, and nothing else",
+        ),
+        (
+            [Ended(False, NOW - 5, 127)],
+            Standing.ENDED,
+            "12.3 has completed 5 s ago, with exit status 127",
+        ),
         ([Running("s@m", "running", NOW - 90)], Standing.RUNNING, "12.3 runs on s@m for 1 min"),
         (
             [Running("s@m", "running", NOW - 90, others=("s@n",))],

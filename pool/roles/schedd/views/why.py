@@ -239,6 +239,7 @@ def _end(ad: Wire) -> Ended:
         code if isinstance(code, int) and not removed else None,
         signalled,
         str(ad.get("RemoveReason") or "") if removed else "",
+        apart=ad.get("ShouldTransferFiles") == "YES",
     )
 
 
