@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pool.classad.values import UNDEFINED
+
 if TYPE_CHECKING:
     from pool.classad import ClassAd, Expr
 
@@ -54,12 +56,14 @@ class ShownAd:
 
     def value(self, name: str) -> Any:
         """The value of an attribute as the language has it; UNDEFINED where there is none."""
-        found = self.raw(name)
+        found = self.wire.get(name)
         if type(found) in _SCALARS:
             return found
+        if found is None and not self._exact:
+            found = self.raw(name)
+            if type(found) in _SCALARS:
+                return found
         if found is None:
-            from pool.classad import UNDEFINED
-
             return UNDEFINED
         return self.ad.eval(name, None, self.now)
 

@@ -118,9 +118,9 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         (
             [Ended(False, NOW - 5, 127, apart=True)],
             Standing.ENDED,
-            "12.3 has completed 5 s ago, with exit status 127. That is a shell's word for a program that it does not find. "
-            "The job sent its files along: it saw the system's directories, its own files, and the directories in its "
-            "machine's SHOW_PATHS, and nothing else",
+            "12.3 has completed 5 s ago, with exit status 127. That is a shell's word for a program that it does not "
+            "find. The job sent its files along: it saw the system's directories, its own files, and the directories "
+            "in its machine's SHOW_PATHS, and nothing else",
         ),
         (
             [Ended(False, NOW - 5, 127)],
