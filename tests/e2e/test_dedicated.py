@@ -26,7 +26,7 @@ async def pool_of(nodes: Nodes) -> Node:
     """A central manager, a queue, and three dedicated machines; the queue's node."""
     head = nodes.start("head", "collector,negotiator").ready()
     joining = await token(head, "schedd")
-    sub = nodes.start("sub", "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="20", CLAIM_LEASE="20").ready()
+    sub = nodes.start("sub", "schedd", join=joining, UNUSED_CLAIM_TIMEOUT="8", CLAIM_LEASE="8").ready()
     for name in MACHINES:
         machine = await token(head, "startd")
         nodes.start(name, "startd", join=machine, DEDICATED_SCHEDULER="sub", SLOTS="1", CHECKPOINT_WORTH="0").ready()
