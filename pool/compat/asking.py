@@ -73,7 +73,7 @@ async def schedd_address(pool: Pool, name: str | None) -> str | None:
     if name is None:
         return None
     info = await pool.info()
-    if name in (info.get("name"), info.get("address")):
+    if name in (info.get("node"), info.get("address")):
         return None
     for ad in await pool.advertised("Scheduler", attributes=["Name", "ScheddAddress"]):
         found = str(ad.get("Name") or "")

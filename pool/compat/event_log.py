@@ -83,6 +83,11 @@ class LogReader:
         self.path = path
         self.offset = offset
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a file."""
+        return self.path.exists()
+
     def events(self) -> Iterator[LoggedEvent]:
         """The whole events that have come since the last look.
 

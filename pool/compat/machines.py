@@ -95,7 +95,7 @@ def who(words: Sequence[str]) -> int:
     mask = masked(given)
 
     async def question(pool: Pool) -> list[dict[str, Any]]:
-        name = str((await pool.info()).get("name") or os.uname().nodename)
+        name = str((await pool.info()).get("node") or os.uname().nodename)
         constraint = f'State == "Claimed" && (Machine == "{name}" || Machine == "{os.uname().nodename}")'
         return await pool.advertised("Machine", constraint=constraint)
 

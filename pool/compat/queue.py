@@ -219,7 +219,7 @@ def _every_schedd(given: Parsed, ask: Any) -> list[tuple[str, str, Any]]:
         info = await pool.info()
         if not given.has("global"):
             at = await schedd_address(pool, given.value("name"))
-            name = given.value("name") or str(info.get("name") or "")
+            name = given.value("name") or str(info.get("node") or "")
             return [(name, str(at or info.get("address") or pool.address), await ask(pool, at))]
         found = []
         for ad in sorted(await pool.advertised("Scheduler", attributes=["Name", "ScheddAddress"]), key=str):

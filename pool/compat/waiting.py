@@ -26,6 +26,8 @@ OPTIONS = (
 )
 #: Seconds between two looks at a log that is quiet.
 LOOK = 0.1
+#: Seconds within which a log has to have its job: the schedd writes it a moment after a submit has returned.
+APPEARS = 5.0
 
 
 def wait(words: Sequence[str]) -> int:
@@ -38,14 +40,17 @@ def wait(words: Sequence[str]) -> int:
     path, job = Path(given.words[0]), given.words[1] if len(given.words) > 1 else ""
     chosen = _job(job)
     seconds, least = _number(given.value("wait"), "-wait"), _number(given.value("num"), "-num")
-    if not path.exists():
-        raise PoolError(f"Couldn't open {path}: No such file or directory")
     return asyncio.run(_follow(given, path, chosen, seconds, least))
 
 
 async def _follow(given: Parsed, path: Path, chosen: tuple[int, ...], seconds: int | None, least: int | None) -> int:
     reader, loop = LogReader(path), asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
+    patience = loop.time() + APPEARS
+    while not reader.is_there:
+        if loop.time() >= (patience if deadline is None else min(patience, deadline)):
+            raise PoolError(f"Couldn't open {path}: No such file or directory")
+        await asyncio.sleep(LOOK)
     running: set[tuple[int, int]] = set()
     seen, ended = False, 0
     while True:
@@ -69,9 +74,10 @@ async def _follow(given: Parsed, path: Path, chosen: tuple[int, ...], seconds: i
         if seen and not running and not given.has("all") and least is None:
             print("All jobs done.")
             return 0
-        if chosen and not seen and deadline is None:
+        late = deadline is None and loop.time() >= patience
+        if chosen and not seen and late:
             raise PoolError(f"the log {path} has no job {'.'.join(map(str, chosen))}")
-        if not chosen and not seen and deadline is None and least is None and reader.offset:
+        if not chosen and not seen and late and least is None and reader.offset:
             raise PoolError(f"the log {path} has no jobs")
         if deadline is not None and loop.time() >= deadline:
             print("Time expired.")

@@ -70,7 +70,10 @@ def test_a_pickled_log_goes_on_where_it_was(tmp_path: Path) -> None:
     assert list(log) == []
 
 
-def test_condor_wait_ends_with_the_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_condor_wait_ends_with_the_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pool.compat.waiting.APPEARS", 0.0)
     path = str(log_of(tmp_path))
     assert status("condor_wait", [path]) == 0
     assert status("condor_wait", [path, "12.1"]) == 0

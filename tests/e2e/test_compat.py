@@ -71,6 +71,7 @@ def test_the_drop_ins_drive_a_pool(
     assert run("condor_submit -terse -append 'hold = true' a.sub") == f"{int(cluster) + 1}.0 - {int(cluster) + 1}.1\n"
     assert run(f"condor_q {cluster} -af:j kind") == f"{cluster}.0 5\n{cluster}.1 5\n"
     lines = run(f"condor_q -nobatch {cluster}").splitlines()
+    assert lines[2].startswith("-- Schedd: whole : <")
     assert lines[3].startswith(" ID ")  # Nextflow takes the lines from here to the first empty one
     assert [line.split()[5] for line in lines[4 : lines.index("", 4)]] in (["R", "R"], ["R", "I"], ["I", "I"])
     assert run(f"condor_qedit {cluster}.0 Kind=6") == 'Set attribute "Kind" for 1 matching jobs.\n'
@@ -78,7 +79,7 @@ def test_the_drop_ins_drive_a_pool(
     assert run(f"condor_rm {cluster}.0") == f"Job {cluster}.0 marked for removal\n"
     assert run(f"condor_rm {cluster}") == f"All jobs in cluster {cluster} have been marked for removal\n"
     assert "removed locally" in run(f"condor_rm -forcex {cluster}")  # the status of this one counts for Parsl
-    run(f"condor_rm {cluster}", code=1)
+    run("condor_rm 99999", code=1)
     run("condor_rm 99999.0", code=1)
     assert run(f"condor_wait a.log {cluster}") == "All jobs done.\n"
     assert run(f"condor_history {cluster} -af JobStatus") == "3\n3\n"

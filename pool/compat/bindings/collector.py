@@ -90,7 +90,7 @@ class LookCollector:
         if kind is LookDaemonType.Collector:
             info = call_pool(self._at, "info")
             address = str(info.get("collector") or info.get("address") or connected(self._at).address)
-            return [LookAd({"MyType": "Collector", "Name": str(info.get("name") or ""), "MyAddress": address})]
+            return [LookAd({"MyType": "Collector", "Name": str(info.get("node") or ""), "MyAddress": address})]
         if kind not in _DAEMONS:
             raise LookLocateProblem(f"this pool has no daemons of the kind {kind.name}")
         advertised, attribute = _DAEMONS[kind]
