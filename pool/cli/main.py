@@ -30,6 +30,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "tail": ("pool.cli.follow", "tail", "Show a job's output as it grows"),
         "compat": ("pool.cli.compat", "compat", "Put HTCondor's commands and Python modules in front"),
         "forward": ("pool.cli.forward", "forward", "Bring a port of a running job to this machine"),
+        "ssh": ("pool.cli.ssh", "ssh", "Open a shell inside a running job"),
+        "attach": ("pool.cli.ssh", "attach", "Show a running job's output and errors until it has ended"),
     },
     "Look": {
         "q": ("pool.cli.queue", "q", "List queued jobs"),

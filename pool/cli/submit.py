@@ -18,6 +18,7 @@ import typer
 
 from pool.cli import formats
 from pool.cli.common import Address, Json, names_and_values, print_error, print_json, print_lines, query_pool, run
+from pool.cli.selection import UsageProblem
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 POOL_MOMENT = 2.0
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")]
+OptionalFile = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE", help="The job description file; - reads standard input.", show_default=False
+    ),
+]
 Extra = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False),
@@ -38,7 +45,7 @@ Extra = Annotated[
 
 
 def submit(
-    file: File,
+    file: OptionalFile = None,
     extra: Extra = None,
     check: Annotated[
         bool,
@@ -49,6 +56,10 @@ def submit(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
+    interactive: Annotated[
+        bool,
+        typer.Option("--interactive", "-i", help="One job that is a shell on this terminal; FILE may be left out."),
+    ] = False,
     spool: Annotated[
         bool | None,
         typer.Option(
@@ -77,9 +88,20 @@ def submit(
       poolnode submit --dry-run --json sweep.sub | jq .Requirements
       id=$(poolnode submit -q sweep.sub) && poolnode wait $id
       poolnode submit --wait -A HOST:PORT a.sub  files go along, outputs come back
+      poolnode submit -i gpu.sub                 a shell with these resources
     """
     from pool.client.descriptions import describe
 
+    if interactive:
+        from pool.cli.interactive import submit_interactive
+
+        if check or dry_run or quiet or wait or as_json or spool is not None:
+            raise UsageProblem("--interactive stands alone", hint="poolnode submit -i [FILE]")
+        given, name, where = read(file) if file is not None and "=" not in file else ("", "no file", str(Path.cwd()))
+        words = [file, *(extra or [])] if file is not None and "=" in file else extra
+        return submit_interactive(given, name, where, words, address)
+    if file is None:
+        raise UsageProblem("Missing argument 'FILE'.", hint="poolnode submit FILE; - reads standard input")
     text, name, where = read(file)
     description = describe(text, name=name, iwd=where, extra=names_and_values(extra))
     if dry_run:

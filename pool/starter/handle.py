@@ -176,6 +176,10 @@ class NativeKeeper:
         """
         self._keepers.hand(self, Verb.CONNECT, port, fd)
 
+    def shell(self, fd: int) -> None:
+        """Have it open a shell in the job, and talk about it on a socket (`pool.starter.shells`)."""
+        self._keepers.hand(self, Verb.SHELL, 0, fd)
+
     def close_ends(self) -> None:
         """It has its own ends of pipes to other machines."""
         while self.ends:

@@ -126,6 +126,9 @@ class Keeper(Protocol):
     def connect(self, port: int, fd: int, /) -> None:
         """Have it send a connection to a port of the job in its own network: see `NativeKeeper.connect`."""
 
+    def shell(self, fd: int, /) -> None:
+        """Have it open a shell in the job: see `NativeKeeper.shell`."""
+
     async def forget(self) -> None:
         """The end was taken note of: drop the report. Only after `ended`."""
 

@@ -215,6 +215,9 @@ class FakeKeeper:
     def connect(self, port: int, fd: int) -> None:
         """A program that does not exist listens on no port."""
 
+    def shell(self, fd: int) -> None:
+        """A program that does not exist has no shell in it."""
+
     async def forget(self) -> None:
         self._machine.keepers.pop(self.key, None)
 

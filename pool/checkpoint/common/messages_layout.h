@@ -36,6 +36,7 @@ enum verb {
     /* [none] of a job with a network of its own, with a socket, on which a packet socket of its wire is sent */
     WIRE = 20,
     CONNECT = 21, /* [port] of the job, with a socket, on which the connection to the port is sent */
+    SHELL = 22, /* [none] with a socket: a shell in the job, see keeper/shell.c */
     RETIRE = 31, /* to a waiting keeper: exit */
     HELLO = 32, /* the fork server is ready; code = abilities, text = one line for each ability that is missing */
     PONG = 33,

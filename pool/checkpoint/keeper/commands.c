@@ -57,6 +57,8 @@ static void checkpoint(const struct control *c, int directory)
 {
     if (job_run.over || job_run.killing || !job_run.started)
         return;
+    if (shells_open() && c->value & CHECKPOINT_STOP)
+        shells_end();
     bool again = job_run.suspended && !checkpoint_running();
     if (again)
         suspend(false);
@@ -138,6 +140,9 @@ static bool execute_command(const struct control *c, int passed)
     case CONNECT:
         if (passed >= 0 && keeper.job.start->flags & FLAG_PRIVATE_NETWORK)
             pass_socket(c->head.verb == WIRE ? network_wire() : network_connect((uint16_t)c->value), passed);
+        break;
+    case SHELL:
+        shell_begin(&keeper.job, keeper.group, passed);
         break;
     case USAGE:
         send_report(USED, c->sequence);

@@ -78,10 +78,13 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     asked = sequence;
     errno = !(settings.able & ABLE_CHECKPOINT)             ? EOPNOTSUPP
             : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF
-            : dumper                                       ? EBUSY
+            : dumper || shells_open()                      ? EBUSY
                                                            : 0;
     if (errno || !outcome) {
-        set_failure(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
+        set_failure(&now.failure, "checkpoint",
+                    dumper          ? "another one is being made"
+                    : shells_open() ? "a shell is open in the job (poolnode ssh): it is saved when that has ended"
+                                    : "");
         report_outcome(CHECKPOINTED, &now, number, cell);
         asked = dumper ? before : asked;
         return;

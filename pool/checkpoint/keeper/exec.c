@@ -40,7 +40,7 @@ static int set_limit(int which, uint64_t value, const char *name, struct failure
     return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? set_failure(f, "setrlimit", name) : 0;
 }
 
-static int set_limits(const struct start *s, struct failure *f)
+int limits_set(const struct start *s, struct failure *f)
 {
     if (set_limit(RLIMIT_CPU, s->cpu, "cpu", f) || set_limit(RLIMIT_CORE, s->core, "core", f) ||
         set_limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || set_limit(RLIMIT_NOFILE, s->nofile, "nofile", f) ||
@@ -265,7 +265,7 @@ static void prepare_and_execute(const struct job *job, uint32_t member, pid_t ke
     const struct member *m = &job->members[member];
     setsid();
     umask(022);
-    if (set_limits(job->start, f) || rights_drop(job, f))
+    if (limits_set(job->start, f) || rights_drop(job, f))
         return;
     /* Without a pid namespace this ends the job with its keeper. A change of user id clears it, so it comes after that
      * (prctl(2)); the keeper may have died before. */

@@ -194,6 +194,8 @@ void reap(void)
             continue;
         }
         add_used(&use);
+        if (shell_reaped(pid))
+            continue;
         if ((uint64_t)use.ru_maxrss > job_run.max_rss_kib)
             job_run.max_rss_kib = (uint64_t)use.ru_maxrss;
         const struct member *m = members_reaped(&keeper.job, pid, status, &use, job_run.killing, job_run.guilty);

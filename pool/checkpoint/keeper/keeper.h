@@ -81,6 +81,7 @@ int cell_socket(uint32_t cell, struct failure *f);
 uint32_t abilities_open(char *lines, size_t size); /* tries the abilities, and enters the fork server's namespaces */
 
 /* exec.c */
+int limits_set(const struct start *s, struct failure *f);
 _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, int told, const int gate[2]);
 
 /* job_processes.c */
@@ -126,6 +127,12 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
 void checkpoint_look(uint64_t number, uint32_t cell); /* reports when the job runs again */
 void checkpoint_spent(uint64_t us[2]); /* adds the CPU time of exited copies, which is not the job's */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
+
+/* shell.c */
+void shell_begin(const struct job *job, int group, int socket);
+bool shell_reaped(pid_t pid);
+bool shells_open(void);
+void shells_end(void);
 
 /* keeper.c */
 _Noreturn void keep(struct job *job, int socket, int cell, int group);

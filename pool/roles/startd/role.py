@@ -50,6 +50,7 @@ from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.networks import NetworkLinks, forward_to
 from pool.roles.startd.running.place import SlotPlaces
 from pool.roles.startd.running.running_job import JobContext
+from pool.roles.startd.running.shells import shell_in
 from pool.roles.startd.running.starters import Starters
 from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots.ads import SlotAds
@@ -59,6 +60,7 @@ from pool.starter import image_tools, scratch, urls
 from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
+from pool.starter.shells import WISH
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
@@ -484,6 +486,12 @@ class Startd(Role):
         """A connection to a port of a running job in its own network: {claim, run, port}; `pool.network.forwarding`."""
         slot, claim = self._claimed(call, params)
         await forward_to(slot, claim, params, stream)
+
+    @streaming(Right.SUBMIT, takes={"claim": str, "run": int, "shell": WISH})
+    async def shell(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A shell in a running job: {claim, run, shell}; `pool.starter.shells`."""
+        slot, claim = self._claimed(call, params)
+        await shell_in(slot, claim, params, stream)
 
     @method(Right.SUBMIT, cancellable=True, takes={"claim": str, "run": int, "seconds": float | int | None})
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

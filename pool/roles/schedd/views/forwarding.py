@@ -1,8 +1,9 @@
-"""Joins a user's connection with a port of the user's running job (`poolnode forward`)."""
+"""Joins a user's connection with a port of the user's running job (`poolnode forward`), or a shell in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pool.errors import PoolError
 from pool.network.forwarding import pass_on
@@ -32,6 +33,17 @@ class JobForwarding:
         Raises:
             PoolError: the job does not run, has no such part, or nothing listens on the port.
         """
+        await self._join(job, node, "startd.forward", {"port": port}, stream)
+
+    async def shell(self, job: QueuedJob, node: int, wish: dict[str, Any], stream: Stream) -> None:
+        """Carry a shell in the job.
+
+        Raises:
+            PoolError: the job does not run, has no such part, or no shell can be opened in it.
+        """
+        await self._join(job, node, "startd.shell", {"shell": wish}, stream)
+
+    async def _join(self, job: QueuedJob, node: int, method: str, params: dict[str, Any], stream: Stream) -> None:
         name = f"{job.id[0]}.{job.id[1]}"
         claims = self._claims_of(job) if job.status in ACTIVE else []
         if not claims:
@@ -40,5 +52,5 @@ class JobForwarding:
         if claim is None:
             raise PoolError(f"{name} has no part {node} that runs", hint=f"`poolnode q {name}` lists its machines")
         link = await self._links.connect(claim.startd)
-        async with await link.stream("startd.forward", {"claim": claim.id, "run": claim.run, "port": port}) as remote:
+        async with await link.stream(method, {"claim": claim.id, "run": claim.run, **params}) as remote:
             await pass_on(stream, remote)

@@ -14,6 +14,7 @@ from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
 from pool.starter.inspecting import bounded
+from pool.starter.shells import WISH
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
 
@@ -86,6 +87,12 @@ class JobViews(Service):
         """A connection to a port of a running job in its own network: {id, port, node}; for its owner only."""
         job = self._found(params["id"], owner_of(call, {}))
         await self._forwarding.forward(job, int(params.get("node") or 0), int(params["port"]), stream)
+
+    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "node": int | None, "shell": WISH})
+    async def shell(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A shell in a running job: {id, node, shell}; for its owner only. `pool.starter.shells` has the items."""
+        job = self._found(params["id"], owner_of(call, {}))
+        await self._forwarding.shell(job, int(params.get("node") or 0), params["shell"], stream)
 
     def _found(self, job_id: Any, only: str | None) -> QueuedJob:
         """A job in the queue.
