@@ -126,6 +126,26 @@ async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
     await travel(elsewhere, Work((PYTHON, "streams.py"), ("streams.py",), appends=True, private=True), 16)
 
 
+@pytest.mark.parametrize(
+    ("kind", "program", "package"),
+    [
+        ("redis", "redis-server", "redis-server"),
+        ("nginx", "/usr/sbin/nginx", "nginx-light"),
+    ],
+)
+async def test_a_server_and_its_clients(around: list[Machine], kind: str, program: str, package: str) -> None:
+    needs(program, package)
+    work = Work((PYTHON, "server_driver.py", kind, "60"), ("server_driver.py",), private=True)
+    await travel(around, work, 17)
+
+
+async def test_a_server_of_java(around: list[Machine]) -> None:
+    needs("javac", "default-jdk-headless")
+    command = ("java", "-Xmx64m", "-cp", ".", "Talk")
+    work = Work(command, ("Talk.java",), commands=(("javac", "Talk.java"),), appends=True, private=True)
+    await travel(around, work, 18)
+
+
 @pytest.mark.parametrize("kind", ["sleep", "until"])
 async def test_a_long_sleep(around: list[Machine], kind: str) -> None:
     def wake(keeper: NativeKeeper, scratch: Path) -> None:

@@ -463,6 +463,7 @@ static int fill_datagrams(struct inet_end *e, struct failure *f)
     }
     if (e->row.remote.size && connect(e->fd, &e->row.remote.any, e->row.remote.size) < 0)
         return set_failure(f, "connect", "a UDP socket");
+    shut(e);
     return 0;
 }
 

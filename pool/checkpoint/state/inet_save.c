@@ -273,6 +273,23 @@ static int gather(struct dump *d)
     return pair_all(d);
 }
 
+static void set_shutdown(void *context, uint32_t inode, uint8_t how)
+{
+    const struct dump *d = context;
+    for (size_t i = 0; i < socket_count; i++)
+        if (((const struct file *)d->image.files.rows)[sockets[i].file].inode == inode)
+            sockets[i].row.flags |= (how & 1 ? INET_NO_READ : 0) | (how & 2 ? INET_FIN_SENT : 0);
+}
+
+static void read_shutdowns(struct dump *d)
+{
+    for (size_t i = 0; i < socket_count; i++)
+        if (sockets[i].row.type == SOCK_DGRAM && sockets[i].row.remote.size) {
+            inet_udp_shutdowns(set_shutdown, d);
+            return;
+        }
+}
+
 /* Whether the kernel's table of connections is needed: something has no other end among the job's open sockets, or may
  * have one on another machine. */
 static bool needs_table(void)
@@ -320,8 +337,7 @@ static void drain(struct dump *d, const struct inet_entry *from)
 /* getpeername does not tell where a connection that is being made leads to. */
 static void find_goal(struct dump *d, struct inet_socket *s, const struct inet_entry *e)
 {
-    const struct file *f = (struct file *)d->image.files.rows + s->file;
-    if (s->row.state != STATE_SYN_SENT || e->inode != f->inode)
+    if (s->row.state != STATE_SYN_SENT || e->inode != ((struct file *)d->image.files.rows)[s->file].inode)
         return;
     s->row.remote = e->remote;
     if (!inet_is_near(&e->remote))
@@ -566,6 +582,7 @@ int inet_contents(struct dump *d)
 {
     if (gather(d))
         return -1;
+    read_shutdowns(d);
     if (needs_table())
         use_table(d);
     if (d->reason_count || read_queues(d))

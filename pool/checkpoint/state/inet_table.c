@@ -1,9 +1,14 @@
 /* The TCP sockets of the keeper's network namespace, as /proc/net/tcp lists them. It tells of sockets that no process
  * has open, and the other side of a connection that is still being made. */
 #define _GNU_SOURCE
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "state/inet.h"
 
@@ -60,4 +65,56 @@ struct inet_entry *inet_table(size_t *count)
             fclose(f);
     }
     return all;
+}
+
+static uint8_t shutdown_of(const struct nlmsghdr *head)
+{
+    const char *end = (const char *)head + head->nlmsg_len;
+    const struct rtattr *at =
+        (const void *)((const char *)NLMSG_DATA(head) + NLMSG_ALIGN(sizeof(struct inet_diag_msg)));
+    for (int left = (int)(end - (const char *)at); RTA_OK(at, left); at = RTA_NEXT(at, left))
+        if (at->rta_type == INET_DIAG_SHUTDOWN && RTA_PAYLOAD(at) >= 1)
+            return *(const uint8_t *)RTA_DATA(at);
+    return 0;
+}
+
+static void read_shutdowns(int fd, inet_each_shutdown *each, void *context)
+{
+    _Alignas(8) static char buffer[65536];
+    for (;;) {
+        ssize_t n = recv(fd, buffer, sizeof buffer, 0);
+        const struct nlmsghdr *head = (void *)buffer;
+        for (; n > 0 && NLMSG_OK(head, (size_t)n); head = NLMSG_NEXT(head, n)) {
+            if (head->nlmsg_type == NLMSG_DONE || head->nlmsg_type == NLMSG_ERROR)
+                return;
+            const struct inet_diag_msg *message = NLMSG_DATA(head);
+            uint8_t how = head->nlmsg_len >= NLMSG_LENGTH(sizeof *message) ? shutdown_of(head) : 0;
+            if (how)
+                each(context, message->idiag_inode, how);
+        }
+        if (n <= 0)
+            return;
+    }
+}
+
+void inet_udp_shutdowns(inet_each_shutdown *each, void *context)
+{
+    const uint8_t families[] = {AF_INET, AF_INET6};
+    int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    for (size_t i = 0; fd >= 0 && i < sizeof families; i++) {
+        struct {
+            struct nlmsghdr head;
+            struct inet_diag_req_v2 body;
+        } request = {.head = {.nlmsg_len = sizeof request,
+                              .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                              .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+                     .body = {.sdiag_family = families[i],
+                              .sdiag_protocol = IPPROTO_UDP,
+                              .idiag_ext = 1 << (INET_DIAG_SHUTDOWN - 1),
+                              .idiag_states = ~0u}};
+        if (send(fd, &request, sizeof request, 0) == (ssize_t)sizeof request)
+            read_shutdowns(fd, each, context);
+    }
+    if (fd >= 0)
+        close(fd);
 }

@@ -433,6 +433,28 @@ def datagrams() -> Iterator[None]:
         pass
 
 
+def shut_datagrams() -> Iterator[None]:
+    """One socket that may not send, one that may not receive."""
+    one, other = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
+    for end in (one, other):
+        end.bind((LOCAL, 0))
+    one.connect(other.getsockname())
+    other.connect(one.getsockname())
+    one.shutdown(socket.SHUT_WR)
+    other.shutdown(socket.SHUT_RD)
+    other.send(b"before")
+    yield
+    other.send(b"after")
+    one.settimeout(5)
+    assert [one.recv(10), one.recv(10)] == [b"before", b"after"]
+    assert other.recv(10) == b""
+    try:
+        one.send(b"never")
+        raise AssertionError("a socket that is shut for sending sent")
+    except BrokenPipeError:
+        pass
+
+
 def blocked() -> Iterator[None]:
     """Threads that wait in accept, recv, send and connect."""
     server = socket.create_server((LOCAL, 0))
@@ -482,6 +504,7 @@ STATES = [
     several_servers,
     polled,
     datagrams,
+    shut_datagrams,
     blocked,
 ]
 
