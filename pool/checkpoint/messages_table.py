@@ -161,7 +161,7 @@ class Flag(_NotedFlag):
     FIXED = 256, "in `full` its scratch directory is /job, on every machine"
     KEPT_ROOT = 512, "the root is an image that the node keeps, in a directory that is hidden from jobs"
     PRIVATE_NETWORK = 1024, "a network of its own (sandbox/network.c)"
-    CLOSE_CONNECTIONS = 2048, "a restore closes connections to processes outside the job; otherwise no image is made"
+    RESET_CONNECTIONS = 2048, "a restore resets connections to processes outside the job; otherwise no image is made"
 
 
 class FailurePolicy(_Noted):

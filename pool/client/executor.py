@@ -320,7 +320,7 @@ class Executor(_StandardExecutor):
                 "transfer_executable": False,
                 "arguments": ["worker.py", "worker.json", "$(Cluster).$(Process)"],
                 "transfer_input_files": inputs,
-                "checkpoint_closes_connections": True,
+                "outside_connections": "reset",
                 "output": "worker.$(Cluster).$(Process).out",
                 "error": "worker.$(Cluster).$(Process).err",
                 **commands,

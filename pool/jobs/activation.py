@@ -25,7 +25,7 @@ from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
 from pool.jobs.mpi import MPIRUN, PMIX_LIBRARY, RANKER, family_in
-from pool.jobs.network import JOB_NETWORK
+from pool.jobs.network import JOB_NETWORK, OUTSIDE_CONNECTIONS, REFUSE, RESET
 from pool.jobs.nice import is_nice
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, PipelineProcess, joints_of, processes_of
@@ -89,7 +89,7 @@ class Activation:
         remaps: output name to the path it gets on the submit side.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
-        close_connections: a restore from a checkpoint closes its connections to the outside.
+        reset_connections: a restore from a checkpoint resets its connections to the outside.
         job_network: the network that it asks for, of `pool.jobs.network.MODES`; empty for the machine's own default.
         on_failure_too: bring outputs to the submit side also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
@@ -143,7 +143,7 @@ class Activation:
     nice: int = 0
     on_failure_too: bool = False
     network: bool = True
-    close_connections: bool = False
+    reset_connections: bool = False
     append_output: bool = False
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
@@ -420,7 +420,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False and job.value("DockerNetworkType") != "none",
-        close_connections=job.value("CheckpointClosesConnections", False) is True,
+        reset_connections=job.value(OUTSIDE_CONNECTIONS, REFUSE) == RESET,
         processes=processes,
         pipes=pipes,
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",

@@ -155,7 +155,7 @@ FIELDS: dict[str, Fits] = {
     "nice": is_number(-20, 19),
     "on_failure_too": _truth,
     "network": _truth,
-    "close_connections": _truth,
+    "reset_connections": _truth,
     "append_output": _truth,
     "checkpoint_code": or_none(is_number(0, 255)),
     "checkpoint_files": or_none(is_list(is_text)),

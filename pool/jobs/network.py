@@ -15,6 +15,10 @@ from typing import NamedTuple
 NONE, PRIVATE, HOST = MODES = ("none", "private", "host")
 #: The job's attribute, and the machine's.
 JOB_NETWORK = "JobNetwork"
+#: A checkpoint of a job with connections to processes outside it: none is made, or the restore resets them.
+REFUSE, RESET = OUTSIDE = ("refuse", "reset")
+#: The job's attribute for it.
+OUTSIDE_CONNECTIONS = "OutsideConnections"
 HAS_PRIVATE, WHY = "HasPrivateNetwork", "PrivateNetworkWhy"
 #: The machine's attributes about networks, in lower case.
 FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower()})

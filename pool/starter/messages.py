@@ -63,7 +63,7 @@ CAUSES = {
     int(CauseNumber.MEMORY): EndCause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT, _PRIVATE_NETWORK, _CLOSES = (
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT, _PRIVATE_NETWORK, _RESETS = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
@@ -73,7 +73,7 @@ _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT, 
     int(Flag.FIXED),
     int(Flag.KEPT_ROOT),
     int(Flag.PRIVATE_NETWORK),
-    int(Flag.CLOSE_CONNECTIONS),
+    int(Flag.RESET_CONNECTIONS),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -132,7 +132,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         | (_IMAGE if image else 0)
         | (_FIXED if spec.fixed else 0)
         | (_KEPT_ROOT if spec.root_is_kept else 0)
-        | (_CLOSES if spec.close_connections else 0)
+        | (_RESETS if spec.reset_connections else 0)
     )
     groups = spec.groups or ()
     strings = [
@@ -236,7 +236,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         scratch=scratch,
         root=root,
         root_is_kept=bool(flags & Flag.KEPT_ROOT),
-        close_connections=bool(flags & Flag.CLOSE_CONNECTIONS),
+        reset_connections=bool(flags & Flag.RESET_CONNECTIONS),
         fixed=bool(flags & Flag.FIXED),
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(hidden),

@@ -113,7 +113,7 @@ def order_of(
         groups=account.groups,
         scratch=scratch,
         private_tmp=own_tmp,
-        close_connections=activation.close_connections,
+        reset_connections=activation.reset_connections,
         root=str(kept or os.path.join(place.scratch, activation.image)) if activation.image else "",
         root_is_kept=kept is not None,
         fixed=fixed,

@@ -144,7 +144,7 @@ class KeeperSpec:
             that the keeper is handed (pool/checkpoint/keeper/remote_files.c). None lies below another.
         binds: (directory of this machine, name under which it sees it in 'full'), to read and write.
         private_tmp: a /tmp of its own in 'shared' too, which is its /var/tmp and /dev/shm as well.
-        close_connections: a restore closes its connections to processes outside the job.
+        reset_connections: a restore resets its connections to processes outside the job.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
             those that make namespaces.
         network: 'host'; 'none' for a loopback of its own only; 'private' for a network of its own.
@@ -184,7 +184,7 @@ class KeeperSpec:
     remote: tuple[str, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
     private_tmp: bool = False
-    close_connections: bool = False
+    reset_connections: bool = False
     filter: str = ""
     network: str = "host"
     network_setup: tuple[str, ...] = ()

@@ -55,6 +55,8 @@ def test_what_a_job_asks_for(text: str, wish: str, networking: bool, clause: str
         ("job_network = private+out", "expected host, private or none"),
         ("job_network = bridge", "expected host, private or none"),
         ("job_network = private\nwant_job_networking = false", "also asks for no network"),
+        ("outside_connections = rest", "expected refuse or reset for 'outside_connections'.*did you mean reset"),
+        ("outside_connections = true", "expected refuse or reset"),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:
@@ -101,3 +103,11 @@ def test_all_names_lead_to_their_parts() -> None:
         "b": "10.77.0.2",
     }
     assert "6.6.6.6" not in hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "reset"),
+    [("", False), ("outside_connections = refuse", False), ("outside_connections = Reset", True)],
+)
+def test_whether_connections_to_the_outside_are_reset(text: str, reset: bool) -> None:
+    assert activation(job(text), ClassAd({}), 1, None).reset_connections is reset

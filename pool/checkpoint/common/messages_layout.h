@@ -115,8 +115,8 @@ enum flag {
     FLAG_FIXED = 256, /* in `full` its scratch directory is /job, on every machine */
     FLAG_KEPT_ROOT = 512, /* the root is an image that the node keeps, in a directory that is hidden from jobs */
     FLAG_PRIVATE_NETWORK = 1024, /* a network of its own (sandbox/network.c) */
-    /* a restore closes connections to processes outside the job; otherwise no image is made */
-    FLAG_CLOSE_CONNECTIONS = 2048,
+    /* a restore resets connections to processes outside the job; otherwise no image is made */
+    FLAG_RESET_CONNECTIONS = 2048,
 };
 
 /* The effect on a job when one of its members fails. */

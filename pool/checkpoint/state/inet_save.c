@@ -189,11 +189,11 @@ bool inet_save(struct dump *d, struct file *f, pid_t pid, int number, bool *told
     }
     struct tcp_info info;
     struct stat st;
-    bool closes = !why && !own && domain != AF_UNIX && inet_get(s.fd, SOL_SOCKET, SO_TYPE, 0) == SOCK_STREAM &&
+    bool resets = !why && !own && domain != AF_UNIX && inet_get(s.fd, SOL_SOCKET, SO_TYPE, 0) == SOCK_STREAM &&
                   tcp_state(s.fd, &info) != STATE_LISTEN && fstat(s.fd, &st) == 0 &&
-                  socket_closed_save(d, f, s.fd, st.st_ino);
+                  socket_reset_save(d, f, s.fd, st.st_ino);
     close(s.fd);
-    if (closes)
+    if (resets)
         return true;
     if (why && domain != AF_UNIX) {
         add_unsupported(d, "descriptor %d of process %d is %s", number, pid, why);

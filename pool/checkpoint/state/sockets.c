@@ -28,6 +28,7 @@
 #define SIOCUNIXFILE (SIOCPROTOPRIVATE + 0) /* Linux 4.12 */
 #endif
 #define LISTENS 10 /* TCP_LISTEN; unix sockets use it too */
+#define RESET 4 /* beside the bits of shutdown(2) in traits.shut: a connection to the outside, which is reset */
 #define CONNECTED 1
 #define MOST (8u << 20) /* bytes of unread data in one socket */
 #define PARTS 16u /* pieces of unread data in an image */
@@ -188,15 +189,15 @@ static bool name_is_lost(const struct dump *d, const struct file *f, const struc
     return *path && stat(path, &st) < 0;
 }
 
-/* Whether the job's owner lets a restore close its connections to the outside (checkpoint_closes_connections). */
-static bool connections_close(const struct dump *d) { return d->job->start->flags & FLAG_CLOSE_CONNECTIONS; }
+/* Whether the job's owner lets a restore reset connections to the outside (outside_connections = reset). */
+static bool may_reset(const struct dump *d) { return d->job->start->flags & FLAG_RESET_CONNECTIONS; }
 
-/* Adds a row for a TCP connection to the outside that a restore closes: an end whose other end is closed. Unread bytes
- * are lost, as they are when a network is. */
-bool socket_closed_save(struct dump *d, struct file *f, int fd, uint64_t inode)
+/* Adds a row for a TCP connection to the outside that a restore resets: a socket whose other end is closed. Unread
+ * bytes are lost, as in a reset. */
+bool socket_reset_save(struct dump *d, struct file *f, int fd, uint64_t inode)
 {
-    struct traits t = {.type = SOCK_STREAM, .peek = -1};
-    if (!connections_close(d))
+    struct traits t = {.type = SOCK_STREAM, .peek = -1, .shut = RESET};
+    if (!may_reset(d))
         return false;
     read_traits(fd, &t);
     f->kind = FILE_PAIR;
@@ -218,7 +219,7 @@ static const char *unsupported_because(struct dump *d, struct file *f, const str
         return "has unread messages (read them)";
     if (datagrams && facts->has_peer && !facts->peer)
         return "is connected to a socket that was closed (connect it again)";
-    if (!alone && facts->has_peer && !facts->peer && facts->shut != 3 && !connections_close(d))
+    if (!alone && facts->has_peer && !facts->peer && facts->shut != 3 && !may_reset(d))
         return "waits to be accepted (accept it)";
     if (alone && size && name->sun_path[0] && name_is_lost(d, f, name))
         return "has a name that was removed, and cannot be bound to it again (leave the name in place)";
@@ -257,6 +258,8 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     f->kind = alone ? FILE_NAMED : FILE_PAIR;
     f->number = inode;
     f->times[0] = facts.peer;
+    if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
+        t.shut = RESET;
     t.name = alone ? size : 0;
     f->contents = image_put(&d->image, &t, sizeof t);
     if (alone && size)
@@ -290,6 +293,17 @@ static bool join_named(struct dump *d, struct file *f)
     return false;
 }
 
+/* The restore resets this connection, after its unread bytes. */
+static void mark_reset(struct dump *d, struct file *f)
+{
+    struct traits t;
+    char *at = (char *)(uintptr_t)image_bytes(&d->image, f->contents);
+    memcpy(&t, at, sizeof t);
+    t.shut = RESET;
+    memcpy(at, &t, sizeof t);
+    f->times[0] = 0;
+}
+
 /* Called when all file descriptors are known. */
 void sockets_join(struct dump *d)
 {
@@ -311,8 +325,10 @@ void sockets_join(struct dump *d)
                 files[j].times[0] == files[i].number)
                 other = j;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
-        if (other == NOBODY && (mapping_is(files[i].number) || connections_close(d)))
-            files[i].times[0] = 0; /* or: the last reader is gone, and the supervisor has not handled it yet */
+        if (other == NOBODY && mapping_is(files[i].number))
+            files[i].times[0] = 0; /* the last reader is gone, and the supervisor has not handled it yet */
+        else if (other == NOBODY && may_reset(d))
+            mark_reset(d, &files[i]);
         else if (other == NOBODY)
             add_unsupported(
                 d, "descriptor %d of process %d is a unix socket whose other end is outside the job (close it first)",
@@ -400,7 +416,7 @@ int socket_contents(struct dump *d, uint32_t row)
     int domain = AF_UNIX;
     socklen_t domain_size = sizeof domain;
     getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size);
-    if (domain != AF_UNIX) { /* socket_closed_save */
+    if (domain != AF_UNIX) { /* socket_reset_save */
         close(fd);
         return 0;
     }
@@ -516,6 +532,9 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
     return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, ends[1], f) ? -1 : ends[0];
 }
 
+/* The kernel resets a socket whose other end is closed with unread data. */
+static void reset_end(int end) { send(end, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
 /* Shuts ends down, when all unread data was sent. */
 void sockets_shut(struct restoring *r)
 {
@@ -524,7 +543,9 @@ void sockets_shut(struct restoring *r)
         struct traits t;
         struct failure ignored;
         bool shut = (row->kind == FILE_PAIR && row->times[0]) || is_datagrams(r->image, row);
-        if (shut && traits_of(r, row, &t, &ignored) == 0 && t.shut)
+        if (row->kind == FILE_PAIR && row->peer == NOBODY && traits_of(r, row, &t, &ignored) == 0 && t.shut == RESET)
+            reset_end(r->opened[i]);
+        else if (shut && traits_of(r, row, &t, &ignored) == 0 && t.shut)
             shutdown(r->opened[i], t.shut == 3 ? SHUT_RDWR : t.shut == 1 ? SHUT_RD : SHUT_WR);
     }
 }

@@ -122,7 +122,7 @@ int mapping_save(struct dump *d);
 
 /* sockets.c */
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told);
-bool socket_closed_save(struct dump *d, struct file *f, int fd, uint64_t inode);
+bool socket_reset_save(struct dump *d, struct file *f, int fd, uint64_t inode);
 void sockets_join(struct dump *d);
 int socket_contents(struct dump *d, uint32_t row);
 

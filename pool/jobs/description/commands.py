@@ -54,7 +54,6 @@ SIMPLE: tuple[SubmitCommand, ...] = (
     SubmitCommand("transfer_plugins", "TransferPlugins", _S),
     SubmitCommand("want_io_proxy", "WantIOProxy", _B),
     SubmitCommand("want_job_networking", "WantJobNetworking", _B),
-    SubmitCommand("checkpoint_closes_connections", "CheckpointClosesConnections", _B),
     SubmitCommand("starter_debug", "JobStarterDebug", CommandKind.BARE),
     SubmitCommand("starter_log", "JobStarterLog", CommandKind.BARE_PATH),
     SubmitCommand("container_is_common", "ContainerIsCommon", _B),
@@ -167,7 +166,7 @@ _SPECIAL_NAMES = """
     interactive_executable interactive_args send_credential dedicated expected_duration reservation
     public_input_files queue include
     pipe on_process_failure pipe_buffer spread mpi ranks_per_machine remote_io remote_io_trees rendezvousdir wantnametag
-    job_network
+    job_network outside_connections
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -188,6 +187,7 @@ _SPECIAL_ATTRIBUTES = """
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
     WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun PmixLibrary RanksPerMachine JobNetwork
+    OutsideConnections
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

@@ -461,10 +461,10 @@ TABLE: tuple[Row, ...] = (
     # -- checkpoints ---------------------------------------------------------------------------------------------
     _done_row("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
     _done_row(
-        "checkpoint_closes_connections",
-        "true: its connections to the outside are closed by a restore, instead of refused",
-        "jobs/activation.py",
-        "CheckpointClosesConnections",
+        "outside_connections",
+        "a checkpoint while it has connections to the outside: refuse, or reset (the restore resets them)",
+        "jobs/network.py",
+        "OutsideConnections",
     ),
     _done_row("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
     _done_row("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),

@@ -200,6 +200,11 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         if c.name != "rootdir"
     ),
     Section(resources.network, _attributes("JobNetwork WantJobNetworking"), _commands("job_network JobNetwork")),
+    Section(
+        resources.outside_connections,
+        _attributes("OutsideConnections"),
+        _commands("outside_connections OutsideConnections"),
+    ),
     Section(policy.manifest, (), _commands("manifest_dir ManifestDir")),
     Section(policy.deferral, _attributes("DeferralTime DeferralWindow DeferralPrepTime")),
     Section(transfer.remote_io, _attributes("RemoteIO RemoteIOTrees")),

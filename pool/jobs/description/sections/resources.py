@@ -13,7 +13,17 @@ from pool.jobs.description.expressions import (
     wire_of,
 )
 from pool.jobs.description.job import JobDraft
-from pool.jobs.network import HOST, JOB_NETWORK, MODES, NONE, PRIVATE
+from pool.jobs.network import (
+    HOST,
+    JOB_NETWORK,
+    MODES,
+    NONE,
+    OUTSIDE,
+    OUTSIDE_CONNECTIONS,
+    PRIVATE,
+    REFUSE,
+    RESET,
+)
 
 MEBIBYTE = 1024 * 1024
 _COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
@@ -73,6 +83,23 @@ def network(job: JobDraft) -> None:
     job.set(JOB_NETWORK, wish)
     if wish == NONE:
         job.set("WantJobNetworking", False)
+
+
+def outside_connections(job: JobDraft) -> None:
+    """`outside_connections`: whether a job with connections to the outside may be saved; they are reset then."""
+    text = job.param("outside_connections", OUTSIDE_CONNECTIONS)
+    if text is None:
+        return
+    wish = text.lower()
+    if wish not in OUTSIDE:
+        meant = nearest(wish, OUTSIDE)
+        raise job.refuse(
+            "outside_connections",
+            f"expected {REFUSE} or {RESET} for 'outside_connections', not {text!r}",
+            f"did you mean {meant}?" if meant else "",
+            other=OUTSIDE_CONNECTIONS,
+        )
+    job.set(OUTSIDE_CONNECTIONS, wish)
 
 
 def _cpus(job: JobDraft) -> None:
