@@ -61,10 +61,14 @@ def mpi_of(family: str, home: Path, *, wheel: bool = False) -> InstalledMpi:
     return found
 
 
-def description(program: Path, *arguments: object, count: int = 1, ranks: int = 1, more: str = "") -> str:
+def description(
+    program: Path, *arguments: object, count: int = 1, ranks: int = 1, more: str = "", libraries: str = ""
+) -> str:
     words = " ".join(map(str, arguments))
     # One kernel under both machines: shared memory would be tried between them.
     variables = "UCX_TLS=posix,tcp,self" if count > 1 or ranks == 1 else "UCX_TLS=posix,self"
+    if libraries:
+        variables += f" LD_LIBRARY_PATH={libraries}"
     lines = [
         "universe = mpi",
         f"executable = {program}",
@@ -138,17 +142,24 @@ async def test_ranks_with_a_file_tree_of_their_own(machines: Nodes, home: Path, 
 
 @pytest.mark.parametrize(("count", "ranks"), [(1, 2), (2, 1)])
 async def test_ranks_in_an_image(machines: Nodes, home: Path, count: int, ranks: int) -> None:
-    """The image has the program and its MPI, and nothing of the machine."""
+    """The image has the program and its MPI, and nothing of the machine.
+
+    MPI's libraries lie in a directory of the image that no machine has: where they are on this machine, a job may see a
+    directory of its own (below /tmp).
+    """
     program = mpi_of("mpich", home, wheel=True).compiled("ring")
     image = make_image(home / "image")
     shutil.copy(program, image / "ring")
     for path in libraries_of(program):
-        (image / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, image / path.relative_to("/"))
+        inside = image / ("mpi" if path.is_relative_to(sys.prefix) else path.parent.relative_to("/")) / path.name
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, inside)
     async with client(machines.all[0]) as pool:
         await able(pool)
         more = f"container_image = {image}\ntransfer_executable = false\nmpi = mpich"
-        result = await ended(pool, home, description(Path("/ring"), count=count, ranks=ranks, more=more))
+        result = await ended(
+            pool, home, description(Path("/ring"), count=count, ranks=ranks, more=more, libraries="/mpi")
+        )
         assert result.ok, (result, errors(home))
         assert printed(home) == ring(count * ranks)
 
