@@ -39,14 +39,16 @@ def run_inside(module: str, arguments: Sequence[str]) -> int:
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
     command += [sys.executable, "-m", "tests.chaos.inside", module, *arguments]
     process = subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, preexec_fn=_end_with_parent)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell without job control starts what it leaves in the background with SIGINT ignored.
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         return process.wait()
     except KeyboardInterrupt:
         print("interrupted: everything is ended", file=sys.stderr)
         return 130
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
         process.kill()
         process.wait()
 
