@@ -273,6 +273,7 @@ class FakeMachine:
 
     Args:
         behave: what the program of a spec does; the default runs ten seconds and exits with 0.
+        pool: its pool's name, where jobs of several pools are told apart.
     """
 
     def __init__(
@@ -280,17 +281,25 @@ class FakeMachine:
         name: str,
         witness: Witness,
         behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour(),
+        pool: str = "",
     ) -> None:
+        self.pool = pool
         self.name = name
         self.witness = witness
         self.behave = behave
         self.keepers: dict[str, FakeKeeper] = {}
 
-    @staticmethod
-    def job_of(spec: KeeperSpec) -> str:
-        """cluster.proc of a keeper's id, and the part where it is one of a gang's; not the number of the run."""
+    def job_of(self, spec: KeeperSpec) -> str:
+        """cluster.proc of a keeper's id, and the part where it is one of a gang's; not the number of the run.
+
+        Where there are several pools, with POOL: in front, the pool that the job comes from.
+        """
         cluster, proc, _, *part = spec.id.split(".")
-        return ".".join((cluster, proc, *part))
+        name = ".".join((cluster, proc, *part))
+        if not self.pool:
+            return name
+        guest_of = str(spec.claim.get("owner")).partition("@")[2]
+        return f"{guest_of or self.pool}:{name}"
 
     def crash(self) -> None:
         """The power goes: every program on it is gone without a report."""
@@ -347,9 +356,7 @@ class FakeKeepers:
         if spec.id in self.machine.keepers:  # of another schedd, which counts its jobs from 1, too
             keeper.key = f"{spec.id} of {spec.claim.get('claim')}"
         self.machine.keepers[keeper.key] = keeper
-        self.machine.witness.started(
-            self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time()
-        )
+        self.machine.witness.started(self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time())
         return keeper
 
     async def close(self, *, kill: bool) -> None:

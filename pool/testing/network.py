@@ -74,6 +74,7 @@ class MemoryNetwork:
         self._silent: set[frozenset[str]] = set()
         self._deaf: set[tuple[str, str]] = set()
         self._down: set[str] = set()
+        self._delays: dict[frozenset[str], tuple[float, float]] = {}
 
     # -- hosts -----------------------------------------------------------------------------------------------
 
@@ -118,6 +119,10 @@ class MemoryNetwork:
         self._deaf.add((source, target))
         for wire in self._between(source, target):
             wire.fall_silent()
+
+    def slow_down(self, one: str, other: str, delay: tuple[float, float]) -> None:
+        """Let pieces between two hosts take these seconds, at least and at most, instead of `delay`."""
+        self._delays[frozenset((one, other))] = delay
 
     def partition(self, *groups: Collection[str], silent: bool = False) -> None:
         """Part the hosts into groups that do not reach each other; who is in none stays with everybody."""
@@ -173,8 +178,8 @@ class MemoryNetwork:
         pair = frozenset((one, other))
         return [wire for wire in self._wires if wire.hosts == pair]
 
-    def latency(self) -> float:
-        return self._chance.uniform(*self.delay)
+    def latency(self, hosts: frozenset[str] = frozenset()) -> float:
+        return self._chance.uniform(*self._delays.get(hosts, self.delay))
 
     def lost(self) -> bool:
         return self.loss > 0 and self._chance.random() < self.loss
@@ -201,10 +206,11 @@ class MemoryNetwork:
     async def connect(self, host: MemoryHost, address: str, dispatcher: Dispatcher | None) -> Connection:
         if host.name in self._down:
             raise CannotConnect(f"cannot connect to {address}: {host.name} is down")
-        await asyncio.sleep(self.latency())
         server = self._listeners.get(address)
         target = server.host if server is not None else address.removeprefix("mem://").partition(":")[0]
         hosts = frozenset((host.name, target))
+        await asyncio.sleep(self.latency(hosts))
+        server = self._listeners.get(address)
         if self.is_silent(hosts) or self.is_deaf(hosts):
             await asyncio.sleep(CONNECT_SECONDS)
             raise CannotConnect(f"cannot connect to {address}: no answer within {CONNECT_SECONDS:g} s")
@@ -283,9 +289,7 @@ class MemoryHost:
 class MemoryServer:
     """A host that listens."""
 
-    def __init__(
-        self, network: MemoryNetwork, host: MemoryHost, address: str, dispatcher: Dispatcher
-    ) -> None:
+    def __init__(self, network: MemoryNetwork, host: MemoryHost, address: str, dispatcher: Dispatcher) -> None:
         self.address = address
         self.host = host.name
         self.identity = host.identity
@@ -438,7 +442,7 @@ class _TransportEnd(asyncio.Transport):
     def _launch(self, data: bytes | None) -> None:
         loop, network = self.wire.loop, self.wire.network
         # Never at one time with the piece before: the loop runs timers of the same time in any order.
-        self._last = max(math.nextafter(self._last, math.inf), loop.time() + network.latency())
+        self._last = max(math.nextafter(self._last, math.inf), loop.time() + network.latency(self.wire.hosts))
         loop.call_at(self._last, self._arrive, data)
 
     def _arrive(self, data: bytes | None) -> None:

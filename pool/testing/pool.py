@@ -39,7 +39,7 @@ from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
 from pool.testing.network import MemoryHost, MemoryNetwork
 from pool.testing.sensors import FakeSensors
 from pool.wire import Call, Dispatcher, Right, Service, method
-from pool.wire.identity import user_identity
+from pool.wire.identity import node_identity, user_identity
 from pool.wire.parameter_checks import TEXTS, optional
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class SimPool:
             dedicated and has one slot.
         directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory.
         stateful: nodes have state directories, and schedds keep checkpoints.
+        network, witness: shared with other pools (`pool.testing.flock`); by default the pool's own.
+        pool: its name in front of each of its jobs at the witness.
     """
 
     def __init__(
@@ -100,10 +102,14 @@ class SimPool:
         config: str | None = None,
         directory: Path | None = None,
         stateful: bool = False,
+        network: MemoryNetwork | None = None,
+        witness: Witness | None = None,
+        pool: str = "",
     ) -> None:
         self.chance = random.Random(seed)
-        self.network = MemoryNetwork(random.Random(seed + 1))
-        self.witness = Witness()
+        self.network = network or MemoryNetwork(random.Random(seed + 1))
+        self.witness = witness or Witness()
+        self._pool = pool
         self.nodes: dict[str, SimNode] = {}
         self.traps = Traps()
         self._wall_shift = 0.0
@@ -160,8 +166,8 @@ class SimPool:
             name,
             tuple(roles.split(",")),
             {**self._settings, **(settings or {})},
-            FakeMachine(name, self.witness, behave),
-            FakeMachine(name, self.witness, behave),
+            FakeMachine(name, self.witness, behave, self._pool),
+            FakeMachine(name, self.witness, behave, self._pool),
             FakeSensors(name),
             store,
             Disk(Path(self._scratch.name) / name),
@@ -276,7 +282,7 @@ class SimPool:
             ),
             settings=settings,
             links=node.links,
-            state=Path(f"{self._scratch.name}/state/{node.name}") if self._stateful else None,
+            state=self.state(node.name) if self._stateful else None,
             user=None,
             files=lambda owner: LocalFiles(inline=True),
             store=lambda: Store.open(str(node.store or ":memory:"), inline=True, factory=node.disk.connect),
@@ -286,10 +292,17 @@ class SimPool:
             local_keepers=lambda: FakeKeepers(node.beside),
             tell_admin=lambda text: None,
             mail=_no_mail,
+            pool_network=lambda credentials: self.network.host(
+                node.name, identity=node_identity(credentials.name, credentials.roles)
+            ),
         )
         for name in node.roles:
             await self._start_role(node, name, given)
         node.dispatcher.add("node", SimNodeService(node, given))
+
+    def state(self, name: str) -> Path:
+        """The state directory of a node of a stateful pool."""
+        return Path(f"{self._scratch.name}/state/{name}")
 
     def _loaded(self, sets: dict[str, str]) -> Settings:
         text = self._config
