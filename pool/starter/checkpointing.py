@@ -175,6 +175,8 @@ async def _command(
 
 def _report_of(keeper: NativeKeeper, report: Report) -> CheckpointReport:
     if report.code not in (DONE, REFUSED):
+        if report.call == "checkpoint" and report.text:  # the keeper's own reason, whole
+            raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {report.text}", retry=True)
         thing = f"{report.call} {report.text}".strip()
         reason = os.strerror(report.err).lower()
         raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {thing}: {reason}", retry=True)

@@ -1,6 +1,6 @@
 """The programs that drive HTCondor read the drop-ins' output: each one's own commands, expressions and rules.
 
-Those are theirs, as their sources of 2026 have them; the output is ours.
+Those of Nextflow are as its source has them; the others as excerpts of their sources have them. The output is ours.
 """
 
 from __future__ import annotations
