@@ -66,8 +66,8 @@ LISTED = (
         r"kernel\.core_pattern names no file in the working directory",
         "where core_pattern is a pipe or another directory: it is the host's, and no container can change it",
     ),
-    Skip(r"^tests/chaos/", r"needs the programs ip", NO_ARCHIVE),
-    Skip(r"^tests/chaos/", r"needs /dev/net/tun", "where the host gives no such device"),
+    Skip(r"^tests/(chaos/|e2e/test_mpi_machines)", r"needs the programs ip", NO_ARCHIVE),
+    Skip(r"^tests/(chaos/|e2e/test_mpi_machines)", r"needs /dev/net/tun", "where the host gives no such device"),
     Skip(
         r"^tests/checkpoint/test_increments\.py::",
         r"this kernel cannot tell which pages were written",
