@@ -13,6 +13,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     "condor_qedit": ("pool.compat.actions", "qedit"),
     "condor_release": ("pool.compat.actions", "release"),
     "condor_rm": ("pool.compat.actions", "remove"),
+    "condor_ssh_to_job": ("pool.compat.shell", "ssh_to_job"),
     "condor_status": ("pool.compat.status", "status"),
     "condor_submit": ("pool.compat.submit", "submit"),
     "condor_tail": ("pool.compat.outputs", "tail"),

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from pool.compat import actions, history, machines, outputs, queue, status, submit, userprio, waiting
+from pool.compat import actions, history, machines, outputs, queue, shell, status, submit, userprio, waiting
 from pool.compat.entry import status as run
 from pool.compat.options import ALL, Option, parse, usage
 from pool.compat.tools import TOOLS
@@ -25,6 +25,7 @@ TABLES = (
     outputs.TAIL,
     outputs.TRANSFER,
     queue.OPTIONS,
+    shell.OPTIONS,
     status.OPTIONS,
     submit.OPTIONS,
     userprio.OPTIONS,
@@ -109,3 +110,18 @@ def test_each_tool_is_there_and_refuses_what_it_does_not_know(tool: str, capsys:
 def test_a_name_that_is_no_tool_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("condor_reboot", []) == 1
     assert "there is no drop-in 'condor_reboot'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [("12.0", 0), ("-auto 12.0 ls -l", 1), ("-pool head -name s 12.0", 4), ("-help", 1), ("12.0 -pool x", 0)],
+)
+def test_options_of_condor_ssh_to_job_end_at_the_job(words: str, place: int) -> None:
+    assert shell._place_of_job(words.split()) == place
+
+
+def test_the_job_of_condor_ssh_to_job() -> None:
+    assert [shell._job(text) for text in ("12", "12.3", "12.3.4")] == [(12, 0, 0), (12, 3, 0), (12, 3, 4)]
+    for text in ("alice", "1.2.3.4", "12.", "1\u0662"):
+        with pytest.raises(PoolError, match="is not the id of a job"):
+            shell._job(text)

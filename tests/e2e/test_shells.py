@@ -211,12 +211,29 @@ async def test_a_shell_is_for_the_jobs_owner_only(two: Nodes, home: Path) -> Non
         await cluster.remove()
 
 
+def drop_in(tool: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run one of HTCondor's commands as `poolnode compat` installs it."""
+    code = f"import sys; from pool.compat.entry import status; sys.exit(status({tool!r}, sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**support.environ_with_sources(), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
 async def test_the_commands(two: Nodes, home: Path) -> None:
     async with client(two.all[0]) as pool:
         cluster = await running(pool, home)
         where: Any = {"POOLNODE_ADDRESS": two.all[0].address}
         ran = await asyncio.to_thread(poolnode, "ssh", str(cluster.cluster), "--", "echo out; exit 4", **where)
         assert (ran.returncode, ran.stdout) == (4, "out\n")
+        for words in ([f"{cluster.cluster}.0"], ["-auto-retry", str(cluster.cluster)]):
+            ran = await asyncio.to_thread(drop_in, "condor_ssh_to_job", *words, "sh", "-c", "pwd; exit 5", **where)
+            assert (ran.returncode, ran.stderr) == (5, "")
+            assert ran.stdout
         await cluster.remove()
         script = support.program(home, "echo begun; echo bad >&2; exit 9")
         ended = await pool.submit({"executable": script, "output": "out", "error": "err"}, iwd=str(home))
