@@ -54,8 +54,8 @@ def submit_interactive(text: str, name: str, where: str, extra: list[str] | None
     """
     import os
 
-    from pool.cli.ssh import shell_here
     from pool.client.descriptions import describe
+    from pool.client.terminal import shell_here
 
     if not os.isatty(0):
         raise PoolError("standard input is no terminal", hint="leave --interactive out, and let a program do the work")

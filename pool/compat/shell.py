@@ -48,7 +48,7 @@ def ssh_to_job(words: Sequence[str]) -> int:
     command = " ".join(words[place + 1 :])  # as ssh has it: the shell there reads one line
 
     async def question(pool: Pool) -> int:
-        from pool.cli.ssh import shell_here
+        from pool.client.terminal import shell_here
 
         if given.has("auto-retry"):
             try:
