@@ -384,6 +384,7 @@ class _TransportEnd(asyncio.Transport):
         self.dead = False
         self._closing = False
         self._paused = False
+        self._torn = False  # a piece was lost: nothing that is sent after it arrives
         self._last = 0.0  # when the piece sent last arrives
         self._held: deque[bytes | None] = deque()  # what arrived at a silent link; None is the end
 
@@ -406,9 +407,10 @@ class _TransportEnd(asyncio.Transport):
         return self._closing or self.dead
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._closing or self.dead:
+        if self._closing or self.dead or self._torn:
             return
         if self.wire.network.lost():
+            self._torn = True
             self.wire.break_()
             return
         self.flying += len(data)
@@ -446,16 +448,26 @@ class _TransportEnd(asyncio.Transport):
         loop.call_at(self._last, self._arrive, data)
 
     def _arrive(self, data: bytes | None) -> None:
-        if self._held or not self.wire.network.lets_through(self.host, self.other.host):
+        if not self.wire.network.lets_through(self.host, self.other.host):
             self._held.append(data)
             self.wire.fall_silent()
+        elif self._held:
+            self._held.append(data)  # behind those that arrived before the link healed
         else:
             self._deliver(data)
 
     def send_held(self) -> None:
-        held, self._held = self._held, deque()
-        for data in held:
-            self._launch(data)
+        if self._held:
+            loop, network = self.wire.loop, self.wire.network
+            loop.call_later(network.latency(self.wire.hosts), self._release_held)
+
+    def _release_held(self) -> None:
+        """Deliver what was held, in order; pieces that were sent since are behind it."""
+        if self._held and not self.wire.network.lets_through(self.host, self.other.host):
+            self.wire.fall_silent()
+            return
+        while self._held:
+            self._deliver(self._held.popleft())
 
     def _deliver(self, data: bytes | None) -> None:
         if data is not None and not self.dead:

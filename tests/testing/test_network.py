@@ -201,6 +201,25 @@ async def test_silence_tells_nobody_and_what_was_sent_arrives_when_it_heals() ->
 
 
 @virtual
+async def test_pieces_under_way_when_silence_ends_do_not_overtake_those_that_were_held() -> None:
+    for seed in range(20):
+        world = World(seed)
+        link = await world.open()
+        world.network.slow_down("a", "b", (0.5, 3.0))
+        for number in range(100):
+            if number == 40:
+                world.network.drop_silently("a", "b")
+            elif number == 60:
+                world.network.restore_links()
+            link.notify("echo.hear", {"n": number})
+            await asyncio.sleep(0.1)
+        heard = world.echo.heard
+        await asyncio.sleep(10)
+        assert heard == list(range(100)), seed
+        await world.server.close()
+
+
+@virtual
 async def test_silence_that_lasts_ends_the_connection() -> None:
     world = World(keepalive=60)
     link = await world.open()
@@ -260,6 +279,21 @@ async def test_loss_breaks_connections() -> None:
             lost += 1
     assert 5 < lost < 45
     await soon(lambda: world.network.connections == 0)
+
+
+@virtual
+async def test_nothing_arrives_behind_a_piece_that_was_lost() -> None:
+    for seed in range(20):
+        world = World(seed, loss=0.05)
+        try:
+            link = await world.open()
+            for number in range(100):
+                link.notify("echo.hear", {"n": number})
+                await asyncio.sleep(0.0001)
+        except (CannotConnect, ConnectionLost):
+            pass
+        await asyncio.sleep(1)
+        assert world.echo.heard == list(range(len(world.echo.heard))), seed
 
 
 @virtual
