@@ -21,7 +21,7 @@ from tests.starter.support import PYTHON
 
 UPPER, LOWER = 1, 2
 #: Seconds that the upper scheduler's job says that it runs, and after which a loan is over.
-LOAN = 28
+LOAN = 40
 #: The same where nobody waits for the end of the loan: long beside what a reclaim from a dead schedd takes.
 LONG = 300
 COUNT = """
