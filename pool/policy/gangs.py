@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pool.policy.slot_names import machine_of_slot
+
 #: Seconds that a gang pauses which did not get whole: the first time and at most; between half of it and all of it.
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 #: Ends of a program by itself.
@@ -64,7 +66,7 @@ class Gathering:
     @property
     def machines(self) -> set[str]:
         """Where parts have a claim or are offered a slot."""
-        return {*self.held.values(), *map(machine_of, self.offered.values())}
+        return {*self.held.values(), *map(machine_of_slot, self.offered.values())}
 
     def wanted_parts(self, now: float) -> list[list[int]]:
         """The parts to ask for now, those together that ask for the same; where they must be apart, one alone: where
@@ -89,7 +91,7 @@ class Gathering:
 
     def offer(self, parts: Sequence[int], slot: str) -> int | None:
         """Another's slot was matched to one of these parts: to which; None when it is of no use."""
-        if slot in self.offered.values() or (self.apart and machine_of(slot) in self.machines):
+        if slot in self.offered.values() or (self.apart and machine_of_slot(slot) in self.machines):
             return None
         part = next(self.free_of(parts), None)
         if part is not None:
@@ -125,11 +127,6 @@ class Gathering:
         self.since = None
         self.tries += 1
         self.not_before = now + pause * (0.5 + chance / 2)
-
-
-def machine_of(slot: str) -> str:
-    """The machine that a slot is on."""
-    return slot.rpartition("@")[2]
 
 
 def ends_gang(report: Mapping[str, Any], on_failure: str) -> bool:

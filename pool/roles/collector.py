@@ -17,6 +17,7 @@ from pool.classad import ClassAd, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.policy.managed import managers_of
 from pool.policy.registry import AdNameTaken, RegisteredAd, Registry, Update
+from pool.policy.slot_names import machine_of_slot
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS, Check, optional
@@ -115,7 +116,7 @@ def identifying(kind: str, name: str, node: str) -> dict[str, Any]:
     own: dict[str, Any] = {"MyType": kind, "Name": name}
     if kind == "Machine":
         lent = name.count("@") == LENT[kind]
-        own["Machine"] = name.partition("@")[2].rpartition("@")[0] if lent else node
+        own["Machine"] = machine_of_slot(name) if lent else node
     elif kind == "Submitter":
         own |= {"Node": node, "ScheddName": node}
     return own

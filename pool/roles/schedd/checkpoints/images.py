@@ -22,6 +22,7 @@ from pool.jobs.activation import FileMode
 from pool.jobs.events import EventKind
 from pool.policy.checkpoints import Attempt, go_on_from
 from pool.policy.queue import QueuedJob, Wire
+from pool.policy.slot_names import machine_of_slot
 from pool.roles.schedd.checkpoints.place import CheckpointPlace, name_of
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -247,7 +248,7 @@ class StoredCheckpoints:
         made = dict(self.store.manifest(name, generation).facts)
         facts: dict[str, Any] = {"owner": job.cluster.owner, "command": str(job.get("Cmd") or "")}
         if claim is not None and made.get("run", claim.run) == claim.run:
-            facts["machine"] = claim.slot.rpartition("@")[2]
+            facts["machine"] = machine_of_slot(claim.slot)
             facts |= {key: str(claim.ad.value(name, "") or "") for key, name in MADE_ON.items()}
         try:
             await run_low_priority(self.store.copy, name, generation, KEPT + name, self._outside.wall(), **facts)

@@ -20,6 +20,7 @@ from pool.policy.checkpoints import KEPT_AWAY, Attempt, avoided_machines
 from pool.policy.exits import Decision, ExitVerdict, after_exit
 from pool.policy.more_resources import more_for
 from pool.policy.queue import RUNNING, QueuedJob
+from pool.policy.slot_names import machine_of_slot
 from pool.policy.start_failures import EVERYWHERE, Again, after_failure, from_wire, to_wire
 from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
@@ -192,7 +193,7 @@ def failed_restore(
 ) -> JobChange:
     """It could not go on from a checkpoint there. A machine that lacks something is left alone for good; one that fails
     often for a minute, in which others may take the job, unless it is the schedd's own: it may be the only one."""
-    machine, generation = slot.rpartition("@")[2], int(report.get("checkpoint") or 0)
+    machine, generation = machine_of_slot(slot), int(report.get("checkpoint") or 0)
     tries = [(str(name), int(number)) for name, number in job.stored_note(TRIES, ()) or ()]
     before = avoided_machines((Attempt(*one) for one in tries), after.home)
     if report.get("unfit"):
@@ -261,7 +262,7 @@ def failed_start(
     if not report.get("retry") and where in ("start", "account"):
         code = Hold.NO_ACCOUNT if where == "account" else FAILED_STEPS.get(str(report.get("step")), Hold.START_FAILED)
         return hold_step(job, f"it could not be started on {slot}: {why}", code, changes)
-    machine = slot.rpartition("@")[2]
+    machine = machine_of_slot(slot)
     again = record_failed_start(job, machine, changes, now)
     if again.hold:
         machines = {failure.machine for failure in again.failures} - {EVERYWHERE}

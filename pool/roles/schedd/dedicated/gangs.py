@@ -19,12 +19,13 @@ from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.dedicated import DedicatedJob, DedicatedMachine, PartClass
 from pool.policy.dedicated.model import Kind
 from pool.policy.exits import DURATIONS
-from pool.policy.gangs import Gathering, machine_of
+from pool.policy.gangs import Gathering
 from pool.policy.managed import SCHEDULER
 from pool.policy.matching import SlotIndex
 from pool.policy.matching.bits import Bits
 from pool.policy.packed import pack
 from pool.policy.queue import QueuedJob, Wire
+from pool.policy.slot_names import machine_of_slot
 from pool.roles.schedd.dedicated.machines import slot_of
 
 #: Requests that are remembered.
@@ -209,12 +210,12 @@ class DedicatedQueue:
         known = index.set_of(slots)
         yield
         # Of slots on one machine only the first can hold a part of a job whose parts have to be apart.
-        shared = any(apart.values()) and len({machine_of(slot) for slot in slots}) < len(slots)
+        shared = any(apart.values()) and len({machine_of_slot(slot) for slot in slots}) < len(slots)
         classes: list[tuple[Bits, tuple[str, ...]]] = [(known, ())]
         for request, separate in sorted(apart.items()):
             matching = index.matches(index.pair(self.ad_of(request), now)) & known
             if separate and shared:
-                first = {machine_of(slot): slot for slot in reversed(index.names(matching))}
+                first = {machine_of_slot(slot): slot for slot in reversed(index.names(matching))}
                 matching = index.set_of(first.values())
             split: list[tuple[Bits, tuple[str, ...]]] = []
             for bits, signature in classes:

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from pool.classad import ClassAd
 from pool.jobs.gangs import APART, PARTS, is_parallel, name_of, parts_of
 from pool.jobs.privacy import public
-from pool.policy.gangs import Gathering, machine_of
+from pool.policy.gangs import Gathering
 from pool.policy.nodes import ranges
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, QueuedJob, Wire
+from pool.policy.slot_names import machine_of_slot
 from pool.policy.why.findings import GangFinding
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
@@ -209,7 +210,7 @@ class Gatherings:
         now = asyncio.get_running_loop().time()
         wanted = job.status == IDLE and not self._others_gather(job)
         for claim in claims:
-            part = gathering.assign_part(parts, machine_of(claim.slot), now) if wanted else None
+            part = gathering.assign_part(parts, machine_of_slot(claim.slot), now) if wanted else None
             if part is None:
                 self.release_claim(claim)
                 continue

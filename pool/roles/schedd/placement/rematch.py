@@ -19,6 +19,7 @@ from pool.jobs.privacy import public
 from pool.policy import moving
 from pool.policy.checkpoints import CheckpointWish, wish_of
 from pool.policy.queue import RUNNING, QueuedJob
+from pool.policy.slot_names import machine_of_slot
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -172,5 +173,5 @@ class Rematch:
         if there <= here + terms.gain:
             return None
         why = f"moved to a better machine: {new.slot} ({there:g} over {here:g})"
-        changes = moving.after_move(job.wire(), old.slot.rpartition("@")[2], now)
+        changes = moving.after_move(job.wire(), machine_of_slot(old.slot), now)
         return {"what": "move", "why": why, "graceful": True, "changes": changes}

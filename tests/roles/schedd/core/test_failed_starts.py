@@ -8,7 +8,8 @@ import pytest
 
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
-from pool.policy.queue import HELD, QueuedCluster, QueuedJob
+from pool.policy.queue import HELD, RUNNING, QueuedCluster, QueuedJob
+from pool.roles.collector import identifying
 from pool.roles.schedd.core.job_ends import After, end_steps, without_machine
 from pool.starter.spec import StartFailed
 from pool.testing import run_virtual
@@ -55,6 +56,20 @@ def test_a_machine_that_fails_is_left_for_one_that_does_not() -> None:
             pool.assert_sound()
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize(
+    ("slot", "machine"),
+    [("slot1@donder", "donder"), ("slot1_2@donder", "donder"), ("slot1@donder@physics@gate", "donder@physics")],
+)
+def test_the_machine_is_left_by_the_name_in_its_ad(slot: str, machine: str) -> None:
+    """That of a lent machine is not its pool's way into ours: other machines of that pool may be tried."""
+    assert identifying("Machine", slot, slot.rpartition("@")[2])["Machine"] == machine
+    job = QueuedJob(QueuedCluster(1, "alice", {"Requirements": ["true"]}), 0, RUNNING, None, None)
+    report = {"cause": "start", "where": "start", "error": "no process is to be had", "retry": True}
+    (step,) = end_steps(job, slot, report, 1000.0, After(lambda tries: None, "home"))
+    assert f'"{machine}"' in str(step.changes["Requirements"])
+    assert f"not sent to {machine} for" in step.data["why"]
 
 
 def test_the_only_machine_is_tried_again_after_growing_pauses() -> None:

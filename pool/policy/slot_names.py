@@ -1,0 +1,12 @@
+"""The names of slots: SLOT@MACHINE, and SLOT@MACHINE@POOL@NODE for one that another pool lends."""
+
+from __future__ import annotations
+
+#: How many @ the name of a lent machine has: it comes by this pool's world node NODE.
+LENT = 3
+
+
+def machine_of_slot(slot: str) -> str:
+    """The machine that a slot is on, as `Machine` of its ad: MACHINE, or MACHINE@POOL for a lent one."""
+    machine = slot.partition("@")[2]
+    return machine.rpartition("@")[0] if slot.count("@") == LENT else machine
