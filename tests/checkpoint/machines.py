@@ -205,7 +205,7 @@ async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work,
             if keeper.ended.done():
                 raise Ended from None
             raise
-        assert not report.refused
+        assert not report.refused, report.refused
         if not stop:
             await keeper.kill()
         await soon(keeper.ended)
