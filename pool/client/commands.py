@@ -10,9 +10,10 @@ written with the quotes that they need. Anything else is refused in one line tha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pool.client.items import ItemLines, as_text, rows_of
 from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
@@ -23,8 +24,6 @@ LISTS = frozenset(
         *("public_input_files", "remote_io_trees", "email_attributes", "concurrency_limits", "getenv"),
     }
 )
-#: The separator between the values of one item; no text of a user has it.
-_BETWEEN = "\x1f"
 
 
 def from_commands(commands: Mapping[str, Any]) -> str:
@@ -33,18 +32,40 @@ def from_commands(commands: Mapping[str, Any]) -> str:
     Raises:
         PoolError: a value is none that the command takes; the message names the command.
     """
-    lines, count, items = [], "", None
+    items = items_of(commands)
+    if items is None:
+        return text_of(commands)
+    rows = rows_of(items)
+    if not isinstance(rows, Iterable):
+        raise PoolError("'items' comes asynchronously", hint="give it to Pool.submit, which waits for each item")
+    shape = ItemLines()
+    return text_of(commands, shape, shape.lines(rows))
+
+
+def items_of(commands: Mapping[str, Any]) -> Any:
+    """The value of `items` among commands; None without."""
+    return next((value for name, value in commands.items() if isinstance(name, str) and name.lower() == "items"), None)
+
+
+def text_of(commands: Mapping[str, Any], items: ItemLines | None = None, lines: Sequence[str] = ()) -> str:
+    """The text of a description whose items have been written already.
+
+    Args:
+        items: names the variables. lines: the items.
+
+    Raises:
+        PoolError: a value is none that the command takes; the message names the command.
+    """
+    text, count = [], ""
     for command, value in commands.items():
         if not isinstance(command, str):
             raise PoolError(f"{command!r} is not the name of a command", hint="a command is a text")
         name = command.lower()
         if name == "queue":
             count = _queued(value)
-        elif name == "items":
-            items = value
-        else:
-            lines.append(f"{_one_line(command, command)} = {_one_line(command, written(command, value))}")
-    return "\n".join([*lines, *_queue(count, items), ""])
+        elif name != "items":
+            text.append(f"{_one_line(command, command)} = {_one_line(command, written(command, value))}")
+    return "\n".join([*text, *_queue(count, items, lines), ""])
 
 
 def written(command: str, value: Any) -> str:
@@ -63,14 +84,14 @@ def written(command: str, value: Any) -> str:
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if name in ("arguments", "args") and isinstance(value, (list, tuple)):
-        return _quoted(_as_text(command, word) for word in value)
+        return _quoted(as_text(command, word) for word in value)
     if name in ("environment", "env"):
         if isinstance(value, Mapping):
-            return _quoted(f"{_as_text(command, key)}={_as_text(command, one)}" for key, one in value.items())
+            return _quoted(f"{as_text(command, key)}={as_text(command, one)}" for key, one in value.items())
         if isinstance(value, (list, tuple)):
-            return _quoted(_as_text(command, word) for word in value)
+            return _quoted(as_text(command, word) for word in value)
     if name in LISTS and isinstance(value, (list, tuple, set, frozenset)):
-        words = [_as_text(command, word) for word in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+        words = [as_text(command, word) for word in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
         for word in words:
             if "," in word:
                 raise PoolError(f"'{word}' in '{command}' has a comma", hint="commas part the names there; rename it")
@@ -104,36 +125,15 @@ def _queued(value: Any) -> str:
     )
 
 
-def _queue(count: str, items: Any) -> list[str]:
+def _queue(count: str, items: ItemLines | None, lines: Sequence[str]) -> list[str]:
     """The queue statement: with items, their values row by row."""
     if items is None:
         return [f"queue {count}".rstrip()]
-    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
-        raise PoolError(f"'items' is no list: {_short(items)}", hint="give a list of dictionaries, or of values")
     if count and not has_digits_only(count):
         raise PoolError(f"'queue' is '{count}' and there are 'items', too", hint="with items, queue is a number")
-    rows = list(items)
-    if not rows:
+    if not lines:
         raise PoolError("'items' is empty: it queues no jobs", hint="give at least one")
-    names = list(rows[0]) if isinstance(rows[0], Mapping) else ["item"]
-    lines = [f"queue {count} {','.join(names)} from (".replace("  ", " ")]
-    for number, row in enumerate(rows):
-        values = row if isinstance(row, Mapping) else {"item": row}
-        if list(values) != names and set(values) != set(names):
-            raise PoolError(f"item {number} has {', '.join(values)}, the first {', '.join(names)}")
-        words = [_one_line("items", _as_text("items", values[name])) for name in names]
-        if any(_BETWEEN in word for word in words) or not any(words) or words == [")"]:
-            raise PoolError(f"item {number} cannot be a line of a queue statement: {_short(row)}")
-        lines.append(_BETWEEN.join(words))
-    return [*lines, ")"]
-
-
-def _as_text(command: str, word: Any) -> str:
-    if isinstance(word, os.PathLike):
-        return os.fsdecode(word)
-    if isinstance(word, (str, int, float)):
-        return str(word)
-    raise PoolError(f"'{command}' has a {type(word).__name__} in it: {_short(word)}", hint="give texts and numbers")
+    return [f"queue {count} {','.join(items.names)} from (".replace("  ", " "), *lines, ")"]
 
 
 def _quoted(words: Iterable[str]) -> str:

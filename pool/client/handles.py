@@ -83,6 +83,7 @@ class Cluster(_Chosen):
         cluster: its number.
         count: how many jobs it was submitted with, None when the handle was made from the number alone.
         spooled: its files were sent along when it was submitted: `fetch` brings its outputs.
+        parameters: the data frame that it was submitted with, whose rows are its jobs; None without.
     """
 
     def __init__(self, pool: Pool, cluster: int | str, count: int | None = None) -> None:
@@ -90,6 +91,7 @@ class Cluster(_Chosen):
         (self.cluster,) = _cluster_number(cluster)
         self.count = count
         self.spooled = False
+        self.parameters: Any = None
 
     def __repr__(self) -> str:
         return f"<Cluster {self.cluster}>"
@@ -119,6 +121,21 @@ class Cluster(_Chosen):
     async def results(self) -> list[Result]:
         """How each job stands, ended or not."""
         return [read_result(ad) for ad in await self._found(NEEDS)]
+
+    async def frame(self, library: str | None = None) -> Any:
+        """The results as a data frame, a row for each job; its parameters come first where it was submitted with a
+        data frame, whose rows it then keeps in order. A column of the results is named `job_...` where a parameter has
+        its name.
+
+        Args:
+            library: `pandas` or `polars`; by default that of the parameters, else pandas.
+
+        Raises:
+            PoolError: there is no such cluster, or no such library here.
+        """
+        from pool.client.items import frame_of
+
+        return frame_of(await self.results(), self.parameters, library)
 
     async def _found(self, attributes: Sequence[str] | None) -> list[dict[str, Any]]:
         found = await self.pool.find(self.ids, attributes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -227,12 +226,21 @@ class Pool:
 
     # ---- jobs ----------------------------------------------------------------------------------------------
 
-    async def submit(self, what: What, *, spool: bool | None = None, **how: Any) -> Cluster:
+    async def submit(
+        self,
+        what: What,
+        *,
+        spool: bool | None = None,
+        progress: Callable[[int], None] | None = None,
+        **how: Any,
+    ) -> Cluster:
         """Queues the jobs of one description and returns their cluster, which the pool then never loses.
 
         Args:
             what: the text of a description (with line ends), the path of one, a dict of its commands
-                (`{"executable": "/bin/true", "queue": 3}`), or a `Description` read before.
+                (`{"executable": "/bin/true", "queue": 3}`), or a `Description` read before. `items` of a dict may be
+                a list, a data frame, or anything to iterate over, which is read and sent piece by piece.
+            progress: called with how many jobs have been sent, while a large cluster is.
             spool: whether the jobs' files are sent along, to be fetched with `Cluster.fetch`; by default where the
                 schedd does not see this machine's files.
             how: `iwd`, `name`, `extra`, as `pool.client.descriptions.describe` takes them.
@@ -240,12 +248,22 @@ class Pool:
         Raises:
             PoolError: the description is wrong, makes several clusters (use `submit_all`), or is refused.
         """
-        description = await self._understood(what, how)
+        from pool.client.submitting import submit_description, submit_items, understand
+
+        if isinstance(what, Mapping):
+            from pool.client.commands import items_of
+            from pool.client.items import comes_in_pieces
+
+            items = items_of(what)
+            if comes_in_pieces(items):
+                return await submit_items(self, what, items, spool, progress, how)
+        description = await understand(self, what, how)
         if len(description.clusters) != 1:
             raise PoolError(
                 f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
             )
-        return (await self._submit(description, spool=spool))[0]
+        (cluster,) = await submit_description(self, description, progress, spool)
+        return cluster
 
     async def submit_all(
         self,
@@ -262,7 +280,9 @@ class Pool:
             progress: called with how many jobs have been sent, while a large cluster is.
             files: called with words on how far the jobs' files are, while these are sent.
         """
-        return await self._submit(await self._understood(what, how), progress, spool, files)
+        from pool.client.submitting import submit_description, understand
+
+        return await submit_description(self, await understand(self, what, how), progress, spool, files)
 
     async def fetch(
         self,
@@ -295,104 +315,6 @@ class Pool:
 
         self._outside = self._outside or OutsideWorld()
         return describe(what, outside=self._outside, **how)
-
-    async def _understood(self, what: What, how: Mapping[str, Any]) -> Description:
-        """Reads what is to be submitted; what there is to be said about it becomes warnings of Python's."""
-        from pool.client.descriptions import DescriptionWarning
-        from pool.jobs.description import Description
-
-        if isinstance(what, Description):
-            return what  # its reader has its warnings
-        description = await self.describe(what, **how)
-        for warning in description.warnings:
-            warnings.warn(str(warning), DescriptionWarning, stacklevel=4)
-        return description
-
-    async def _submit(
-        self,
-        description: Description,
-        progress: Callable[[int], None] | None = None,
-        spool: bool | None = None,
-        files: Callable[[str], None] | None = None,
-    ) -> list[Cluster]:
-        from pool.client.batches import is_large
-        from pool.client.descriptions import domain_here
-        from pool.client.handles import Cluster
-        from pool.jobs.description import bind_cluster
-
-        domain = (await self.info()).get("filesystem_domain")
-        if spool is None:
-            from pool.client.spooling import is_elsewhere
-
-            spool = await is_elsewhere(self)
-        clusters = []
-        for draft in description.clusters:
-            ad, deltas = draft.attributes, draft.wire_deltas()
-            if spool:
-                from pool.client.spooling import spooled_ad
-
-                ad = spooled_ad(ad, deltas)
-            large = deltas is not None and is_large(deltas)
-            params: dict[str, Any] = {"count": draft.count}
-            if draft.uses_cluster:
-                number = params["cluster"] = (await self.call("schedd.reserve"))["cluster"]
-                ad = bind_cluster(ad, number)
-                if deltas and not large:
-                    deltas = [delta and bind_cluster(delta, number) for delta in deltas]
-            if domain and ad.get("FileSystemDomain") == domain_here():
-                ad = ad | {"FileSystemDomain": domain}  # the node knows this better than this process
-            params |= {"ad": ad} | ({"spool": True} if spool else {})
-            if deltas and large:
-                answer = await self._submit_large(params, deltas, progress)
-            else:
-                answer = await self.call("schedd.submit", params | {"deltas": deltas}, timeout=120.0)
-            cluster = Cluster(self, int(answer["cluster"]), int(answer["count"]))
-            clusters.append(cluster)
-            cluster.spooled = spool
-            if spool:
-                await self._send_files(cluster, ad, deltas, files)
-        return clusters
-
-    async def _send_files(
-        self,
-        cluster: Cluster,
-        ad: WireAd,
-        deltas: Sequence[WireAd | None] | None,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        """Send the files of a cluster that waits for them, and remember what it may bring back."""
-        from pool.client.receipts import Receipt
-        from pool.client.spooling import send_inputs
-        from pool.jobs.description import bind_cluster
-
-        bound = [one and bind_cluster(one, cluster.cluster) for one in deltas] if deltas is not None else None
-        receipt = Receipt.from_submit(cluster.cluster, cluster.count or 0, ad, bound)
-        try:
-            receipt.save(self.address, os.environ)
-        except OSError as error:
-            warnings.warn(
-                f"poolnode fetch {cluster.cluster} will need --to DIR: no receipt could be kept: {error}", stacklevel=5
-            )
-        await send_inputs(self, receipt, progress)
-
-    async def _submit_large(
-        self, params: dict[str, Any], deltas: Sequence[WireAd | None], progress: Callable[[int], None] | None
-    ) -> dict[str, Any]:
-        """A cluster whose differences go in batches; nothing is queued before the last has come."""
-        from pool.client.batches import batches
-        from pool.jobs.description import bind_cluster
-
-        number, sent = params.get("cluster"), 0
-        async with self.streaming("schedd.submit_large", params) as stream:
-            for batch in batches(deltas):
-                await stream.send(batch if number is None else [one and bind_cluster(one, number) for one in batch])
-                sent += len(batch)
-                if progress is not None:
-                    progress(sent)
-            await stream.send("done")
-            async for answer in stream:
-                return dict(answer)
-        raise NoPool(f"{self.address} did not answer the submit", hint="look before trying again", retry=True)
 
     def cluster(self, cluster: int | str, count: int | None = None) -> Cluster:
         """A handle on a cluster that was submitted before; whether there is one is seen when it is used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import statistics
 from typing import Any
 
@@ -34,6 +35,39 @@ async def bulk(effort: Effort) -> list[Row]:
             metric = f"queue {jobs} accepted, {'each with its own arguments' if differing else 'all equal'}"
             rows.append(Row(metric, statistics.median(rates), "jobs/s", Goal("at least", 20_000)))
     return rows
+
+
+@benchmark("streamed_items")
+async def streamed_items(effort: Effort) -> list[Row]:
+    """1,000,000 items from a generator, each a job with an argument of its own, beside the same as a list: until all
+    are accepted durably, and how much the client's memory grows meanwhile."""
+    jobs = effort.of(1_000_000, least=50_000)
+    loop = asyncio.get_running_loop()
+    async with personal_node(slots=2) as node, await Pool.connect(node.address) as pool:
+        commands: dict[str, Any] = IDLE | {"arguments": "$(seed)"}
+        (await pool.describe(commands | {"items": [{"seed": 1}]})).clusters[0].wire_deltas()
+        before, began = _largest_memory(), loop.time()
+        cluster = await pool.submit(commands | {"items": ({"seed": number} for number in range(jobs))})
+        streamed, streamed_memory = loop.time() - began, _largest_memory() - before
+        assert cluster.count == jobs
+        await cluster.remove()
+        began = loop.time()
+        whole = await pool.describe(commands | {"items": [{"seed": number} for number in range(jobs)]})
+        cluster = await pool.submit(whole)
+        listed, listed_memory = loop.time() - began, _largest_memory() - before
+        assert cluster.count == jobs
+    peer = "the same as a list"
+    goal, peer = Goal("at most", 1.0, "ratio"), "the same as a list"
+    few = Goal("at most", 100)
+    return [
+        Row(f"{jobs:,} items from a generator accepted", streamed, "s", goal, peer, listed),
+        Row("the same: the client's memory grows by", streamed_memory, "MB", few, peer, listed_memory),
+    ]
+
+
+def _largest_memory() -> float:
+    """The largest that this process has been in memory, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @benchmark("submits")

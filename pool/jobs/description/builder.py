@@ -63,9 +63,15 @@ class Builder:
     variables: set[str] = field(default_factory=set)
     parts: list[GangPart] = field(default_factory=list)
 
-    def queue(self, statement: QueueArguments, items: Sequence[str], where: SourcePosition) -> None:
-        """Write the processes of one queue statement; errors are reported, and end it where they are many."""
-        rows = list(self._rows(statement, items))
+    def queue(
+        self, statement: QueueArguments, items: Sequence[str], where: SourcePosition, first_row: int = 0
+    ) -> None:
+        """Write the processes of one queue statement; errors are reported, and end it where they are many.
+
+        Args:
+            first_row: the number of the first of these items, where the statement has had others.
+        """
+        rows = [(first_row + index, values) for index, values in self._rows(statement, items)]
         per_item = statement.count or 1
         self._declare_live(statement.variables, rows, where)
         if self.first is not None and parallel.is_parallel(self.job):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -43,6 +43,11 @@ class Runs:
         if not self.uniform:
             self.found += [difference or None] * count
         self.total += count
+
+    @property
+    def differences(self) -> list[dict[str, Wire] | None]:
+        """One for each process."""
+        return [None] * self.total if self.uniform else self.found
 
     total: int = 0
 
@@ -96,7 +101,16 @@ class ClusterDraft:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A job description that was read: its clusters, and the warnings it deserves."""
+    """A job description that was read.
+
+    Attributes:
+        warnings: those that it deserves.
+        further: the differences of the processes that further items of the last queue statement make: from lines, and
+            how many lines that statement has had before. It raises DescriptionError.
+    """
 
     clusters: list[ClusterDraft]
     warnings: list[Diagnostic]
+    further: Callable[[list[str], int], list[dict[str, Wire] | None]] | None = field(
+        default=None, repr=False, compare=False
+    )

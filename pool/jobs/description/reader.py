@@ -17,7 +17,8 @@ from pool.jobs.description import conditions, statements
 from pool.jobs.description.builder import Builder
 from pool.jobs.description.commands import NAMES, is_command, process_command
 from pool.jobs.description.diagnostics import DescriptionError, Reporter, SourcePosition, nearest
-from pool.jobs.description.draft import Description
+from pool.jobs.description.draft import Description, Runs
+from pool.jobs.description.expressions import Wire
 from pool.jobs.description.facts import PROVISIONAL_CLUSTER, SubmitFacts
 from pool.jobs.description.files import DescriptionFiles, RealFiles
 from pool.jobs.description.functions import Functions
@@ -94,6 +95,7 @@ class _DescriptionReader:
         self.where = SourcePosition(facts.name)
         self.queued = 0
         self.piped = False  # a queue statement had the pipes that are written so far
+        self.last: tuple[QueueArguments, SourcePosition] | None = None  # the last queue statement
         self.functions = Functions(environ, chance, folder, report=self._function_trouble)
         self.macros = Macros(self.functions, defaults=_defaults(facts, cluster), undefined=self._undefined)
         self.blocks = conditions.Blocks()
@@ -122,7 +124,20 @@ class _DescriptionReader:
         self._unused()
         if self.reporter.errors:
             raise DescriptionError(self.reporter.found)
-        return Description([self.builder.draft()] if self.builder.count else [], self.reporter.warnings())
+        drafts = [self.builder.draft()] if self.builder.count else []
+        return Description(drafts, self.reporter.warnings(), self._read_further if self.last else None)
+
+    def _read_further(self, items: list[str], first_row: int) -> list[dict[str, Wire] | None]:
+        assert self.last is not None
+        statement, where = self.last
+        self.builder.runs = Runs()
+        try:
+            self.builder.queue(statement, items, where, first_row)
+        except MacroError as trouble:
+            self.reporter.error(where, str(trouble))
+        if self.reporter.errors:
+            raise DescriptionError(self.reporter.found)
+        return self.builder.runs.differences
 
     def _lines(self, source: Source, depth: int) -> None:
         outer, self.blocks = self.blocks, conditions.Blocks()
@@ -291,6 +306,7 @@ class _DescriptionReader:
         self._build(statement, items, where)
 
     def _build(self, statement: QueueArguments, items: list[str], where: SourcePosition) -> None:
+        self.last = statement, where
         try:
             self.builder.queue(statement, items, where)
         except MacroError as trouble:

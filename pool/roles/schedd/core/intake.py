@@ -21,12 +21,17 @@ MOST_BYTES = 1 << 30
 TURN = 500
 
 
+def _check_count(count: int) -> None:
+    if not 1 <= count <= MOST_JOBS:
+        raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
+
+
 class ClusterIntake:
     """One cluster as it comes in.
 
     Args:
         ad: what its jobs share, as accepted from the client; what it says of being held is taken out.
-        count: how many jobs.
+        count: how many jobs; None: as many as differences come.
         differs: whether differences will come, one for each job.
 
     Attributes:
@@ -35,16 +40,18 @@ class ClusterIntake:
         names: attributes in which any job differs.
     """
 
-    def __init__(self, ad: Wire, count: int, *, differs: bool) -> None:
-        if not 1 <= count <= MOST_JOBS:
-            raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
+    def __init__(self, ad: Wire, count: int | None, *, differs: bool) -> None:
+        self._is_open = count is None
+        if count is not None:
+            _check_count(count)
         self.ad = ad
-        self.count = count
+        self.count = MOST_JOBS if count is None else count
         self.deltas: list[Wire | None] | None = [] if differs else None
         self.packed: list[bytes | None] | None = [] if differs else None
         self.names: set[str] = set()
         self._whole, self._reason = holding(ad)
-        self.held: dict[int, Wire] = {} if differs or not self._whole else dict.fromkeys(range(count), self._reason)
+        held = range(0 if differs or not self._whole else self.count)
+        self.held: dict[int, Wire] = dict.fromkeys(held, self._reason)
         self._size = 0
 
     def add_deltas(self, deltas: Any) -> None:
@@ -57,6 +64,8 @@ class ClusterIntake:
             raise PoolError("cannot queue: the differences are no list")
         first = len(self.deltas)
         if first + len(deltas) > self.count:
+            if self._is_open:
+                _check_count(first + len(deltas))
             raise self._bad_count(first + len(deltas))
         found = [clean(delta) for delta in deltas]
         for proc, state in split_held(found, self._whole, self._reason).items():
@@ -88,7 +97,10 @@ class ClusterIntake:
             self.held.setdefault(proc, reason)
 
     def complete(self) -> None:
-        """Raises PoolError when there are not as many differences as jobs."""
+        """All have come. Raises PoolError when there are not as many differences as jobs."""
+        if self._is_open:
+            self.count = len(self.deltas or ())
+            _check_count(self.count)
         if self.deltas is not None and len(self.deltas) != self.count:
             raise self._bad_count(len(self.deltas))
 

@@ -100,25 +100,26 @@ class SubmitMethods(Service):
                 intake.add_deltas(deltas[start : start + TURN] if deltas else None)
             return await self._queue_jobs(intake, owner, params)
 
-    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, **QUEUING})
+    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int | None, **QUEUING})
     async def submit_large(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Accept a cluster of any size: {ad, count, cluster?}, then its differences in lists, then "done".
+        """Accept a cluster of any size: {ad, count?, cluster?}, then its differences in lists, then "done".
 
         Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
         """
         owner = self._submitter(call, params)
-        intake = ClusterIntake(self._accept(params, owner), params["count"], differs=True)
-        with at_rest(intake.count):
-            async for item in stream:
-                if item == "done":
-                    break
-                if not isinstance(item, list):
-                    raise PoolError("cannot queue: the differences are no list")
+        intake = ClusterIntake(self._accept(params, owner), params.get("count"), differs=True)
+        async for item in stream:  # for as long as its sender likes: the garbage of others is collected meanwhile
+            if item == "done":
+                break
+            if not isinstance(item, list):
+                raise PoolError("cannot queue: the differences are no list")
+            with at_rest(intake.count):
                 for start in range(0, len(item), TURN):
                     intake.add_deltas(item[start : start + TURN])
                     await asyncio.sleep(0)
-            else:
-                raise PoolError("the submit broke off; nothing was queued", retry=True)
+        else:
+            raise PoolError("the submit broke off; nothing was queued", retry=True)
+        with at_rest(intake.count):
             await stream.send(await self._queue_jobs(intake, owner, params))
         await stream.finish()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pool.client.batches import MOST_JOBS, batches, is_large
+from pool.client.submitting import submit_batches
 from pool.errors import PoolError
 from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.testing import run_virtual
@@ -37,10 +38,10 @@ def test_a_large_cluster_is_taken_in_and_kept(tmp_path: Path) -> None:
             deltas[7] = {"Args": "7", "JobStatus": 5}
             async with asking(pool) as user:
                 sent: list[int] = []
-                answer = await user._submit_large({"ad": AD, "count": 2500}, deltas, sent.append)
+                answer = await submit_batches(user, {"ad": AD, "count": 2500}, batches(deltas), sent.append)
                 assert (answer["count"], sent) == (2500, [1000, 2000, 2500])
                 longer = "exceeds a frame " * 10**6
-                more = await user._submit_large({"ad": AD, "count": 3}, [{"A": longer}] * 3, None)
+                more = await submit_batches(user, {"ad": AD, "count": 3}, batches([{"A": longer}] * 3))
             for _ in range(2):
                 jobs = pool.role("head", "schedd").queue.clusters[answer["cluster"]].jobs
                 assert [job.get("Args") for job in jobs.values()] == [delta and delta["Args"] for delta in deltas]
