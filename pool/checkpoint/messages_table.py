@@ -110,7 +110,7 @@ class KeeperCondition(_NotedFlag):
 
 
 class CauseNumber(_Noted):
-    """Why a job ended."""
+    """Why a job ended. LOST: its keeper was killed by others, and with it the job."""
 
     EXIT = 1
     SIGNAL = 2
@@ -120,6 +120,7 @@ class CauseNumber(_Noted):
     START = 6
     MISUSE = 7
     MEMORY = 8
+    LOST = 9
 
 
 class Ability(_NotedFlag):

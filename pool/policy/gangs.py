@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pool.jobs.reasons import Evict
 from pool.policy.slot_names import machine_of_slot
 
 #: Seconds that a gang pauses which did not get whole: the first time and at most; between half of it and all of it.
@@ -134,6 +135,31 @@ def ends_gang(report: Mapping[str, Any], on_failure: str) -> bool:
     if report.get("cause") not in BY_ITSELF or report.get("output_error") or report.get("cause") == "misuse":
         return True
     return on_failure == "end" and any(end.get("failed") for end in report.get("ends") or ())
+
+
+def failed(report: Mapping[str, Any]) -> bool:
+    """Whether a part has ended by itself, but not well: by an exit code, a signal, a rank or a process that failed."""
+    if report.get("cause") not in BY_ITSELF or report.get("cause") == "misuse" or report.get("output_error"):
+        return False
+    by_code = report.get("code") not in (None, 0) or report.get("signal") is not None
+    return by_code or bool(report.get("rank_failed")) or any(end.get("failed") for end in report.get("ends") or ())
+
+
+def explains(later: Mapping[str, Any], root: Mapping[str, Any], wished: bool) -> bool:
+    """Whether a part's end is the reason for the end of another part that was reported before it.
+
+    A part whose connection to a lost part has broken fails by itself, and its report may come first. So all
+    parts report before such a failure is the job's end. If another part was lost, killed with its keeper, had to leave
+    its machine or had used more than it may, that counts: the run ends, and the job goes on from its last checkpoint.
+
+    Args:
+        later: of a part that ended after `root` was reported. root: the report that ended the gang.
+        wished: the job's user wanted it to leave its machines, so that parts that were asked to stop count, too.
+    """
+    if not failed(root) or later.get("cause") in BY_ITSELF or later.get("cause") == "start":
+        return False
+    asked = later.get("reason") in (None, str(Evict.VACATED)) and not wished
+    return later.get("cause") in ("lost", "exceeded") or bool(later.get("keeper_lost")) or not asked
 
 
 def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None, on_failure: str) -> Report:

@@ -25,7 +25,7 @@ from pool.policy.gangs import BY_ITSELF, LARGEST, SUMS, Report
 _KEPT = (
     *("cause", "code", "signal", "core", "user_cpu", "system_cpu", "wall", "suspended", "max_rss", "sent", "received"),
     *("started", "started_event", "output_error", "checkpoint_error", "said", "why", "reason", "subcode"),
-    *("rank_failed", "singletons"),
+    *("rank_failed", "singletons", "keeper_lost"),
     *("where", "error", "retry", "step", "unfit", "checkpoint", "checkpointed", "taken_over"),
 )
 

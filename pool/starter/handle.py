@@ -28,6 +28,7 @@ class NativeKeeper:
         "cell",
         "ended",
         "ends",
+        "forced",
         "generation",
         "id",
         "image",
@@ -58,6 +59,8 @@ class NativeKeeper:
         self.kind: tuple[object, ...] | None = None
         self.waits = False
         self.reused = 0
+        #: The node has killed it, and with it the job.
+        self.forced = False
         self.generation = keepers.generation
         #: Its checkpoint while it is restored from one.
         self.image: Image | None = None

@@ -61,6 +61,7 @@ CAUSES = {
     int(CauseNumber.START): EndCause.START,
     int(CauseNumber.MISUSE): EndCause.MISUSE,
     int(CauseNumber.MEMORY): EndCause.MEMORY,
+    int(CauseNumber.LOST): EndCause.KILLED,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
 _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT, _PRIVATE_NETWORK, _RESETS = (
@@ -325,6 +326,7 @@ def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
         started=report.started_us / 1e6,
         ended=report.ended_us / 1e6,
         members=member_ends(members, report.ends),
+        lost=report.cause == CauseNumber.LOST,
     )
 
 

@@ -23,6 +23,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,7 @@ class NativeKeepers:
             pidfd = os.pidfd_open(cell.pid)
             try:
                 if self._directory.locked(keeper.cell):  # else the id may be another's by now
+                    keeper.forced = True
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             finally:
                 os.close(pidfd)
@@ -508,7 +510,7 @@ class NativeKeepers:
         if not keeper.starting.done():
             keeper.starting.set_result(None)
         if not keeper.ended.done():  # whoever waited without a shield may have cancelled it
-            keeper.ended.set_result(end)
+            keeper.ended.set_result(replace(end, lost=False) if keeper.forced else end)
         if keeper.unwanted:
             self._drop_unwanted(keeper)
 

@@ -143,4 +143,5 @@ def _lost(why: str, cause: EndCause) -> EndReport:
         max_rss=0,
         cause=cause,
         error=why,
+        lost=cause is EndCause.KILLED,
     )

@@ -240,6 +240,7 @@ class EndReport:
     `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a
     `EndCause`. `error` is one line, empty where the cause says all. Of a job of several processes code and signal are
     those of the first that failed, or without one those of the last in its description; `members` has them all.
+    `lost`: its keeper was killed, not by the node, and the job with it.
     """
 
     code: int | None
@@ -254,6 +255,7 @@ class EndReport:
     started: float = 0.0
     ended: float = 0.0
     members: tuple[MemberEnd, ...] = ()
+    lost: bool = False
 
     def report(self) -> dict[str, Any]:
         """The part of a report to the schedd that every end has."""

@@ -163,6 +163,14 @@ class FakeKeeper:
         self.hangs = False
         self._kill("killed")
 
+    def lose(self) -> None:
+        """It is killed (SIGKILL), and its program with it."""
+        self._end("killed", None, int(signal.SIGKILL), lost=True)
+
+    def exit(self, code: int) -> None:
+        """Its program ends by itself."""
+        self._end("exit", code, None)
+
     async def usage(self) -> JobUsage:
         if self.hangs:
             await asyncio.sleep(SILENCE)
@@ -237,7 +245,7 @@ class FakeKeeper:
         by = self._behaviour.signal
         self._end("signal" if by else "exit", None if by else self._behaviour.code, by or None)
 
-    def _end(self, cause: str, code: int | None, by: int | None) -> None:
+    def _end(self, cause: str, code: int | None, by: int | None, *, lost: bool = False) -> None:
         if self.ended.done():
             return
         used = self._used()
@@ -255,9 +263,10 @@ class FakeKeeper:
                 wall=now - self._began,
                 max_rss=self._behaviour.rss,
                 cause=cause,
-                error="",
+                error="its keeper was killed" if lost else "",
                 started=self._began,
                 ended=now,
+                lost=lost,
             )
         )
 

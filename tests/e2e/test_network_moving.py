@@ -109,7 +109,9 @@ async def test_a_gang_moves_with_its_connections(machines: Nodes, home: Path, pa
         assert len({line for line in gang.log.read_text().splitlines() if "SlotName" in line}) > parts
 
 
-@pytest.mark.parametrize(("which", "how"), [("relay", "checkpoint"), ("relay", "move"), ("node", "move")])
+@pytest.mark.parametrize(
+    ("which", "how"), [("keeper", "checkpoint"), ("relay", "checkpoint"), ("relay", "move"), ("node", "move")]
+)
 async def test_a_kill_while_a_gang_is_saved(machines: Nodes, home: Path, which: str, how: str) -> None:
     """kill -9 at a random moment of a checkpoint, or of a move: the job goes on from its last whole set."""
     gang = Gang(home, 2)
@@ -119,7 +121,7 @@ async def test_a_kill_while_a_gang_is_saved(machines: Nodes, home: Path, which: 
         assert await gang.reaches("001", gang.events("004") + 1)
         acting = asyncio.create_task(act(cluster, how))
         await asyncio.sleep(gang.chance.uniform(0, 0.2))
-        await kill(machines, which)
+        await kill(machines, gang, which)
         await acting
         await gang.ends_as_undisturbed(cluster)
 
@@ -129,16 +131,23 @@ async def act(cluster: Cluster, how: str) -> None:
         await (cluster.checkpoint() if how == "checkpoint" else cluster.vacate())
 
 
-async def kill(machines: Nodes, which: str) -> None:
+async def kill(machines: Nodes, gang: Gang, which: str) -> None:
     """kill -9 of something of the gang's, as soon as it is there."""
     if which == "node":
         at = next(i for i, node in enumerate(machines.all) if node.state.name == "two.state")
         machines.all.pop(at).crash()
         machines.start("two", "startd", join=None, SLOTS="2", CHECKPOINT_WORTH="0", RUN_AS="node").ready()
         return
+
+    def found() -> list[psutil.Process]:
+        if which == "relay":
+            return processes_with("network/bin/relay")
+        ranks = [one for one in processes_with(str(gang.program)) if "keeper" not in one.name()]
+        return [parent for one in ranks[:1] for parent in one.parents() if parent.name() == "keeper"][:1]
+
     killed = False
     while not killed:
-        await support.until(lambda: bool(processes_with("network/bin/relay")), "a relay")
+        await support.until(lambda: bool(found()), f"a {which}")
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-            processes_with("network/bin/relay")[0].kill()
+            found()[0].kill()
             killed = True

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.policy.gangs import FIRST_PAUSE, LONGEST_PAUSE, Gathering, ends_gang, merged
+from pool.policy.gangs import FIRST_PAUSE, LONGEST_PAUSE, Gathering, ends_gang, explains, merged
 
 PATIENCE = 30.0
 
@@ -141,3 +141,32 @@ def test_a_part_that_lost_its_machine_takes_all_with_it() -> None:
     assert (whole["cause"], whole["why"]) == ("vacated", "the owner is back")
     assert "ends" not in whole
     assert "released" not in whole
+
+
+LOST: dict[str, Any] = {"cause": "lost"}
+STOPPED: dict[str, Any] = {"cause": "killed", "signal": 9, "reason": "vacated"}
+FAILED: dict[str, Any] = {"cause": "exit", "code": 1, "signal": None}
+
+
+@pytest.mark.parametrize(
+    ("later", "counts"),
+    [
+        (LOST, True),
+        ({**STOPPED, "keeper_lost": True}, True),
+        ({**STOPPED, "cause": "exceeded"}, True),
+        ({**STOPPED, "reason": "owner_returned"}, True),
+        (STOPPED, False),
+        (FAILED, False),
+        ({"cause": "start", "reason": "machine_lost"}, False),
+    ],
+)
+def test_a_failure_that_another_part_explains(later: dict[str, Any], counts: bool) -> None:
+    for root in (FAILED, {"cause": "signal", "signal": 11}, {**FAILED, "code": 0, "rank_failed": True}):
+        assert explains(later, root, wished=False) is counts
+    for good in ({**FAILED, "code": 0}, {"cause": "start"}, {"cause": "exceeded"}, {**FAILED, "output_error": "full"}):
+        assert not explains(later, good, wished=False)
+
+
+def test_parts_that_were_asked_to_leave_explain_a_failure() -> None:
+    assert explains(STOPPED, FAILED, wished=True)
+    assert not explains(FAILED, FAILED, wished=True)

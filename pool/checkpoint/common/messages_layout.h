@@ -66,7 +66,7 @@ enum condition {
     WAITING = 2,
 };
 
-/* Why a job ended. */
+/* Why a job ended. LOST: its keeper was killed by others, and with it the job. */
 enum cause {
     CAUSE_EXIT = 1,
     CAUSE_SIGNAL = 2,
@@ -76,6 +76,7 @@ enum cause {
     CAUSE_START = 6,
     CAUSE_MISUSE = 7,
     CAUSE_MEMORY = 8,
+    CAUSE_LOST = 9,
 };
 
 /* Abilities of a machine. */

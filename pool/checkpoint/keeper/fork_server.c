@@ -159,7 +159,7 @@ static void report_lost(struct cell_entry *c, int status, const struct rusage *u
     if (late)
         snprintf(text, sizeof text, "its lease ended, and its keeper was stopped and did not end it");
     report_init(&r, ENDED, 0, (uint32_t)(c - cells));
-    r.cause = late ? CAUSE_LEASE : CAUSE_KILLED;
+    r.cause = late ? CAUSE_LEASE : CAUSE_LOST;
     r.user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
     r.system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
     r.max_rss_kib = (uint64_t)use->ru_maxrss;

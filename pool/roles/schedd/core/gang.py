@@ -14,7 +14,7 @@ from pool.images import ImageError, Manifest
 from pool.jobs.activation import Activation
 from pool.jobs.gangs import NODE0, GangParts, is_parallel, parts_of, policy_of
 from pool.policy import nodes
-from pool.policy.gangs import BY_ITSELF, ends_gang
+from pool.policy.gangs import BY_ITSELF, ends_gang, explains
 from pool.policy.queue import QueuedJob, Wire
 
 if TYPE_CHECKING:
@@ -148,10 +148,21 @@ class RunningGang:
             return []
         return [claim for part, claim in sorted(self.claims.items()) if part not in self.cards]
 
+    def count_end(self, index: int) -> bool:
+        """Take note of what a report means for the gang; True if it is the one that counts for the gang's end now."""
+        part, report = self.reports[index]
+        if self.root is None:
+            counts = self.ends_job(part, report)
+        else:
+            counts = explains(report, self.reports[self.root][1], bool(self.job.stored_note("_wish")))
+        if counts:
+            self.root = index
+        return counts
+
     def find_root(self) -> None:
         """Find the report that ended the gang among those that are there."""
-        broken = (index for index, (part, report) in enumerate(self.reports) if self.ends_job(part, report))
-        self.root = next(broken, None)
+        for index in range(len(self.reports)):
+            self.count_end(index)
 
     @property
     def ended_parts(self) -> frozenset[int]:

@@ -263,8 +263,10 @@ class Gangs:
             context.claims.empty(claim)
         else:
             context.claims.drop(claim)
-        if gang.root is None and gang.ends_job(part, report):
-            gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
+        first = gang.root is None
+        if gang.count_end(len(gang.reports) - 1):
+            gang.failed_on = gang.failed_on or claim.slot if first else claim.slot
+        if first and gang.root is not None:
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(CallRefused("another part of this job could not be started", retry=True))
             context.spawn(self._stop(gang), "gang", alone=True)

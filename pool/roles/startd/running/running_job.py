@@ -491,6 +491,8 @@ class RunningJob:
             report |= {"cause": "exceeded", "said": exceeded[0], "subcode": exceeded[1]}
         elif end.cause == "start":
             report |= {"where": "start", "error": end.error, "retry": False}
+        elif end.lost:
+            report |= {"keeper_lost": True, "why": end.error, "reason": str(Evict.MACHINE_LOST)}
         elif self.why and self.start.gang and end.cause in BY_ITSELF:
             # Its streams were given up: what it wrote may not have come to the other parts.
             report["cause"] = "vacated"

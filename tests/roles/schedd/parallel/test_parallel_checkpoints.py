@@ -14,6 +14,7 @@ from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.schedd.parallel.test_gangs import ended, gang
+from tests.roles.schedd.parallel.test_parallel_jobs import parallel
 from tests.roles.support import QUICK
 
 SETTINGS = {**QUICK, "GANG_PATIENCE": "30", "CHECKPOINT_FIRST": "100", "CHECKPOINT_MOST": "100"}
@@ -85,6 +86,30 @@ def test_a_part_that_had_ended_is_not_started_again() -> None:
             assert ad["RemoteUserCpu"] == pytest.approx(
                 sum(seconds for part in ("1.0.0", "1.0.1", "1.0.2") for seconds in ran(pool, part)), rel=0.5
             )
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(("lost", "starts", "code"), [(True, 2, 0), (False, 1, 1)])
+def test_a_part_fails_because_another_was_killed_with_its_keeper(lost: bool, starts: int, code: int) -> None:
+    """Its connection to that part breaks, and its own end is reported first. Without a lost part it is the job's."""
+
+    async def work() -> None:
+        async with SimPool(1, settings=SETTINGS, stateful=True) as pool:
+            await machines(pool, 3)
+            await pool.submit("head", ad=parallel(3))
+            await runs(pool, 3)
+            await asyncio.sleep(150.0)
+            keepers = {part_of(one.spec): one for node in pool.nodes.values() for one in node.machine.keepers.values()}
+            keepers[0].exit(1)
+            if lost:
+                keepers[1].lose()
+            (ad,) = await ended(pool)
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (starts, code)
+            if lost:
+                assert ad["VacateReason"] == "its keeper was killed"
+                for part in ("1.0.0", "1.0.1", "1.0.2"):
+                    assert ran(pool, part)[1] == pytest.approx(LENGTH - 100.0, abs=3.0)
 
     run_virtual(work())
 
