@@ -226,6 +226,12 @@ async def _finish(keeper: NativeKeeper, here: Machine) -> dict[str, bytes]:
     return left
 
 
+def differences(left: dict[str, bytes], expected: dict[str, bytes]) -> dict[str, tuple[bytes, bytes]]:
+    """The ends of the files that are not as expected: both."""
+    names = sorted(name for name in left.keys() | expected.keys() if left.get(name) != expected.get(name))
+    return {name: (left.get(name, b"none")[-1000:], expected.get(name, b"none")[-1000:]) for name in names}
+
+
 async def travel(around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines) -> None:
     """Runs the program to its end, moved MOVES times at moments that `seed` draws: some as it begins, the others where
     its progress has come to some part of what is left. It leaves what it leaves undisturbed.
@@ -252,7 +258,8 @@ async def travel(around: Sequence[Machine], work: Work, seed: int, *, progress: 
                 stop = number % 2 == 0 or not work.appends
                 keeper, here = await _move(keeper, here, there, work, stop=stop), there
                 moved += 1
-        assert await _finish(keeper, here) == expected
+        left = await _finish(keeper, here)
+        assert left == expected, differences(left, expected)
         assert moved > before
         shutil.rmtree(here.scratch)
 

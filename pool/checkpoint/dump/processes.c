@@ -34,6 +34,7 @@ static int save_thread(struct dump *d, struct dumped_process *s, size_t place)
     if (regs_foreign(&regs))
         add_unsupported(d, "process %d runs 32-bit code (use a 64-bit program)", s->pid);
     timeouts_save(d, s->pid, h->tid, &regs, t);
+    connecting_save(d, h, &regs, t);
     regs_settle(&regs, true);
     t->registers = image_put(&d->image, &regs, sizeof regs);
     t->xstate = image_put(&d->image, xstate, size);

@@ -589,6 +589,7 @@ int inet_contents(struct dump *d)
         return d->reason_count ? 0 : -1;
     for (size_t i = 0; i < socket_count; i++)
         put_socket(d, &sockets[i]);
+    connecting_settle(d);
     return 0;
 }
 

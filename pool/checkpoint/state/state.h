@@ -90,6 +90,10 @@ int timeouts_try(void); /* whether the kernel reports it: 0, or -1 and errno */
 void timeouts_note(struct dump *d); /* before the freeze, for the listed processes */
 void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
 
+/* connecting.c */
+void connecting_save(struct dump *d, struct tracee *h, const struct user_regs_struct *r, const struct thread *t);
+void connecting_settle(struct dump *d); /* when the sockets are saved */
+
 /* open_files.c */
 char *proc_whole(pid_t pid, const char *name); /* of any length; valid until the next call; NULL: empty */
 int descriptors_save(struct dump *d, struct dumped_process *s);

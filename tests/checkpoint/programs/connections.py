@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -346,6 +347,39 @@ def options() -> Iterator[None]:
     exchange(socket.create_connection(name), named.accept()[0])
 
 
+def connecting() -> Iterator[None]:
+    """Processes that were stopped in connect(), which has come about meanwhile; one of them is accepted."""
+    servers, children, taken = [], [], []
+    for _ in range(2):
+        server = socket.socket()
+        server.bind((LOCAL, 0))
+        server.listen(0)
+        first = socket.create_connection(server.getsockname())  # now there is no room for another
+        child = os.fork()
+        if child == 0:
+            try:
+                client = socket.create_connection(server.getsockname())
+                os._exit(0 if client.recv(1) == b"x" else 1)
+            except OSError as error:
+                os._exit(error.errno or 255)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
+        server.accept()[0].close()
+        first.close()
+        servers.append(server)
+        children.append(child)
+    for server in servers:
+        assert select.select([server], [], [], 20)[0], "it did not try again"
+    taken.append(servers[0].accept()[0])
+    yield
+    taken.append(servers[1].accept()[0])
+    for child, accepted in zip(children, taken, strict=True):
+        os.kill(child, signal.SIGCONT)
+        accepted.sendall(b"x")
+        same(0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
 def several_servers() -> Iterator[None]:
     """A group of sockets on one port, and one that more processes accept from."""
     first = socket.socket()
@@ -501,6 +535,7 @@ STATES = [
     waiting,
     crowded,
     options,
+    connecting,
     several_servers,
     polled,
     datagrams,
