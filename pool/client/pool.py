@@ -248,21 +248,22 @@ class Pool:
         Raises:
             PoolError: the description is wrong, makes several clusters (use `submit_all`), or is refused.
         """
+        from pool.client.commands import items_of
+        from pool.client.items import comes_in_pieces, is_frame
         from pool.client.submitting import submit_description, submit_items, understand
 
-        if isinstance(what, Mapping):
-            from pool.client.commands import items_of
-            from pool.client.items import comes_in_pieces
-
-            items = items_of(what)
-            if comes_in_pieces(items):
-                return await submit_items(self, what, items, spool, progress, how)
-        description = await understand(self, what, how)
-        if len(description.clusters) != 1:
-            raise PoolError(
-                f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
-            )
-        (cluster,) = await submit_description(self, description, progress, spool)
+        items = items_of(what) if isinstance(what, Mapping) else None
+        if isinstance(what, Mapping) and comes_in_pieces(items):
+            cluster = await submit_items(self, what, items, spool, progress, how)
+        else:
+            description = await understand(self, what, how)
+            if len(description.clusters) != 1:
+                raise PoolError(
+                    f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
+                )
+            (cluster,) = await submit_description(self, description, progress, spool)
+        if is_frame(items):
+            cluster.parameters = items
         return cluster
 
     async def submit_all(

@@ -91,6 +91,7 @@ def test_a_wrong_item_leaves_nothing_in_the_queue(tmp_path: Path, bad: int) -> N
     run_virtual(work())
 
 
+@pytest.mark.filterwarnings("ignore:.*HTCondor makes one job of all:pool.client.DescriptionWarning")
 def test_parallel_jobs_are_read_whole(tmp_path: Path) -> None:
     async def work() -> None:
         async with SimPool(1, settings=QUICK, directory=tmp_path) as pool:
