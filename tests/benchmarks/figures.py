@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import (
     accounts,
+    calls,
     checkpoint,
     connections,
     dedicated,
@@ -41,6 +42,7 @@ __all__ = [
     "remoteio",
     "checkpoint",
     "accounts",
+    "calls",
     "connections",
     "dedicated",
     "dedicated_cycle",
