@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pool.jobs.dag.lines import DagLine, dag_lines
 from pool.jobs.dag.model import Dag, DagNode, find_cycle
-from pool.jobs.dag.scope import Scope, StatementError
+from pool.jobs.dag.scope import DagScope, StatementError
 from pool.jobs.dag.statements import FIRST, REFUSED, SECOND, WHOLE, expect
 from pool.jobs.description.diagnostics import DescriptionError, Reporter, SourcePosition, nearest
 
@@ -43,7 +43,7 @@ def read_dag(
     reader = _DagReader(dag, read, append_variables)
     for number, file in enumerate(files):
         directory = posixpath.dirname(file) if own_directory else ""
-        scope = Scope(dag, file, f"{number}." if len(files) > 1 else "", directory, append=append_variables)
+        scope = DagScope(dag, file, f"{number}." if len(files) > 1 else "", directory, append=append_variables)
         name = posixpath.basename(file) if directory else file
         reader.read_file(scope, name, SourcePosition(file))
     return reader.finished()
@@ -56,7 +56,7 @@ def apply_rescue(dag: Dag, file: str, text: str) -> None:
         DagError: it has other statements, or names a node that is not there.
     """
     reporter = Reporter()
-    scope = Scope(dag, file)
+    scope = DagScope(dag, file)
     scope.own = list(dag.nodes)
     for line in dag_lines(text, file, reporter):
         words = line.text.split()
@@ -71,8 +71,8 @@ def apply_rescue(dag: Dag, file: str, text: str) -> None:
 
 
 def _run(
-    handler: Callable[[Scope, DagLine, list[str]], None],
-    scope: Scope,
+    handler: Callable[[DagScope, DagLine, list[str]], None],
+    scope: DagScope,
     line: DagLine,
     words: list[str],
     reporter: Reporter,
@@ -105,7 +105,7 @@ class _DagReader:
         dag.warnings = reporter.warnings()
         return dag
 
-    def read_file(self, scope: Scope, name: str, asked_at: SourcePosition) -> None:
+    def read_file(self, scope: DagScope, name: str, asked_at: SourcePosition) -> None:
         """Reads one file into a scope; what is wrong is reported."""
         lines = list(self._lines(scope, name, asked_at))
         self.open.append(posixpath.normpath(scope.path(name)))
@@ -127,7 +127,7 @@ class _DagReader:
             elif word not in FIRST and word != "SPLICE":
                 self._unknown(line, word)
 
-    def _lines(self, scope: Scope, name: str, asked_at: SourcePosition) -> Iterator[tuple[DagLine, str, list[str]]]:
+    def _lines(self, scope: DagScope, name: str, asked_at: SourcePosition) -> Iterator[tuple[DagLine, str, list[str]]]:
         path = posixpath.normpath(scope.path(name))
         if path in self.open or len(self.open) >= DEEPEST:
             self.reporter.error(
@@ -154,7 +154,7 @@ class _DagReader:
             yield from self._lines(scope, words[0], line.where)
         self.open.pop()
 
-    def _splice(self, scope: Scope, line: DagLine, words: list[str]) -> None:
+    def _splice(self, scope: DagScope, line: DagLine, words: list[str]) -> None:
         form = "SPLICE NAME FILE [DIR directory]"
         expect(words, 2, 4, form)
         if len(words) > 2 and (words[2].upper() != "DIR" or len(words) != 4):
@@ -163,7 +163,7 @@ class _DagReader:
         if "+" in name or name in scope.splices or scope.prefix + name in self.dag.nodes:
             raise StatementError(f"{name} cannot be the name of a splice: it is taken, or has a '+'")
         directory = scope.path(words[3]) if len(words) > 2 else scope.directory
-        inner = Scope(self.dag, words[1], f"{scope.prefix}{name}+", directory, is_splice=True, append=self.append)
+        inner = DagScope(self.dag, words[1], f"{scope.prefix}{name}+", directory, is_splice=True, append=self.append)
         inner.descriptions = dict(scope.descriptions)
         if len(self.dag.nodes) > MOST_NODES:
             raise StatementError(f"more than {MOST_NODES} nodes")
@@ -171,7 +171,7 @@ class _DagReader:
         scope.own += inner.own
         scope.splices[name] = inner.as_splice()
 
-    def _resolve(self, scope: Scope, node: DagNode) -> None:
+    def _resolve(self, scope: DagScope, node: DagNode) -> None:
         if node.inline is None and node.name.removeprefix(scope.prefix).count("+") == 0:
             node.inline = scope.descriptions.get(node.description)
 

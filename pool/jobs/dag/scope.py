@@ -33,7 +33,7 @@ class Splice:
 
 
 @dataclass(slots=True)
-class Scope:
+class DagScope:
     """One file being read.
 
     Attributes:

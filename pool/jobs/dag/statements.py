@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pool.decimals import clipped_number
 from pool.jobs.dag.lines import DagLine, split_variables
 from pool.jobs.dag.model import DagNode, DagScript, DotFile, NodeKind, NodeVariable, ScriptKind, StatusFile
-from pool.jobs.dag.scope import Scope, StatementError
+from pool.jobs.dag.scope import DagScope, StatementError
 from pool.jobs.description.macros import is_name
 
-Handler = Callable[[Scope, DagLine, list[str]], None]
+Handler = Callable[[DagScope, DagLine, list[str]], None]
 
 #: Statements that name nodes are read when all nodes of their file are known.
 FIRST: dict[str, Handler] = {}
@@ -62,7 +62,7 @@ def expect(words: list[str], least: int, most: int | None, form: str) -> None:
 # -- nodes -------------------------------------------------------------------------------------------------------
 
 
-def _options(scope: Scope, node: DagNode, words: Iterator[str], allowed: tuple[str, ...]) -> None:
+def _options(scope: DagScope, node: DagNode, words: Iterator[str], allowed: tuple[str, ...]) -> None:
     for word in words:
         option = word.upper()
         if option not in allowed:
@@ -78,7 +78,7 @@ def _options(scope: Scope, node: DagNode, words: Iterator[str], allowed: tuple[s
             node.done = True
 
 
-def _job(scope: Scope, line: DagLine, words: list[str], kind: NodeKind, allowed: tuple[str, ...]) -> None:
+def _job(scope: DagScope, line: DagLine, words: list[str], kind: NodeKind, allowed: tuple[str, ...]) -> None:
     least = 1 if line.block is not None else 2
     expect(words, least, None, f"{kind} NAME DESCRIPTION" + "".join(f" [{word}]" for word in allowed))
     node = DagNode(scope.prefix + words[0], kind, "", line.where, directory=scope.directory)
@@ -98,27 +98,27 @@ def _job(scope: Scope, line: DagLine, words: list[str], kind: NodeKind, allowed:
 
 
 @statement("JOB", FIRST)
-def _read_job(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_job(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _job(scope, line, words, NodeKind.JOB, ("DIR", "NOOP", "DONE"))
 
 
 @statement("FINAL", FIRST)
-def _read_final(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_final(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _job(scope, line, words, NodeKind.FINAL, ("DIR", "NOOP"))
 
 
 @statement("PROVISIONER", FIRST)
-def _read_provisioner(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_provisioner(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _job(scope, line, words, NodeKind.PROVISIONER, ("DIR",))
 
 
 @statement("SERVICE", FIRST)
-def _read_service(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_service(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _job(scope, line, words, NodeKind.SERVICE, ("DIR",))
 
 
 @statement("SUBDAG", FIRST)
-def _read_subdag(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_subdag(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "SUBDAG EXTERNAL NAME FILE [DIR directory] [NOOP] [DONE]"
     expect(words, 3, None, form)
     if words[0].upper() != "EXTERNAL":
@@ -129,7 +129,7 @@ def _read_subdag(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("SUBMIT-DESCRIPTION", FIRST)
-def _read_description(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_description(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 1, "SUBMIT-DESCRIPTION NAME { ... }")
     if line.block is None:
         raise StatementError("a SUBMIT-DESCRIPTION has its text in braces", "end the line with {, and the text with }")
@@ -139,7 +139,7 @@ def _read_description(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("REJECT", FIRST)
-def _read_reject(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_reject(scope: DagScope, line: DagLine, words: list[str]) -> None:
     raise StatementError("the file is marked REJECT: it is not to be run", "remove the line if it is")
 
 
@@ -147,7 +147,7 @@ def _read_reject(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("PARENT", SECOND)
-def _read_parent(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_parent(scope: DagScope, line: DagLine, words: list[str]) -> None:
     upper = [word.upper() for word in words]
     at = upper.index("CHILD") if "CHILD" in upper else 0
     if not at or at == len(words) - 1:
@@ -157,23 +157,23 @@ def _read_parent(scope: Scope, line: DagLine, words: list[str]) -> None:
     scope.connect(tuple(parents), tuple(children))
 
 
-def _pin(pins: dict[int, list[str]], scope: Scope, words: list[str], form: str) -> None:
+def _pin(pins: dict[int, list[str]], scope: DagScope, words: list[str], form: str) -> None:
     expect(words, 2, 2, form)
     pins.setdefault(count(words[1], "a pin", 1), []).append(scope.node(words[0]).name)
 
 
 @statement("PIN_IN", SECOND)
-def _read_pin_in(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_pin_in(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _pin(scope.pins_in, scope, words, "PIN_IN NODE NUMBER")
 
 
 @statement("PIN_OUT", SECOND)
-def _read_pin_out(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_pin_out(scope: DagScope, line: DagLine, words: list[str]) -> None:
     _pin(scope.pins_out, scope, words, "PIN_OUT NODE NUMBER")
 
 
 @statement("CONNECT", SECOND)
-def _read_connect(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_connect(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 2, 2, "CONNECT SPLICE SPLICE")
     for name in words:
         if name not in scope.splices:
@@ -202,7 +202,7 @@ def _no_final(node: DagNode, word: str) -> None:
 
 
 @statement("SCRIPT", SECOND)
-def _read_script(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_script(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "SCRIPT [DEFER STATUS SECONDS] [DEBUG FILE STDOUT|STDERR|ALL] PRE|POST|HOLD NODE PROGRAM [ARGUMENTS]"
     expect(words, 3, None, form)
     status, seconds, file, streams = None, 0, "", ""
@@ -226,7 +226,7 @@ def _read_script(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("RETRY", SECOND)
-def _read_retry(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_retry(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "RETRY NODE NUMBER [UNLESS-EXIT VALUE]"
     expect(words, 2, 4, form)
     unless = None
@@ -241,7 +241,7 @@ def _read_retry(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("ABORT-DAG-ON", SECOND)
-def _read_abort(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_abort(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "ABORT-DAG-ON NODE VALUE [RETURN VALUE]"
     expect(words, 2, 4, form)
     result = None
@@ -258,7 +258,7 @@ def _read_abort(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("PRE_SKIP", SECOND)
-def _read_pre_skip(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_pre_skip(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 2, 2, "PRE_SKIP NODE EXIT-CODE")
     code = integer(words[1], "PRE_SKIP")
     if not code:
@@ -268,7 +268,7 @@ def _read_pre_skip(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("PRIORITY", SECOND)
-def _read_priority(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_priority(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 2, 2, "PRIORITY NODE NUMBER")
     value = integer(words[1], "PRIORITY")
     if not -(2**31) <= value < 2**31:
@@ -279,7 +279,7 @@ def _read_priority(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("CATEGORY", SECOND)
-def _read_category(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_category(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 2, 2, "CATEGORY NODE NAME")
     for node in scope.nodes(words[0]):
         _no_final(node, "CATEGORY")
@@ -287,18 +287,18 @@ def _read_category(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("MAXJOBS", SECOND)
-def _read_maxjobs(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_maxjobs(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 2, 2, "MAXJOBS CATEGORY NUMBER")
     scope.dag.limits[_category(scope, words[0])] = count(words[1], "MAXJOBS")
 
 
-def _category(scope: Scope, name: str) -> str:
+def _category(scope: DagScope, name: str) -> str:
     """A category's whole name: one that begins with `+` is the same in all splices."""
     return name if name.startswith("+") else scope.prefix + name
 
 
 @statement("VARS", SECOND)
-def _read_vars(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_vars(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = 'VARS NODE [PREPEND | APPEND] NAME="VALUE" ...'
     expect(words, 2, None, form)
     rest = line.text.split(None, 2)[2]
@@ -318,7 +318,7 @@ def _read_vars(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("DONE", SECOND)
-def _read_done(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_done(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 1, "DONE NODE")
     node = scope.node(words[0])
     _no_final(node, "DONE")
@@ -326,7 +326,7 @@ def _read_done(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("SAVE_POINT_FILE", SECOND)
-def _read_save_point(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_save_point(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 2, "SAVE_POINT_FILE NODE [FILE]")
     node = scope.node(words[0])
     file = words[1] if len(words) > 1 else f"{node.name}-{scope.file.rpartition('/')[2]}.save"
@@ -337,7 +337,7 @@ def _read_save_point(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("CONFIG", SECOND)
-def _read_config(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_config(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 1, "CONFIG FILE")
     file = scope.path(words[0])
     if scope.dag.config not in ("", file):
@@ -346,7 +346,7 @@ def _read_config(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("ENV", SECOND)
-def _read_env(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_env(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "ENV GET NAME ..., or ENV SET NAME=VALUE;NAME=VALUE"
     expect(words, 2, None, form)
     if words[0].upper() == "GET":
@@ -364,7 +364,7 @@ def _read_env(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("SET_JOB_ATTR", SECOND)
-def _read_attribute(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_attribute(scope: DagScope, line: DagLine, words: list[str]) -> None:
     parts = line.text.split(None, 1)
     name, equals, value = (parts[1] if len(parts) > 1 else "").partition("=")
     if not equals or not value.strip() or not is_name(name.strip()):
@@ -373,7 +373,7 @@ def _read_attribute(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("DOT", SECOND)
-def _read_dot(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_dot(scope: DagScope, line: DagLine, words: list[str]) -> None:
     form = "DOT FILE [UPDATE | DONT-UPDATE] [OVERWRITE | DONT-OVERWRITE] [INCLUDE FILE]"
     expect(words, 1, None, form)
     update, overwrite, include = False, True, ""
@@ -394,7 +394,7 @@ def _read_dot(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("NODE_STATUS_FILE", SECOND)
-def _read_status_file(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_status_file(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 3, "NODE_STATUS_FILE FILE [SECONDS] [ALWAYS-UPDATE]")
     rest = words[1:]
     always = bool(rest) and rest[-1].upper() == "ALWAYS-UPDATE"
@@ -404,6 +404,6 @@ def _read_status_file(scope: Scope, line: DagLine, words: list[str]) -> None:
 
 
 @statement("JOBSTATE_LOG", SECOND)
-def _read_jobstate_log(scope: Scope, line: DagLine, words: list[str]) -> None:
+def _read_jobstate_log(scope: DagScope, line: DagLine, words: list[str]) -> None:
     expect(words, 1, 1, "JOBSTATE_LOG FILE")
     scope.dag.jobstate_log = scope.dag.jobstate_log or words[0]

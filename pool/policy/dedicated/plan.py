@@ -57,9 +57,7 @@ def make_plan(
         guess: the duration of a job of which nothing is known (`RunPredictor.mean`).
         errors: of past expectations; without them no start has bounds.
     """
-    return finish(
-        plan_in_steps(queues, running, machines, now, settings, reservations, guess=guess, errors=errors)
-    )
+    return finish(plan_in_steps(queues, running, machines, now, settings, reservations, guess=guess, errors=errors))
 
 
 def plan_in_steps(

@@ -1,0 +1,255 @@
+"""A work flow as the schedd keeps it: nodes by number, edges, limits, and the ads that nodes' jobs are made of.
+
+A client makes it of a DAG file and the descriptions in it. It comes over the wire, so each field is checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.errors import PoolError
+
+Wire = dict[str, Any]
+#: Nodes, and words or names in one of them.
+MOST_NODES, MOST_WORDS = 1_000_000, 10_000
+#: In place of a job's exit code, as DAGMan has them: its submit failed, it was removed, its PRE script failed.
+SUBMIT_FAILED, REMOVED, NO_JOB = -1001, -1002, -1004
+#: When a script may run.
+SCRIPTS = ("PRE", "POST", "HOLD")
+KINDS = ("JOB", "SUBDAG", "FINAL", "SERVICE")
+#: Work flows in work flows.
+DEEPEST = 20
+
+
+def _malformed(what: str) -> PoolError:
+    return PoolError(f"cannot queue: this is no work flow: {what}", hint="submit it from a DAG file")
+
+
+def _typed(wire: Any, name: str, kind: type, default: Any) -> Any:
+    value = wire.get(name, default)
+    if value is default and name not in wire:
+        return default
+    if type(value) is not kind:
+        raise _malformed(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _maybe(wire: Any, name: str) -> int | None:
+    value = wire.get(name)
+    if value is not None and type(value) is not int:
+        raise _malformed(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _numbers(value: Any, below: int) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < below for one in value):
+        raise _malformed("a list of numbers is none")
+    return tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScript:
+    """A script of a node; see `pool.jobs.dag.model.DagScript`."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
+    defer_status: int | None = None
+    defer_seconds: int = 0
+    debug_file: str = ""
+    debug_streams: str = ""
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> PlanScript:
+        """Raises PoolError."""
+        if not isinstance(wire, dict):
+            raise _malformed("a script is no mapping")
+        words = _typed(wire, "arguments", list, [])
+        if len(words) > MOST_WORDS or not all(isinstance(word, str) for word in words):
+            raise _malformed("a script's arguments are no words")
+        seconds = _typed(wire, "defer_seconds", int, 0)
+        texts = {name: _typed(wire, name, str, "") for name in ("program", "debug_file", "debug_streams")}
+        return cls(
+            texts["program"],
+            tuple(words),
+            _maybe(wire, "defer_status"),
+            max(0, seconds),
+            texts["debug_file"],
+            texts["debug_streams"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJobs:
+    """The jobs of a node: `count` of a template's, from one on."""
+
+    template: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """The jobs of one description: what they share, and what each has beyond it (None: nothing)."""
+
+    ad: Wire
+    deltas: list[Wire | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """One node; see `pool.jobs.dag.model.DagNode`.
+
+    Attributes:
+        jobs: of each attempt, the last of them for all later ones.
+        plan: the inner work flow of a SUBDAG, in wire form.
+    """
+
+    name: str
+    kind: str = "JOB"
+    noop: bool = False
+    done: bool = False
+    retries: int = 0
+    unless_exit: int | None = None
+    abort_on: int | None = None
+    abort_return: int | None = None
+    pre_skip: int | None = None
+    priority: int = 0
+    category: str = ""
+    directory: str = ""
+    jobs: tuple[NodeJobs, ...] = ()
+    scripts: dict[str, PlanScript] = field(default_factory=dict)
+    plan: Wire | None = None
+
+    @classmethod
+    def from_wire(cls, wire: Any, templates: list[NodeTemplate]) -> PlanNode:
+        """Raises PoolError."""
+        if not isinstance(wire, dict):
+            raise _malformed("a node is no mapping")
+        kind, name = _typed(wire, "kind", str, "JOB"), _typed(wire, "name", str, "")
+        if kind not in KINDS or not name or len(name) > 4096:
+            raise _malformed(f"there is no such node as {kind} {name[:40]}")
+        scripts = _typed(wire, "scripts", dict, {})
+        if not set(scripts) <= set(SCRIPTS):
+            raise _malformed("a script has no such moment")
+        plan = wire.get("plan")
+        node = cls(
+            name=name,
+            kind=kind,
+            noop=_typed(wire, "noop", bool, False),
+            done=_typed(wire, "done", bool, False),
+            retries=max(0, _typed(wire, "retries", int, 0)),
+            unless_exit=_maybe(wire, "unless_exit"),
+            abort_on=_maybe(wire, "abort_on"),
+            abort_return=_maybe(wire, "abort_return"),
+            pre_skip=_maybe(wire, "pre_skip"),
+            priority=_typed(wire, "priority", int, 0),
+            category=_typed(wire, "category", str, ""),
+            directory=_typed(wire, "directory", str, ""),
+            jobs=tuple(_jobs_of(one, templates) for one in _typed(wire, "jobs", list, [])),
+            scripts={moment: PlanScript.from_wire(script) for moment, script in scripts.items()},
+            plan=plan if isinstance(plan, dict) else None,
+        )
+        if not node.noop and not node.jobs and node.plan is None:
+            raise _malformed(f"the node {name[:80]} has no job")
+        return node
+
+
+def _jobs_of(wire: Any, templates: list[NodeTemplate]) -> NodeJobs:
+    numbers = _numbers(wire, 2**31)
+    if len(numbers) != 3 or numbers[0] >= len(templates) or not numbers[2]:
+        raise _malformed("a node's jobs are of no description")
+    deltas = templates[numbers[0]].deltas
+    if deltas is not None and numbers[1] + numbers[2] > len(deltas):
+        raise _malformed("a node's jobs are not in its description")
+    return NodeJobs(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPlan:
+    """A whole work flow.
+
+    Attributes:
+        file: the first DAG file's absolute path.
+        iwd: where it was submitted from.
+        edges: numbers of parents, and of the children that wait for all of them.
+        limits: by category.
+        max_jobs, max_idle, max_pre, max_post: 0 for no limit.
+        environment: of its scripts.
+        ad: attributes of its own job.
+        rescue: the number of the rescue file that it goes on from.
+        files: what is written about it: `status`, `jobstate`, `dot`, and so on; see `pool.client.workflows`.
+    """
+
+    file: str
+    iwd: str
+    nodes: list[PlanNode]
+    edges: list[tuple[tuple[int, ...], tuple[int, ...]]]
+    templates: list[NodeTemplate] = field(default_factory=list)
+    limits: dict[str, int] = field(default_factory=dict)
+    max_jobs: int = 0
+    max_idle: int = 0
+    max_pre: int = 0
+    max_post: int = 0
+    always_run_post: bool = False
+    reset_retries: bool = True
+    environment: str = ""
+    ad: Wire = field(default_factory=dict)
+    rescue: int = 0
+    most_rescues: int = 100
+    files: Wire = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, wire: Any, depth: int = 0) -> WorkflowPlan:
+        """Raises PoolError."""
+        if not isinstance(wire, dict) or depth > DEEPEST:
+            raise _malformed("it is no mapping, or in too many others")
+        templates = [_template(one) for one in _typed(wire, "templates", list, [])]
+        given = _typed(wire, "nodes", list, [])
+        if not 1 <= len(given) <= MOST_NODES:
+            raise _malformed(f"it has {len(given)} nodes")
+        nodes = [PlanNode.from_wire(one, templates) for one in given]
+        if sum(node.kind == "FINAL" for node in nodes) > 1:
+            raise _malformed("it has two FINAL nodes")
+        for node in nodes:
+            if node.plan is not None:
+                cls.from_wire(node.plan, depth + 1)
+        edges = []
+        for edge in _typed(wire, "edges", list, []):
+            if not isinstance(edge, list) or len(edge) != 2:
+                raise _malformed("an edge is no pair")
+            edges.append((_numbers(edge[0], len(nodes)), _numbers(edge[1], len(nodes))))
+        limits = _typed(wire, "limits", dict, {})
+        if not all(isinstance(name, str) and type(value) is int for name, value in limits.items()):
+            raise _malformed("its limits are no numbers")
+        file, iwd = _typed(wire, "file", str, ""), _typed(wire, "iwd", str, "")
+        if not file.startswith("/") or not iwd.startswith("/"):
+            raise _malformed("its file has no absolute path")
+        return cls(
+            file,
+            iwd,
+            nodes,
+            edges,
+            templates,
+            limits,
+            **{name: max(0, _typed(wire, name, int, 0)) for name in ("max_jobs", "max_idle", "max_pre", "max_post")},
+            always_run_post=_typed(wire, "always_run_post", bool, False),
+            reset_retries=_typed(wire, "reset_retries", bool, True),
+            environment=_typed(wire, "environment", str, ""),
+            ad=_typed(wire, "ad", dict, {}),
+            rescue=max(0, _typed(wire, "rescue", int, 0)),
+            most_rescues=min(999, max(1, _typed(wire, "most_rescues", int, 100))),
+            files=_typed(wire, "files", dict, {}),
+        )
+
+
+def _template(wire: Any) -> NodeTemplate:
+    if not isinstance(wire, dict):
+        raise _malformed("a description is no mapping")
+    deltas = wire.get("deltas")
+    fits = deltas is None or (
+        isinstance(deltas, list) and all(delta is None or isinstance(delta, dict) for delta in deltas)
+    )
+    if not fits:
+        raise _malformed("a description's differences are no list")
+    return NodeTemplate(_typed(wire, "ad", dict, {}), deltas)
