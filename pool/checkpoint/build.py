@@ -119,9 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pool.checkpoint.build", description="Compile the keeper, the ranker and the relay."
     )
-    parser.add_argument(
-        "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
-    )
+    parser.add_argument("--sanitize", action="store_true", help="with address and undefined behaviour sanitizers")
     parser.add_argument("--output", type=Path, help="where to put it; without it all are built")
     parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs, and its helper for PMIx")
     parser.add_argument("--relay", action="store_true", help="only the relay of jobs' networks")

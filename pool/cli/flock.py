@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
 
 #: The actions, and the words that each takes.
-ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",)}
+ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",), "settle": ("POOL",)}
 
 COLUMNS = (
     Column("POOL", lambda one: str(one["pool"])),
@@ -31,10 +31,21 @@ COLUMNS = (
     Column("LENT", lambda one: str(one["lent"]), right=True),
     Column("ASKS FOR", lambda one: str(one["waiting"]), right=True),
 )
+#: Of pools with which there is credit, beside those.
+BALANCE = Column("IT OWES US", lambda one: _balance(one), right=True)
+HISTORY = (
+    Column("POOL", lambda one: str(one["pool"])),
+    Column("", lambda one: str(one["what"])),
+    Column("MACHINE TIME", lambda one: _hours(one["seconds"]), right=True),
+    Column("VALUE", lambda one: f"{one['value']:g}", right=True),
+    Column("AT", lambda one: formats.moment(one["time"])),
+)
 
 
 def flock(
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="status, invite, accept or leave.")] = "status",
+    action: Annotated[
+        str, typer.Argument(metavar="ACTION", help="status, invite, accept, leave or settle.")
+    ] = "status",
     pool: Annotated[
         str | None, typer.Argument(metavar="POOL", help="The other pool's name.", show_default=False)
     ] = None,
@@ -47,6 +58,18 @@ def flock(
     lifetime: Annotated[
         str, typer.Option("--lifetime", "-t", metavar="TIME", help="invite: how long the token is good for.")
     ] = "1d",
+    credit: Annotated[
+        float | None,
+        typer.Option(
+            "--credit",
+            metavar="HOURS",
+            help="invite, accept: machine time is counted and paid back; how much one may owe the other.",
+            show_default=False,
+        ),
+    ] = None,
+    half_life: Annotated[
+        float, typer.Option("--half-life", metavar="DAYS", help="With --credit: half of a debt is forgotten; 0: none.")
+    ] = 0.0,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -54,13 +77,16 @@ def flock(
 
     invite lets the jobs of another pool run here: it prints a token for that pool's administrator, who takes
     it with accept. For both directions each invites the other. FLOCK_FILE can limit what the other pool may
-    use, and whose jobs go there. leave ends both directions.
+    use, and whose jobs go there. leave ends both directions. With --credit on both sides, what a pool has lent
+    is counted, and it may claim as much back, ahead of the other pool's own jobs. settle forgives a pool what
+    it owes.
 
     \b
     Examples:
       poolnode flock                          the pools, what is lent and borrowed
       poolnode flock invite physics > token   here, for the pool named physics
       poolnode flock accept chem token        there: we are chem to them
+      poolnode flock invite physics --credit 100 > token
       poolnode flock leave chem
     """
     if action not in ACTIONS:
@@ -69,6 +95,11 @@ def flock(
     if len(given) != len(ACTIONS[action]):
         wanted = " ".join(ACTIONS[action]) or "nothing more"
         raise UsageProblem(f"flock {action} takes {wanted}", hint="`poolnode flock --help` has examples")
+    if credit is not None and action not in ("invite", "accept"):
+        raise UsageProblem(f"flock {action} takes no --credit", hint="invite and accept do")
+    if credit is not None:
+        terms = {"pool": pool, "agreement": "credit", "bound": credit, "half_life": half_life}
+        query_pool(address, lambda node: node.call("world.terms", terms))
     if action == "status":
         return _status(query_pool(address, lambda node: node.call("world.status", {})), as_json)
     if action == "invite":
@@ -80,6 +111,13 @@ def flock(
             print_json([done])
         else:
             print_lines([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
+        return 0
+    if action == "settle":
+        done = query_pool(address, lambda node: node.call("world.settle", {"pool": pool}))
+        if as_json:
+            print_json([{"pool": pool, **done}])
+        else:
+            print_lines([f"{pool} is forgiven {_hours(done['forgiven'])} of machine time"])
         return 0
     done = query_pool(address, lambda node: _end_agreement(node, str(pool)))
     if as_json:
@@ -120,10 +158,45 @@ def _status(found: dict[str, Any], as_json: bool) -> int:
         print_lines([f"this pool ({found['name']}) has no agreement with another"])
         print_error("`poolnode flock invite POOL` makes a token for another pool's administrator")
         return 0
-    print_lines(tables.render(list(COLUMNS), found["pools"]))
+    with_credit = [one for one in found["pools"] if one["agreement"] == "credit"]
+    print_lines(tables.render([*COLUMNS, *([BALANCE] if with_credit else [])], found["pools"]))
     borrowed, lent = (sum(one[name] for one in found["pools"]) for name in ("borrowed", "lent"))
     print_lines([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
+    for one in found["pools"]:
+        for line in _remarks(one):
+            print_lines([f"{one['pool']}: {line}"])
+    if history := [
+        {**entry, "pool": one["pool"], "what": _entry(entry)} for one in with_credit for entry in one["history"][:5]
+    ]:
+        print_lines(["", *tables.render(list(HISTORY), history)])
     return 0
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    side = "we" if entry["lent"] else "it"
+    return f"{side} lent" if entry["kind"] == "use" else f"{side} forgave"
+
+
+def _balance(one: Mapping[str, Any]) -> str:
+    return "" if one["agreement"] != "credit" else f"{_hours(one['balance'])} of {_hours(one['bound'])}"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h"
+
+
+def _remarks(one: Mapping[str, Any]) -> list[str]:
+    """The trouble of a ledger, for people."""
+    found = []
+    if one["we_want"] == "credit" and one["they_want"] == "idle-only":
+        found.append("we want credit, and it wants none: nothing is counted")
+    elif one["they_want"] == "credit" and one["we_want"] == "idle-only":
+        found.append("it wants credit, and we want none: nothing is counted")
+    if one["disputed"] >= 1.0:
+        found.append(f"it has not signed {_hours(one['disputed'])} that were measured here")
+    if one["agreement"] == "credit" and one["trouble"]:
+        found.append(f"the ledgers were not exchanged: {one['trouble']}")
+    return found
 
 
 def _guests(one: Mapping[str, Any]) -> str:

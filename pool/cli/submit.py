@@ -34,9 +34,7 @@ POOL_MOMENT = 2.0
 File = Annotated[str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")]
 OptionalFile = Annotated[
     str | None,
-    typer.Argument(
-        metavar="FILE", help="The job description file; - reads standard input.", show_default=False
-    ),
+    typer.Argument(metavar="FILE", help="The job description file; - reads standard input.", show_default=False),
 ]
 Extra = Annotated[
     list[str] | None,

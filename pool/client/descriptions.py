@@ -100,9 +100,7 @@ def read_file(path: Path) -> str:
     except OSError as error:
         raise PoolError(f"cannot read job file {path}: {(error.strerror or str(error)).lower()}") from error
     if len(raw) > BIGGEST:
-        raise PoolError(
-            f"cannot read job file {path}: longer than {BIGGEST >> 20} MiB", hint="is it the right file?"
-        )
+        raise PoolError(f"cannot read job file {path}: longer than {BIGGEST >> 20} MiB", hint="is it the right file?")
     if b"\0" in raw:
         raise PoolError(f"cannot read job file {path}: it is not text", hint="is it the executable instead?")
     return raw.decode("utf-8", "surrogateescape")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pool.client.spooling import FetchResult
     from pool.jobs.events import JobEvent
 
+
 class _Chosen(ABC):
     """The methods that clusters and jobs share."""
 
@@ -201,9 +202,7 @@ class Job(_Chosen):
     async def _find(self, attributes: Sequence[str] | None) -> dict[str, Any]:
         found = await self.pool.find(self.ids, attributes)
         if not found:
-            raise PoolError(
-                f"there is no job {self.cluster}.{self.proc}", hint="`poolnode q` and `history` list them"
-            )
+            raise PoolError(f"there is no job {self.cluster}.{self.proc}", hint="`poolnode q` and `history` list them")
         return found[0]
 
 

@@ -89,9 +89,7 @@ def user_token(environ: Mapping[str, str]) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise NoPool(
-            f"cannot read the token in {file}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        raise NoPool(f"cannot read the token in {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def user_network() -> UserNetwork:

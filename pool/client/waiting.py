@@ -121,9 +121,7 @@ async def _query_jobs(pool: Pool, ids: Ids, tally: Tally | None) -> Tally:
     clusters = {job[0] for job in found}
     for one in ids:
         if (one[0] not in clusters) if len(one) == 1 else ((one[0], one[1]) not in found):
-            raise PoolError(
-                f"there is no job {'.'.join(map(str, one))}", hint="`poolnode q` and `history` list them"
-            )
+            raise PoolError(f"there is no job {'.'.join(map(str, one))}", hint="`poolnode q` and `history` list them")
     if tally is None:
         return Tally(found)
     for job, state in found.items():

@@ -1,9 +1,9 @@
 """The kinds of values that settings take, and their reading: calculated numbers, durations with units, flags, choices.
 
-    NUMBER, COUNT   1.5     2 * 3     $(OTHER) + 1          arithmetic is the expression language's
-    DURATION        90      10 min    1 h 30 min    20 * 60           seconds where no unit stands
-    FLAG            true yes on 1     false no off 0
-    SPAN            a DURATION, or an expression that comes to seconds
+NUMBER, COUNT   1.5     2 * 3     $(OTHER) + 1          arithmetic is the expression language's
+DURATION        90      10 min    1 h 30 min    20 * 60           seconds where no unit stands
+FLAG            true yes on 1     false no off 0
+SPAN            a DURATION, or an expression that comes to seconds
 """
 
 from __future__ import annotations

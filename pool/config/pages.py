@@ -119,8 +119,7 @@ def configuration() -> str:
 def state_tables() -> str:
     """docs/states.md."""
     moves = [
-        (str(before), event.value, str(after), action.value)
-        for (before, event), (after, action) in slots.TABLE.items()
+        (str(before), event.value, str(after), action.value) for (before, event), (after, action) in slots.TABLE.items()
     ]
     runs = [
         (_job(before), happening.value, _job(move.next), move.action.value.replace("_", " "))

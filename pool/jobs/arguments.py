@@ -49,9 +49,7 @@ def unquote(text: str) -> str:
             break
         position = end + 2
     if end < 0:
-        raise QuotingError(
-            f"the double quote that opens {text.strip()!r} is never closed", hint='end it with "'
-        )
+        raise QuotingError(f"the double quote that opens {text.strip()!r} is never closed", hint='end it with "')
     if end != len(body) - 1:
         raise QuotingError(
             f"unexpected text after the closing double quote: {body[end:]!r}",

@@ -230,9 +230,7 @@ def _table(processes: Sequence[ProcessUse]) -> list[str]:
     ]
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     made = [
-        "  ".join(
-            cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
+        "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         for row in (titles, *rows)
     ]
     rule = "-" * len(made[0])

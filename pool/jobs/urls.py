@@ -10,9 +10,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.")
 HIDDEN = "(secret)"
 #: The text before the machine in an address may be a name and a key, and so may the query.
 _IN_URL = re.compile(r"(\w+://)[^/?#\s@]*@")
-_IN_QUERY = re.compile(
-    r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;,\s\"']*", re.IGNORECASE
-)
+_IN_QUERY = re.compile(r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;,\s\"']*", re.IGNORECASE)
 #: The scheme of files on the submit machine, which are sent as any other.
 LOCAL_SCHEME = "file"
 

@@ -274,8 +274,7 @@ def _resources(data: Data) -> Iterator[str]:
     if any(row.get("assigned") for row in rows.values()):
         columns.append("assigned")
     table = {
-        _UNITS.get(name.lower(), name): [_cell(row.get(column)) for column in columns]
-        for name, row in rows.items()
+        _UNITS.get(name.lower(), name): [_cell(row.get(column)) for column in columns] for name, row in rows.items()
     }
     name_width = max(20, *(len(name) for name in table))
     widths = [max(9, len(columns[i]), *(len(row[i]) for row in table.values())) for i in range(len(columns))]

@@ -96,9 +96,7 @@ def _nvidia(root: Path) -> list[Gpu]:
     if not devices:
         return [Gpu("NVIDIA", model) for model in models]
     model = models[0] if len(set(models)) == 1 else ""
-    return [
-        Gpu("NVIDIA", models[n] if len(models) == len(devices) else model) for n, _ in enumerate(devices)
-    ]
+    return [Gpu("NVIDIA", models[n] if len(models) == len(devices) else model) for n, _ in enumerate(devices)]
 
 
 def _model(directory: Path) -> str:

@@ -124,9 +124,7 @@ class _ServerLink(asyncio.Protocol):
             self._watch(self._pid)
         except OSError as error:
             ours.close()
-            raise PoolError(
-                f"cannot start the file server of {name}: {error.strerror}", retry=True
-            ) from error
+            raise PoolError(f"cannot start the file server of {name}: {error.strerror}", retry=True) from error
         finally:
             theirs.close()
         ours.setblocking(False)

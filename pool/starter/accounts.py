@@ -50,9 +50,7 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, same
             groups = tuple(os.getgrouplist(owner, entry.pw_gid))
             return UnixAccount(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
     if rule == "refuse":
-        raise NoJobAccount(
-            f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in"
-        )
+        raise NoJobAccount(f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in")
     return _nobody_account()
 
 

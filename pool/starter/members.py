@@ -139,4 +139,3 @@ def member_ends(members: Sequence[Member], rows: Sequence[RawEnd]) -> tuple[Memb
         )
         for member, (code, signal, core, state, user, system, wall, rss) in zip(members, rows, strict=False)
     )
-

@@ -227,9 +227,7 @@ class Applier:
 
     def _add_events(self, changes: list[AddEvent]) -> Sequence[Result]:
         first, self.next_event = self.next_event, self.next_event + len(changes)
-        self._write_rows(
-            "INSERT INTO event VALUES {rows}", [(number, *c) for number, c in enumerate(changes, first)]
-        )
+        self._write_rows("INSERT INTO event VALUES {rows}", [(number, *c) for number, c in enumerate(changes, first)])
         return range(first, self.next_event)
 
     def _must_be_queued(self, verb: str, cluster: int, proc: int) -> None:
@@ -242,9 +240,7 @@ class Applier:
 
     def _add_event(self, c: AddEvent) -> int:
         number = self.next_event
-        self._run(
-            "INSERT INTO event VALUES(?, ?, ?, ?, ?, ?)", (number, c.cluster, c.proc, c.kind, c.time, c.data)
-        )
+        self._run("INSERT INTO event VALUES(?, ?, ?, ?, ?, ?)", (number, c.cluster, c.proc, c.kind, c.time, c.data))
         self.next_event = number + 1
         return number
 
@@ -265,9 +261,7 @@ class Applier:
         if c.value is None:
             self._run("DELETE FROM meta WHERE key = ?", (c.key,))
         else:
-            self._run(
-                "INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = ?2", (c.key, c.value)
-            )
+            self._run("INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = ?2", (c.key, c.value))
 
     def _shrink(self, c: Shrink) -> int:
         free = int(self._run("PRAGMA freelist_count").fetchone()[0])

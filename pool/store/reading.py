@@ -31,8 +31,7 @@ def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> 
     """Everything in the queue."""
     run = connection.execute
     clusters = {
-        row[0]: ClusterRow(*row)
-        for row in run("SELECT cluster, owner, ad, count, time FROM cluster ORDER BY cluster")
+        row[0]: ClusterRow(*row) for row in run("SELECT cluster, owner, ad, count, time FROM cluster ORDER BY cluster")
     }
     for cluster, data in run("SELECT cluster, data FROM delta ORDER BY cluster, block"):
         row = clusters[cluster]

@@ -26,9 +26,7 @@ class Connection(ABC):
     closed: asyncio.Future[WireError | None]
 
     @abstractmethod
-    async def call(
-        self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
-    ) -> Any:
+    async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
         """Call and wait for the result.
 
         Args:

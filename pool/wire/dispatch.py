@@ -114,14 +114,10 @@ async def outcome(entry: RegisteredMethod, call: Call, *args: Any) -> tuple[Any,
         if error.args == (LATE,):
             return None, DeadlineExceeded(f"{entry.name} took longer than the caller would wait")
         if error.args == (STOPPED,):
-            return None, NoSuchRole(
-                f"{entry.name} is served no more", hint="it may be starting again", retry=True
-            )
+            return None, NoSuchRole(f"{entry.name} is served no more", hint="it may be starting again", retry=True)
         return None, Cancelled(f"{entry.name} was given up", retry=True)
     except Exception as error:
-        log.error(
-            "a method failed", exc_info=error, extra={"method": entry.name, "caller": str(call.identity)}
-        )
+        log.error("a method failed", exc_info=error, extra={"method": entry.name, "caller": str(call.identity)})
         return None, error
 
 
@@ -156,9 +152,7 @@ class Dispatcher:
         self._methods: dict[str, RegisteredMethod] = {}
         self._services: dict[str, list[Service]] = {}
 
-    def add(
-        self, name: str, service: Service, meter_of: Callable[[str], Meter | None] = lambda verb: None
-    ) -> None:
+    def add(self, name: str, service: Service, meter_of: Callable[[str], Meter | None] = lambda verb: None) -> None:
         """Serve the methods of `service` as `name.verb`. Several services may share a name.
 
         Args:
@@ -213,9 +207,7 @@ class Dispatcher:
     def _missing(self, name: str, identity: Identity) -> CallRefused:
         role = name.rpartition(".")[0]
         if identity.kind == "anonymous":
-            return NotPermitted(
-                f"strangers may not call {name}", hint="ask the pool's administrator for a token"
-            )
+            return NotPermitted(f"strangers may not call {name}", hint="ask the pool's administrator for a token")
         if role not in self._services:
             return NoSuchRole(f"no {role or name} runs here", hint="it may be starting", retry=True)
         return NoSuchMethod(f"there is no method {name}", hint="the other node may be of another version")

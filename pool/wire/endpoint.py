@@ -78,9 +78,7 @@ class WireConnection(asyncio.Protocol, Connection):
 
     # -- calling ---------------------------------------------------------------------------------------------
 
-    async def call(
-        self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
-    ) -> Any:
+    async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
         loop = self._loop
         if self._paused or self._waiting or self._core.spare_requests <= 0:
             timeout = await self._wait_for_room(method, timeout)
@@ -340,12 +338,8 @@ class WireConnection(asyncio.Protocol, Connection):
         if reason is not None:
             what = "closed the connection" if isinstance(reason, RemoteError) else "broke the protocol"
             kind = ConnectionLost if self.opened.done() else CannotConnect
-            self._reason = kind(
-                f"{self.address} {what}: {reason.message}", hint=reason.hint, retry=reason.retry
-            )
-            log.debug(
-                "closed", extra={"address": self.address, "peer": str(self.identity), "why": str(reason)}
-            )
+            self._reason = kind(f"{self.address} {what}: {reason.message}", hint=reason.hint, retry=reason.retry)
+            log.debug("closed", extra={"address": self.address, "peer": str(self.identity), "why": str(reason)})
         self._write()
         if self._transport is not None:
             self._transport.close()
@@ -377,9 +371,7 @@ class WireConnection(asyncio.Protocol, Connection):
     def _overdue(self, number: int, method: str, timeout: float) -> None:
         future = self._calls.get(number)
         if future is not None and not future.done():
-            future.set_exception(
-                DeadlineExceeded(f"{self.address} did not answer {method} within {timeout:g} s")
-            )
+            future.set_exception(DeadlineExceeded(f"{self.address} did not answer {method} within {timeout:g} s"))
             self._give_up(number)
 
     def _give_up(self, number: int) -> None:
@@ -414,9 +406,7 @@ class WireConnection(asyncio.Protocol, Connection):
                 self._waiting.remove(waiter)
             self._let_in()
             if isinstance(error, TimeoutError):
-                raise DeadlineExceeded(
-                    f"{self.address} had no room for {method} within {timeout:g} s"
-                ) from None
+                raise DeadlineExceeded(f"{self.address} had no room for {method} within {timeout:g} s") from None
             raise
         return None if timeout is None else max(0.0, timeout - (self._loop.time() - began))
 

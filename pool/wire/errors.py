@@ -35,9 +35,7 @@ class WireError(PoolError):
 class ConnectionLost(WireError):
     """The connection is gone. Calls under way may or may not have been done."""
 
-    def __init__(
-        self, message: str = "the connection was lost", *, hint: str = "", retry: bool = True
-    ) -> None:
+    def __init__(self, message: str = "the connection was lost", *, hint: str = "", retry: bool = True) -> None:
         super().__init__(message, hint=hint, retry=retry)
 
 

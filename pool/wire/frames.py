@@ -38,16 +38,13 @@ class Encoder:
         try:
             body: bytes = self._pack(value)
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
-            raise LocalFault(
-                f"cannot send this value: {_reason_of(error)}", hint="a defect of the caller"
-            ) from error
+            raise LocalFault(f"cannot send this value: {_reason_of(error)}", hint="a defect of the caller") from error
         size = len(body)
         if size > LARGE:
             self._pack = _packer()
         if size > limit:
             raise _too_long(size, limit)
         return HEADER.pack(size), body
-
 
     def encode_bytes(
         self, before: list[int], data: bytes, limit: int, within: list[Any] | None = None

@@ -88,9 +88,7 @@ async def join(text: str, name: str, directory: Path) -> Credentials:
     """
     token = Token.read(text)
     if token.kind != "join":
-        raise WrongToken(
-            "this token lets a user in, not a machine", hint="`poolnode token --roles ...` makes one"
-        )
+        raise WrongToken("this token lets a user in, not a machine", hint="`poolnode token --roles ...` makes one")
     certificates.check_name(name, ())
     authority = await fetch_authority(token)
     key = await asyncio.to_thread(pending_key, directory)
@@ -104,9 +102,7 @@ async def join(text: str, name: str, directory: Path) -> Credentials:
             timeout=PATIENCE,
         )
     except RemoteError as error:
-        raise CannotJoin(
-            f"cannot join as {name}: {error.message}", hint=error.hint, retry=error.retry
-        ) from error
+        raise CannotJoin(f"cannot join as {name}: {error.message}", hint=error.hint, retry=error.retry) from error
     finally:
         await link.close()
     return await asyncio.to_thread(

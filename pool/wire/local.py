@@ -57,9 +57,7 @@ class LocalConnection(Connection):
             self._other_side = LocalConnection(back, identity, address)
             self._other_side._other_side = self
 
-    async def call(
-        self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0
-    ) -> Any:
+    async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
         loop = self._loop
         entry, params = self._find(method, params, streaming=False)
         call = Call(self.identity, self._other_side, None if timeout is None else loop.time() + timeout)

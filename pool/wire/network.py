@@ -412,9 +412,7 @@ def _explained(address: str, error: OSError | TimeoutError) -> CannotConnect:
     said = f"cannot connect to {address}"
     if isinstance(error, ssl.SSLCertVerificationError):
         if "expired" in error.verify_message or "not yet valid" in error.verify_message:
-            return CannotConnect(
-                f"{said}: {error.verify_message}", hint="compare the clocks of both machines"
-            )
+            return CannotConnect(f"{said}: {error.verify_message}", hint="compare the clocks of both machines")
         return CannotConnect(
             f"{said}: it is not of this pool ({error.verify_message})",
             hint="check the address, or join that pool with a token",

@@ -89,9 +89,7 @@ class Protocol:
         out: what is to be written; see `take_output`.
     """
 
-    def __init__(
-        self, *, opener: bool, hello: Mapping[str, Any] | None = None, bounds: Bounds = MEMBER
-    ) -> None:
+    def __init__(self, *, opener: bool, hello: Mapping[str, Any] | None = None, bounds: Bounds = MEMBER) -> None:
         self.opener = opener
         self.phase = ConnectionPhase.GREETING
         self.bounds = bounds
@@ -179,9 +177,7 @@ class Protocol:
         """Open a stream; returns its id."""
         self._must_be_ready()
         if not self.may_open:
-            raise LocalFault(
-                f"{self.peer.streams} streams are open already", hint="end some first", retry=True
-            )
+            raise LocalFault(f"{self.peer.streams} streams are open already", hint="end some first", retry=True)
         number = self._next_stream
         value = [method, params] if seconds is None else [method, params, seconds]
         self._append_frame([3, number, int(StreamStep.OPEN), value])
@@ -282,13 +278,7 @@ class Protocol:
             if kind == 3 and type(third) is int:
                 self._allowed(FrameKind.STREAM)
                 return self._on_stream(number, third, fourth, size)
-        elif (
-            kind == 2
-            and parts == 3
-            and type(frame[1]) is str
-            and type(frame[2]) is list
-            and len(frame[2]) == 1
-        ):
+        elif kind == 2 and parts == 3 and type(frame[1]) is str and type(frame[2]) is list and len(frame[2]) == 1:
             return self._on_notification(frame[1], frame[2][0])
         raise RemoteFault(f"a frame of no known form ({kind!r:.40}, {parts} parts)")
 

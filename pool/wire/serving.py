@@ -58,9 +58,7 @@ class Serving:
     def request(self, event: ev.Request) -> None:
         """Run a method and reply."""
         try:
-            entry = self._dispatcher.find(
-                event.method, self._connection.identity, event.params, streaming=False
-            )
+            entry = self._dispatcher.find(event.method, self._connection.identity, event.params, streaming=False)
         except CallRefused as error:
             self._core.reply(event.number, None, error)
             return
@@ -110,9 +108,7 @@ class Serving:
     def opened(self, event: ev.StreamOpened) -> None:
         """Run a method with a stream, and end that with it."""
         try:
-            entry = self._dispatcher.find(
-                event.method, self._connection.identity, event.params, streaming=True
-            )
+            entry = self._dispatcher.find(event.method, self._connection.identity, event.params, streaming=True)
         except CallRefused as error:
             self._core.end(event.number, error)
             return

@@ -110,9 +110,7 @@ class Token:
                 float(expires),
             )
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
-            raise WrongToken(
-                "this token is not whole", hint="copy all of it, from the prefix to the end"
-            ) from error
+            raise WrongToken("this token is not whole", hint="copy all of it, from the prefix to the end") from error
 
     @property
     def proof(self) -> str:
@@ -185,9 +183,7 @@ class TokenStore:
         self._forget_old(now)
         self._tokens[number] = {**record, "hash": _hash(secret), "made": round(now), "expires": expires}
         self._save()
-        return Token(
-            draft.kind, draft.address, draft.fingerprint, number, secret, draft.roles, draft.name, expires
-        )
+        return Token(draft.kind, draft.address, draft.fingerprint, number, secret, draft.roles, draft.name, expires)
 
     # -- using -----------------------------------------------------------------------------------------------
 
@@ -258,10 +254,7 @@ class TokenStore:
     def _find(self, number: object, secret: object, kind: str) -> dict[str, Any]:
         record = self._tokens.get(number) if isinstance(number, str) else None
         given = _hash(secret) if isinstance(secret, str) else ""
-        if (
-            not hmac.compare_digest(given, record["hash"] if record is not None else _hash(""))
-            or record is None
-        ):
+        if not hmac.compare_digest(given, record["hash"] if record is not None else _hash("")) or record is None:
             raise WrongToken("this token is not known here", hint="is it of this pool, and was it revoked?")
         if record["kind"] != kind:
             raise WrongToken(f"this token is for a {record['kind']}, not for a {kind}")

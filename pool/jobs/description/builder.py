@@ -63,9 +63,7 @@ class Builder:
     variables: set[str] = field(default_factory=set)
     parts: list[GangPart] = field(default_factory=list)
 
-    def queue(
-        self, statement: QueueArguments, items: Sequence[str], where: SourcePosition, first_row: int = 0
-    ) -> None:
+    def queue(self, statement: QueueArguments, items: Sequence[str], where: SourcePosition, first_row: int = 0) -> None:
         """Write the processes of one queue statement; errors are reported, and end it where they are many.
 
         Args:
@@ -207,9 +205,7 @@ class Builder:
         own = job.own = dict(static)
         job.parent = parent
         for step in steps:
-            if not step.by_text and all(
-                own.get(key, parent.get(key)) == value for key, value in step.reads.items()
-            ):
+            if not step.by_text and all(own.get(key, parent.get(key)) == value for key, value in step.reads.items()):
                 own.update(step.result)
                 continue
             try:

@@ -48,9 +48,7 @@ def _truth(text: str, lookup: Callable[[str], str | None], version: tuple[int, i
         return _defined((found[1] or "").strip(), lookup)
     if (found := _VERSION.fullmatch(text)) and (not found[1] or found[2] == "="):
         return _compare(found[2], found[3].strip(), version) != bool(found[1])
-    raise ConditionError(
-        f"expected true, false, a number, 'defined NAME' or 'version >= x.y.z', not {text!r}"
-    )
+    raise ConditionError(f"expected true, false, a number, 'defined NAME' or 'version >= x.y.z', not {text!r}")
 
 
 def _defined(name: str, lookup: Callable[[str], str | None]) -> bool:

@@ -28,9 +28,7 @@ _PLAIN_STRING = re.compile(r'"[^"\\]*"')
 _INTEGER = re.compile(r"\s*[-+]?[0-9]+\s*")
 _REAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _BOOLEAN = re.compile(r"(true|1|false|0)\s*", re.IGNORECASE)
-_SIZE = re.compile(
-    r"\s*(?P<whole>[-+]?[0-9]{0,15})(?P<fraction>\.[0-9]*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*"
-)
+_SIZE = re.compile(r"\s*(?P<whole>[-+]?[0-9]{0,15})(?P<fraction>\.[0-9]*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*")
 _FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -126,11 +124,7 @@ def size_of(text: str, unit: int, *, several: bool = False) -> SizeInUnit | None
     """
     head, comma, rest = text.partition(",") if several else (text, "", "")
     found = _SIZE.fullmatch(head)
-    if (
-        not found
-        or not (found["whole"].strip("+-") or found["fraction"])
-        or (found["byte"] and not found["unit"])
-    ):
+    if not found or not (found["whole"].strip("+-") or found["fraction"]) or (found["byte"] and not found["unit"]):
         return None
     thousandths = int(((found["fraction"] or ".")[1:] + "000")[:3])
     factor = _FACTORS[found["unit"].lower()] if found["unit"] else unit
@@ -166,11 +160,7 @@ def referenced(text: str, own: frozenset[str]) -> tuple[set[str], set[str]]:
                 job.add(name)
             elif scope in ("my", "self", "target", "other"):
                 machine.add(name)
-        elif (
-            after in ("(", "=")
-            or name in _WORDS
-            or (after == "." and name in ("my", "self", "target", "other"))
-        ):
+        elif after in ("(", "=") or name in _WORDS or (after == "." and name in ("my", "self", "target", "other")):
             continue
         else:
             (job if name in own else machine).add(name)

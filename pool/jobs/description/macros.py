@@ -191,9 +191,7 @@ class MacroScope:
     def replace(self, text: str, *, holes: bool = False) -> list[str | int]:
         """Expand a text into parts; with `holes`, opaque live macros are left as their indices."""
         parts: list[str | int] = []
-        within: list[
-            tuple[str, int, int]
-        ] = []  # macros being expanded: name, begin, length of the text behind
+        within: list[tuple[str, int, int]] = []  # macros being expanded: name, begin, length of the text behind
         for _ in range(_LIMIT):
             found = next(references(text), None)
             if found is None:

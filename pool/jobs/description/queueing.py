@@ -113,9 +113,7 @@ def _count(text: str) -> int:
         return 1
     count = integer_of(text)
     if count is None:
-        raise QueueError(
-            f"expected a number of processes, or variables with 'in', 'from' or 'matching', not {text!r}"
-        )
+        raise QueueError(f"expected a number of processes, or variables with 'in', 'from' or 'matching', not {text!r}")
     if not 0 <= count < _LIMIT:
         raise QueueError(f"expected a number of processes from 0 to {_LIMIT - 1}, not {count}")
     return count
@@ -182,9 +180,7 @@ def _table(rest: str) -> tuple[Columns, str]:
     header, skip = integer_of(options["header"]), integer_of(options["skip"])
     if header is None or skip is None:
         raise QueueError("expected a row number for 'header' and 'skip'")
-    columns = Columns(
-        options["separator"], options["blanks"] == "true", options["trim"] == "true", header, skip
-    )
+    columns = Columns(options["separator"], options["blanks"] == "true", options["trim"] == "true", header, skip)
     return columns, rest.lstrip()
 
 

@@ -159,9 +159,7 @@ class _DescriptionReader:
 
     def _condition(self, condition: statements.IfStatement) -> None:
         def decide() -> bool:
-            return conditions.decide(
-                condition.text, self.macros.expand, self.macros.lookup, self.facts.version
-            )
+            return conditions.decide(condition.text, self.macros.expand, self.macros.lookup, self.facts.version)
 
         try:
             self.blocks.step(condition.keyword, decide)
@@ -259,9 +257,7 @@ class _DescriptionReader:
             return
         name = self._expanded(text).strip()
         if depth >= _DEEPEST_INCLUDE:
-            self.reporter.error(
-                self.where, f"{name!r} is included {depth} levels deep: includes go in a circle"
-            )
+            self.reporter.error(self.where, f"{name!r} is included {depth} levels deep: includes go in a circle")
             return
         command = name.endswith("|") or bool({"command", "output"} & set(options))
         here = self.where
@@ -285,9 +281,7 @@ class _DescriptionReader:
 
     def _queue(self, arguments: str, source: Source, where: SourcePosition, *, included: bool = False) -> None:
         if included:
-            self.reporter.error(
-                where, "queue is not allowed in an included file", "move it to the description"
-            )
+            self.reporter.error(where, "queue is not allowed in an included file", "move it to the description")
             return
         if not self.queued:
             self._extra_lines()

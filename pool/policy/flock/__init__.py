@@ -1,5 +1,7 @@
 """Flocking (EV 4.3, 8): which machines a pool shows to another, and what jobs and machines look like across the border.
 
 agreements.py   what one pool lets another do; read from a file that an administrator may edit
+ledger.py       agreements with credit: entries of use, their signatures, and how both sides come to the same
+value.py        what a machine is worth
 shown.py        a machine of another pool as this pool's negotiator sees it; a request of another pool likewise
 """

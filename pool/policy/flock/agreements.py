@@ -5,6 +5,9 @@
     out = true           # our jobs may run there
     machines = 20        # of our slots at most, at a time
     users = ["alice"]    # of its users only these
+    agreement = "credit" # use is counted and paid back (EV 4.2); or "idle-only"
+    bound = 100          # machine-hours that one may owe the other
+    half_life = 30       # days after which half of a debt is forgotten; 0 forgets nothing
 
 The file is read again on SIGHUP and by `poolnode reload`. A right that is withdrawn is gone at once for jobs that have
 not begun yet. Jobs that run then run on, under the rules of the machine's owner.
@@ -15,12 +18,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 from pool.errors import PoolError
+from pool.policy.flock.ledger import CreditTerms
 
 #: Slots that a pool may have at a time where the file does not say.
 ANY_NUMBER = 1_000_000
+#: Kinds of agreements.
+CREDIT, IDLE_ONLY = "credit", "idle-only"
+#: Machine-hours that one pool may owe the other where nothing is said; no number in the file is as large as MOST.
+USUAL_BOUND, MOST = 100.0, 1e9
 
 
 class BadAgreement(PoolError):
@@ -37,6 +46,7 @@ class FlockAgreement:
         sends_out: jobs of this pool may run there.
         machines: slots of this pool that it may have at a time.
         users: of its users only these; None lets in all.
+        terms: of credit; None where the file says nothing of them.
     """
 
     pool: str
@@ -44,6 +54,7 @@ class FlockAgreement:
     sends_out: bool = True
     machines: int = ANY_NUMBER
     users: frozenset[str] | None = None
+    terms: CreditTerms | None = None
 
     def admits(self, user: str) -> bool:
         """Whether jobs of this user of the other pool may run here."""
@@ -51,11 +62,14 @@ class FlockAgreement:
 
 
 #: Settings of a pool in the file: their types and, for people, what they are.
-_KNOWN: dict[str, tuple[type, str]] = {
+_KNOWN: dict[str, tuple[type | UnionType, str]] = {
     "in": (bool, "true or false"),
     "out": (bool, "true or false"),
     "machines": (int, "a number of slots"),
     "users": (list, "a list of user names"),
+    "agreement": (str, "'credit' or 'idle-only'"),
+    "bound": (int | float, "a number of machine-hours"),
+    "half_life": (int | float, "a number of days"),
 }
 
 
@@ -83,8 +97,13 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
         whole = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if not whole or (name == "users" and not all(isinstance(user, str) for user in value)):
             raise BadAgreement(f"the flock's file: {name} of [{pool}] is not {words}")
-    if table.get("machines", 0) < 0:
-        raise BadAgreement(f"the flock's file: machines of [{pool}] is negative")
+    if table.get("agreement", IDLE_ONLY) not in (CREDIT, IDLE_ONLY):
+        raise BadAgreement(f"the flock's file: agreement of [{pool}] is not {_KNOWN['agreement'][1]}")
+    for name in ("machines", "bound", "half_life"):
+        if not 0 <= table.get(name, 0) < MOST:
+            raise BadAgreement(
+                f"the flock's file: {name} of [{pool}] is {'negative' if table[name] < 0 else 'too large'}"
+            )
     users = table.get("users")
     return FlockAgreement(
         pool,
@@ -92,4 +111,12 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
         table.get("out", True),
         table.get("machines", ANY_NUMBER),
         frozenset(users) if users is not None else None,
+        credit_terms(table["agreement"], table.get("bound", USUAL_BOUND), table.get("half_life", 0.0))
+        if "agreement" in table
+        else None,
     )
+
+
+def credit_terms(agreement: str, bound: float, half_life: float) -> CreditTerms:
+    """Terms as administrators write them: machine-hours and days."""
+    return CreditTerms(agreement == CREDIT, bound * 3600.0, half_life * 86400.0)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pool.outside import OutsideWorld
 from pool.policy.flock.shown import lent_machine
 from pool.roles.advertise import Advertiser
+from pool.roles.world.credit import CreditBook
 from pool.roles.world.relay import (
     SCHEDD_CALLS,
     SCHEDD_STREAMS,
@@ -89,6 +90,7 @@ class MachineBorrower(Service):
 
     def __init__(
         self,
+        credit: CreditBook,
         advertiser: Advertiser,
         outside: OutsideWorld,
         *,
@@ -97,6 +99,7 @@ class MachineBorrower(Service):
         log: logging.Logger,
         lender: Callable[[str], LenderCalls],
     ) -> None:
+        self._credit = credit
         self._advertiser = advertiser
         self._outside = outside
         self._node = node
@@ -224,6 +227,8 @@ class MachineBorrower(Service):
         ad = lent_machine(item["ad"], str(item["slot"]), pool, self._address())
         now = asyncio.get_running_loop().time()
         self._claims[route.id] = BorrowedClaim(name, schedd, float(params["lease"]), now + LEASES * params["lease"])
+        owner, lease = str(params["owner"]), float(params["lease"])
+        self._credit.begin(pool, route.startd, item, lends=False, user=owner, lease=lease)
         user = params["submitter"]
         held = {
             "State": "Claimed",
@@ -242,10 +247,13 @@ class MachineBorrower(Service):
             for number in params["claims"]:
                 route = ClaimRoute.read(str(number))
                 self._forget(route.id)
+                self._credit.over(route.pool, route.startd, [route.claim], lends=False)
                 await self._pass(route, verb, call, {"claims": [route.claim]})
             return {}
         route = ClaimRoute.read(str(params.get("claim")))
-        answer = await self._pass(route, verb, call, with_claim(params, route.claim))
+        inner = with_claim(params, route.claim)
+        answer = await self._pass(route, verb, call, inner)
+        self._credit.called(route.pool, route.startd, verb, inner, answer, lends=False)
         if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
             answer["ad"] = self._known_again(route, call.identity.node, answer["ad"])
         return answer
@@ -318,8 +326,9 @@ class ComingBack(Service):
     Whatever it says, it can name claims on machines of its own pool only: the pool's name is put before each.
     """
 
-    def __init__(self, pool: str, borrowing: MachineBorrower) -> None:
+    def __init__(self, pool: str, borrowing: MachineBorrower, credit: CreditBook) -> None:
         self._pool = pool
+        self._credit = credit
         self._borrowing = borrowing
 
     @method(None, takes={"schedd": str, "startd": str, "verb": str, "params": dict})
@@ -331,12 +340,21 @@ class ComingBack(Service):
         link = self._borrowing.schedd(params["schedd"])
         if verb != "renew":
             route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
-            return await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
+            passed = await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
+            self._credit.called(self._pool, startd, verb, inner, passed, lends=False)
+            return passed
         own = {ClaimRoute(self._pool, startd, str(claim)).id: claim for claim in inner["claims"]}
         answer = await link.call("schedd.renew", {"claims": list(own)}, timeout=seconds_left(call))
         gone = [number for number in answer["gone"] if number in own]
         self._borrowing.renewed(list(own), gone)
-        return {"gone": [own[number] for number in gone]}
+        told = {"gone": [own[number] for number in gone]}
+        self._credit.called(self._pool, startd, verb, inner, told, lends=False)
+        return told
+
+    @method(None, takes={"key": str, "terms": dict, "entries": MAPPINGS})
+    async def credit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The other pool's entries of what it has lent us: {key, terms, entries} -> {key, terms, answers}"""
+        return await self._credit.answer(self._pool, params)
 
     @method(None, takes={"schedd": str, "startd": str})
     async def cut(self, call: Call, params: dict[str, Any]) -> None:

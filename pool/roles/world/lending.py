@@ -20,6 +20,7 @@ from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, guest_order, guest_requ
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
+from pool.roles.world.credit import CreditBook
 from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, join_streams, passes, seconds_left
 from pool.wire import (
     Call,
@@ -82,14 +83,17 @@ class GuestSchedd(Service):
         peer: the present connection to the other pool's world. Raises NoWay.
     """
 
-    def __init__(self, pool: str, schedd: str, startd: str, peer: Callable[[], Connection]) -> None:
+    def __init__(self, pool: str, schedd: str, startd: str, peer: Callable[[], Connection], credit: CreditBook) -> None:
         self._pool = pool
+        self._startd = startd
+        self._credit = credit
         self._way = {"schedd": schedd, "startd": startd}
         self._peer = peer
 
     async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
         asked = {**self._way, "verb": verb, "params": params}
         answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
+        self._credit.called(self._pool, self._startd, verb, params, answer, lends=True)
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             answer["next"] = guest_order(answer["next"], self._pool)
         return answer
@@ -110,6 +114,7 @@ class MachineLender(Service):
 
     def __init__(
         self,
+        credit: CreditBook,
         links: Links,
         advertiser: Advertiser,
         *,
@@ -122,6 +127,7 @@ class MachineLender(Service):
         agreement: Callable[[str], FlockAgreement],
         changed: Callable[[str, Wire | None], None],
     ) -> None:
+        self._credit = credit
         self._links = links
         self._advertiser = advertiser
         self._node = node
@@ -172,6 +178,8 @@ class MachineLender(Service):
         agreement, owner = self._agreement(pool), str(params["owner"])
         if not agreement.admits(owner):
             raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
+        if why := self._credit.why_not_lend(pool):
+            raise NoMachine(why, hint="both administrators look at `poolnode flock`")
         room = agreement.machines - self.lent_to(pool)
         if room <= 0:
             raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
@@ -279,6 +287,8 @@ class MachineLender(Service):
             request.left += count
             return
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
+        for claim in made:
+            self._credit.begin(request.pool, startd, claim, lends=True, user=request.owner, lease=request.lease)
         request.claims += made
         request.left += count - len(made)
         if made:
@@ -304,7 +314,7 @@ class MachineLender(Service):
     async def _dig(self, key: tuple[str, str, str]) -> Connection:
         pool, schedd, startd = key
         dispatcher = Dispatcher()
-        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool)))
+        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool), self._credit))
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link

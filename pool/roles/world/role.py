@@ -10,15 +10,26 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pool.errors import PoolError
-from pool.policy.flock.agreements import FlockAgreement, read_agreements
+from pool.policy.flock.agreements import (
+    CREDIT,
+    IDLE_ONLY,
+    MOST,
+    USUAL_BOUND,
+    FlockAgreement,
+    credit_terms,
+    read_agreements,
+)
 from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, guest_order
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
+from pool.roles.world.credit import CreditBook
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
+from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
+from pool.wire.signing import SigningKey
 
 #: Machines that are offered in one message; some milliseconds of work.
 BATCH = 100
@@ -62,7 +73,20 @@ class World(Role):
         )
         self._borrowers: dict[str, Borrower] = {}
         self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
+        self.credit = CreditBook(
+            FlockLedgerStore.open(str(given.state / "flock-ledger.db") if given.state is not None else ":memory:"),
+            SigningKey.open(given.state / "flock-ledger.key")
+            if given.state is not None
+            else SigningKey(SigningKey.new_secret()),
+            self.outside,
+            spawn=self.spawn,
+            log=self.log,
+            terms=lambda pool: self._agreement(pool).terms or self.credit.agreed(pool),
+            borrower=self._borrower,
+            every=self.settings.number("CLAIM_LEASE"),
+        )
         self.lending = MachineLender(
+            self.credit,
             given.links,
             self._advertiser,
             node=given.node,
@@ -75,6 +99,7 @@ class World(Role):
             changed=self._machine_changed,
         )
         self.borrowing = MachineBorrower(
+            self.credit,
             self._advertiser,
             self.outside,
             node=given.node,
@@ -85,6 +110,7 @@ class World(Role):
         self.spawn(self._advertiser.run(), "advertise")
         self.spawn(self._watch(), "watch")
         self.spawn(self._sweep(), "sweep")
+        self.spawn(self.credit.run(), "credit")
         for pool in self._admitting_pools():
             self._begin(pool)
 
@@ -97,6 +123,11 @@ class World(Role):
         await self.lending.close()
         await self._advertiser.withdraw_all()
         await super().stop(handover=handover)
+        self.credit.close()
+
+    async def die(self) -> None:
+        await super().die()
+        self.credit.close(killed=True)
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)
@@ -106,6 +137,9 @@ class World(Role):
                 self._begin(pool)
             else:
                 self._end(pool)
+        self.credit.every = settings.number("CLAIM_LEASE")
+        for pool in self._borrowers:
+            self.credit.greet(pool)
 
     def expel(self, nodes: set[str]) -> None:
         for pool in nodes & self._borrowers.keys():
@@ -150,7 +184,7 @@ class World(Role):
             pool,
             self.given.pool_network(credentials),
             credentials.address,
-            ComingBack(pool, self.borrowing),
+            ComingBack(pool, self.borrowing, self.credit),
             offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
             lost=lambda: self.borrowing.lost(pool),
             outside=self.outside,
@@ -168,6 +202,31 @@ class World(Role):
         if known is None:
             raise NoWay(f"there is no agreement with a pool {pool[:100]}")
         return known[0]
+
+    @method(
+        Right.ADMINISTER,
+        takes={"pool": str, "agreement": str, "bound": int | float | None, "half_life": int | float | None},
+    )
+    async def terms(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Our terms with a pool: {pool, agreement: credit or idle-only, bound: machine-hours, half_life: days}"""
+        from pool.wire.certificates import check_name
+
+        check_name(params["pool"], ())
+        bound, half_life = params.get("bound"), params.get("half_life")
+        numbers = (USUAL_BOUND if bound is None else bound, half_life or 0.0)
+        if params["agreement"] not in (CREDIT, IDLE_ONLY):
+            raise PoolError(f"'{params['agreement'][:40]}' is no agreement", hint=f"{CREDIT} or {IDLE_ONLY}")
+        if not all(0 <= number < MOST for number in numbers):
+            raise PoolError("the bound or the half-life of an agreement is out of range")
+        if (known := self._agreements.get(params["pool"])) is not None and known.terms is not None:
+            raise PoolError(f"FLOCK_FILE says what is agreed with {params['pool']}", hint="change it there")
+        await self.credit.agree(params["pool"], credit_terms(params["agreement"], *numbers))
+        return {"pool": params["pool"]}
+
+    @method(Right.ADMINISTER, takes={"pool": str})
+    async def settle(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Forgive a pool what it owes us: {pool} -> {forgiven: machine-seconds}"""
+        return {"forgiven": await self.credit.settle(params["pool"])}
 
     @method(Right.ADMINISTER, takes={"token": str, "pool": str})
     async def accept(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +256,7 @@ class World(Role):
         if pool not in self._admitting_pools():
             return {"left": False}
         self._end(pool)
+        self.credit.forget_key(pool)
         await asyncio.to_thread(shutil.rmtree, self._directory / pool)
         return {"left": True}
 
@@ -205,7 +265,7 @@ class World(Role):
         """The flock as this pool sees it: {} -> {name, pools: [{pool, ...}]}"""
         offered, borrowed, waiting = self.borrowing.on_offer(), self.borrowing.lent(), self.lending.waiting()
         pools = []
-        for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements}):
+        for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements, *self.credit.partners}):
             agreement, lender = self._agreement(pool), self._lenders.get(pool)
             pools.append(
                 {
@@ -219,6 +279,7 @@ class World(Role):
                     "borrowed": borrowed.get(pool, 0),
                     "lent": self.lending.lent_to(pool),
                     "waiting": waiting.get(pool, 0),
+                    **self.credit.status(pool),
                 }
             )
         return {"name": self.own_name, "pools": pools}
@@ -249,6 +310,7 @@ class World(Role):
         self._borrowers[pool] = borrower
         borrower.wake.set()
         await stream.send([])
+        self.credit.greet(pool)
         try:
             while True:
                 await borrower.wake.wait()
@@ -277,7 +339,9 @@ class World(Role):
         link, inner = await self._tunnel(call, params), params["params"]
         if params["verb"] in ORDERS:
             inner = guest_order(inner, call.identity.node)
-        return await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
+        answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
+        self.credit.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
+        return answer
 
     @streaming(Right.FLOCK, takes=PASSED)
     async def pass_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:

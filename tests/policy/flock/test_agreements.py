@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pool.policy.flock.agreements import BadAgreement, FlockAgreement, read_agreements
+from pool.policy.flock.ledger import CreditTerms
 
 
 def test_a_pool_has_the_rights_that_the_file_says() -> None:
@@ -13,6 +14,12 @@ def test_a_pool_has_the_rights_that_the_file_says() -> None:
     assert found["math"].admits("ada")
     assert not found["math"].admits("bob")
     assert not found["physics"].admits("ada"), "nobody, where the pool's jobs may not run here"
+
+
+def test_an_agreement_with_credit_has_a_bound_and_a_half_life() -> None:
+    found = read_agreements('[physics]\nagreement = "credit"\nbound = 2\nhalf_life = 1\n[math]\nin = true\n')
+    assert found["physics"].terms == CreditTerms(True, 7200.0, 86400.0)
+    assert found["math"].terms is None, "as invited and accepted"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +31,10 @@ def test_a_pool_has_the_rights_that_the_file_says() -> None:
         ("[physics]\nin = 1", "in of [physics] is not true or false"),
         ("[physics]\nmachines = true", "is not a number of slots"),
         ("[physics]\nmachines = -1", "is negative"),
+        ('[physics]\nagreement = "gift"', "agreement of [physics] is not 'credit' or 'idle-only'"),
+        ('[physics]\nagreement = "credit"\nbound = -1', "bound of [physics] is negative"),
+        ('[physics]\nagreement = "credit"\nbound = inf', "bound of [physics] is too large"),
+        ('[physics]\nagreement = "credit"\nhalf_life = true', "is not a number of days"),
         ("[physics]\nusers = [1]", "is not a list of user names"),
         ("[physics", "cannot be read"),
     ],

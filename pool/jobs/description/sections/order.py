@@ -104,9 +104,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     ),
     Section(
         program.executable,
-        _attributes(
-            "Cmd TransferExecutable DockerImage ContainerImage WantDockerImage WantSIF WantSandboxImage"
-        ),
+        _attributes("Cmd TransferExecutable DockerImage ContainerImage WantDockerImage WantSIF WantSandboxImage"),
     ),
     Section(program.arguments, _attributes("Args Arguments")),
     Section(universe.grid, _attributes("GridResource Arc* Batch*")),
@@ -218,9 +216,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     ),
     Section(
         policy.automatic,
-        _attributes(
-            "MinHosts MaxHosts CurrentHosts WantFTOnCheckpoint JobLeaseDuration JobPrio JobStarterDebug"
-        ),
+        _attributes("MinHosts MaxHosts CurrentHosts WantFTOnCheckpoint JobLeaseDuration JobPrio JobStarterDebug"),
     ),
     Section(policy.mistakes, _attributes("JobLeaseDuration")),
     Section(support.check),

@@ -51,9 +51,7 @@ def simple(job: JobDraft, command: SubmitCommand) -> None:
     elif kind is CommandKind.BOOLEAN:
         truth = boolean_of(text)
         if truth is None:
-            raise job.refuse(
-                name, f"expected true or false for '{name}', not {text!r}", other=command.attribute
-            )
+            raise job.refuse(name, f"expected true or false for '{name}', not {text!r}", other=command.attribute)
         job.set(command.attribute, truth)
     elif kind in (CommandKind.INTEGER, CommandKind.COUNT):
         job.set(command.attribute, _integer(job, command, name, text))
@@ -267,9 +265,7 @@ def concurrency(job: JobDraft) -> None:
     """`concurrency_limits`: names of what the pool has only so much of, each with an amount."""
     text, expression = job.param("concurrency_limits"), job.param("concurrency_limits_expr")
     if text and expression:
-        raise job.refuse(
-            "concurrency_limits_expr", "'concurrency_limits' is given too", "leave one of them out"
-        )
+        raise job.refuse("concurrency_limits_expr", "'concurrency_limits' is given too", "leave one of them out")
     if expression:
         job.set_expression("ConcurrencyLimits", expression, "concurrency_limits_expr")
     if not text:
@@ -378,14 +374,10 @@ def mistakes(job: JobDraft) -> None:
         )
     length = job.lookup("JobMachineAttrsHistoryLength")
     if isinstance(length, int) and not 0 <= length <= _INT_MAX:
-        raise job.refuse(
-            "job_machine_attrs_history_length", f"expected a length from 0 to {_INT_MAX}, not {length}"
-        )
+        raise job.refuse("job_machine_attrs_history_length", f"expected a length from 0 to {_INT_MAX}, not {length}")
     lease = job.lookup("JobLeaseDuration")
     if isinstance(lease, int) and not isinstance(lease, bool) and 0 < lease < _SHORTEST_LEASE:
-        job.warn(
-            "job_lease_duration", f"a lease is at least {_SHORTEST_LEASE} seconds; {lease} is taken as that"
-        )
+        job.warn("job_lease_duration", f"a lease is at least {_SHORTEST_LEASE} seconds; {lease} is taken as that")
         job.set("JobLeaseDuration", _SHORTEST_LEASE)
     if job.nature.universe == 7 and job.lookup("DeferralTime") is not None:
         raise job.refuse("deferral_time", "scheduler jobs cannot be deferred", "use universe = local")

@@ -61,9 +61,7 @@ def initial_directory(job: JobDraft) -> None:
     skip = job.param("skip_filechecks") or "false"
     truth = False if skip.lower() == "warn" else boolean_of(skip)
     if truth is None:
-        raise job.refuse(
-            "skip_filechecks", f"expected true, false or warn for 'skip_filechecks', not {skip!r}"
-        )
+        raise job.refuse("skip_filechecks", f"expected true, false or warn for 'skip_filechecks', not {skip!r}")
     job.unchecked = truth
     job.set("Iwd", job.iwd)
     for command, path in (("initialdir", job.iwd), ("rootdir", job.param("rootdir", "RootDir"))):
@@ -114,9 +112,7 @@ def _images(job: JobDraft) -> None:
         if not image or image.startswith(("instance://", "library://", "shub://")):
             raise job.refuse("container_image", f"{image!r} is no container image that can be used")
         job.set("ContainerImage", image)
-        job.set(
-            {"docker": "WantDockerImage", "sif": "WantSIF"}.get(image_kind(image), "WantSandboxImage"), True
-        )
+        job.set({"docker": "WantDockerImage", "sif": "WantSIF"}.get(image_kind(image), "WantSandboxImage"), True)
     elif job.lookup("ContainerImage") is None and job.lookup("DockerImage") is None:
         raise job.refuse("universe", "a container job needs an image", "write container_image = NAME")
 

@@ -21,8 +21,7 @@ _SYSTEMS = {"opsys", "opsysandver", "opsyslongname", "opsysshortname", "opsysnam
 _IMAGE_CLAUSES = {"docker": "TARGET.HasDockerURL", "sif": "TARGET.HasSIF", "folder": "TARGET.HasSandboxImage"}
 _CUDA = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _DEFERRAL = (
-    "(((time() + ScheddInterval) >= (DeferralTime - DeferralPrepTime))"
-    " && (time() < (DeferralTime + DeferralWindow)))"
+    "(((time() + ScheddInterval) >= (DeferralTime - DeferralPrepTime)) && (time() < (DeferralTime + DeferralWindow)))"
 )
 
 
@@ -31,9 +30,7 @@ def requirements(job: JobDraft) -> None:
     own = job.param("requirements")
     if job.param("MY.Requirements"):
         if own:
-            job.warn(
-                "MY.Requirements", "+Requirements is used, and 'requirements' is not", "leave one of them out"
-            )
+            job.warn("MY.Requirements", "+Requirements is used, and 'requirements' is not", "leave one of them out")
         return
     clauses = [f"({own})"] if own else []
     spoken = _target_references(job, own)
@@ -73,9 +70,7 @@ def _target_references(job: JobDraft, own: str | None) -> set[str]:
     try:
         wire_of(own)
     except ExpressionError as trouble:
-        raise job.refuse(
-            "requirements", f"expected an expression for 'requirements', not {own!r}: {trouble}"
-        ) from None
+        raise job.refuse("requirements", f"expected an expression for 'requirements', not {own!r}: {trouble}") from None
     mine, spoken = referenced(own, _OWN)
     if "requirements" in mine | spoken:
         raise job.refuse(
@@ -98,9 +93,7 @@ def _platform(job: JobDraft, spoken: set[str]) -> list[str]:
             *([] if known else ["StringListMember(My.DockerNetworkType, TARGET.DockerNetworks)"]),
         ]
     if nature.container:
-        kind = (
-            "docker" if job.lookup("DockerImage") is not None else image_kind(job.text_of("ContainerImage"))
-        )
+        kind = "docker" if job.lookup("DockerImage") is not None else image_kind(job.text_of("ContainerImage"))
         return [*arch, "TARGET.HasContainer", _IMAGE_CLAUSES[kind]]
     return arch if spoken & _SYSTEMS else [*arch, f'(TARGET.OpSys == "{facts.opsys}")']
 

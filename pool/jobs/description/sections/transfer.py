@@ -13,12 +13,8 @@ from pool.jobs.urls import is_fetched, scheme_of
 
 _WHETHER = dict.fromkeys(("yes", "true", "always"), "YES") | dict.fromkeys(("no", "false", "never"), "NO")
 _WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
-_WHEN = dict.fromkeys(("on_exit", "onexit"), "ON_EXIT") | dict.fromkeys(
-    ("on_success", "onsuccess"), "ON_SUCCESS"
-)
-_WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dict.fromkeys(
-    ("none", "null"), "NEVER"
-)
+_WHEN = dict.fromkeys(("on_exit", "onexit"), "ON_EXIT") | dict.fromkeys(("on_success", "onsuccess"), "ON_SUCCESS")
+_WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dict.fromkeys(("none", "null"), "NEVER")
 TRANSFERRING = (5, 8, 10, 11, 13)
 _NEVER_SENT = ("docker://", "oras://")
 _REMOTE = dict.fromkeys(("on", "yes", "true"), "on") | dict.fromkeys(("off", "no", "false"), "off") | {"auto": "auto"}
@@ -109,9 +105,7 @@ def transfer(job: JobDraft) -> None:
         if outputs is not None:
             job.set("TransferOutput", ",".join(outputs))
     elif job.nature.universe not in (9, 10, 13) and job.boolean("transfer_executable", "TransferExecutable"):
-        raise job.refuse(
-            "transfer_executable", "the executable cannot be sent without file transfer", _CONTRADICTION
-        )
+        raise job.refuse("transfer_executable", "the executable cannot be sent without file transfer", _CONTRADICTION)
     public = file_list(job.param("public_input_files", "PublicInputFiles") or "")
     if public and whether != "NO":
         job.set("PublicInputFiles", ",".join(public))
@@ -136,9 +130,7 @@ def _sizes(job: JobDraft) -> None:
             continue
         size = size_of(text, 1024)
         if size is None or size.amount < 1:
-            raise job.refuse(
-                command, f"expected a positive size for '{command}', not {text!r}", other=attribute
-            )
+            raise job.refuse(command, f"expected a positive size for '{command}', not {text!r}", other=attribute)
         job.set(attribute, size.amount)
 
 

@@ -213,8 +213,14 @@ class ManagedMachines:
                 self.index.set_ad(claim.slot, claim.ad)
 
     def standing(
-        self, claims: Mapping[str, HeldClaim], lent: Mapping[HeldClaim, Lent], idle: Mapping[HeldClaim, float],
-        coming: Mapping[str, int], wish: ClassAd | None, now: float, lead: float,
+        self,
+        claims: Mapping[str, HeldClaim],
+        lent: Mapping[HeldClaim, Lent],
+        idle: Mapping[HeldClaim, float],
+        coming: Mapping[str, int],
+        wish: ClassAd | None,
+        now: float,
+        lead: float,
     ) -> Generator[None, None, StandingMachines]:
         """Every machine that no dedicated job runs on; in steps.
 

@@ -147,8 +147,13 @@ class Reservations:
     # -- people ------------------------------------------------------------------------------------------
 
     def check(
-        self, asked: KeptReservation, fits: Mapping[str, tuple[Kind, ...]], running: Iterable[DedicatedRun],
-        configured: Mapping[Kind, int], quota: ReservationQuota | None, now: float,
+        self,
+        asked: KeptReservation,
+        fits: Mapping[str, tuple[Kind, ...]],
+        running: Iterable[DedicatedRun],
+        configured: Mapping[Kind, int],
+        quota: ReservationQuota | None,
+        now: float,
     ) -> None:
         """Refuse what cannot be promised.
 

@@ -401,9 +401,7 @@ class DedicatedScheduler:
         ]
         kinds_known, fits = yield from queue.kinds(everything, [*standing.machines, *busy], now)
         kind_of = {machine.name: machine.kind for machine in kinds_known}
-        away = [
-            (one.slot, kind_of.get(one.slot, ""), one.borrower, one.until) for one in standing.lent.values()
-        ]
+        away = [(one.slot, kind_of.get(one.slot, ""), one.borrower, one.until) for one in standing.lent.values()]
         fitting = {machine.name: machine for machine in kinds_known}
         placed = tuple(
             fitting.get(machine.name, machine) for machine in standing.machines if machine.name not in standing.lent

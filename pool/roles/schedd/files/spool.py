@@ -340,9 +340,7 @@ class Spool:
     def abandoned(self) -> list[int]:
         """Clusters whose inputs have not all come within the time that files are kept."""
         before = self._given.outside.wall() - self._kept_for()
-        return [
-            number for number, record in self._records.items() if not record.complete and record.began < before
-        ]
+        return [number for number, record in self._records.items() if not record.complete and record.began < before]
 
     async def _tidy(self) -> None:
         for number, record in list(self._records.items()):

@@ -1,7 +1,7 @@
 """Jobs on several machines at once. Depends on `core` and `checkpoints`.
 
-    gathering.py             gathers a claim for each part of a job
-    gangs.py                 starts all parts with one step, lets them meet, makes one end of their ends
-    part_events.py           writes beginnings and ends of parts together
-    parallel_checkpoints.py  saves all parts together
+gathering.py             gathers a claim for each part of a job
+gangs.py                 starts all parts with one step, lets them meet, makes one end of their ends
+part_events.py           writes beginnings and ends of parts together
+parallel_checkpoints.py  saves all parts together
 """

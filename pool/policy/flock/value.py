@@ -1,0 +1,61 @@
+"""Server values: what a machine is worth to a job (EV 4.3.3), each term by itself.
+
+    value = Cpus x speed x (1, or for a machine of another pool 1 - remote_calls_per_second x round_trip)
+
+The speed is 1 where the machine's ad gives no KFlops: a million KFlops by its administrator's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pool.policy.flock.ledger import LEAST_VALUE, MOST_VALUE
+
+#: Kflops of a machine of speed 1.
+REFERENCE_KFLOPS = 1e6
+#: Remote calls of an ordinary job in a second.
+USUAL_CALLS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerValue:
+    """The terms of a machine's value.
+
+    Attributes:
+        cpus, speed: of the machine. distance: 1 for an own machine, down to 0 for one that is too far away.
+    """
+
+    cpus: float
+    speed: float
+    distance: float = 1.0
+
+    @property
+    def value(self) -> float:
+        return self.cpus * self.speed * self.distance
+
+
+def server_value(ad: Mapping[str, Any], round_trip: float = 0.0, calls: float = USUAL_CALLS) -> ServerValue:
+    """The value of a machine by its ad, in wire form; numbers that make no sense count as 1.
+
+    Args:
+        round_trip: measured, seconds; 0 for an own machine.
+        calls: remote calls of the job in a second.
+    """
+    distance = min(1.0, max(0.0, 1.0 - calls * round_trip))
+    return ServerValue(
+        _number(ad.get("Cpus"), 1.0), _number(ad.get("KFlops"), REFERENCE_KFLOPS) / REFERENCE_KFLOPS, distance
+    )
+
+
+def value_in_ledger(ad: Any) -> int:
+    """A machine's own value, thousandths, as both sides put it into the ledger."""
+    found = server_value(ad if isinstance(ad, Mapping) else {})
+    return round(min(MOST_VALUE, max(LEAST_VALUE, 1000 * found.value)))
+
+
+def _number(value: Any, otherwise: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
+        return otherwise
+    return float(value)

@@ -1,0 +1,97 @@
+"""The world's record of other pools: signed entries, open claims, terms and keys (EV 4.2).
+
+A small SQLite file. Each row has a table's name, a key and a value. A file that is damaged is refused and stays where
+it is: it is worth machine-hours, and the other pool has the same entries. Every method blocks on the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import msgpack
+
+from pool.store.errors import StoreDamaged, StoreTooNew, from_sqlite
+
+VERSION = 1
+_SCHEMA = """
+    CREATE TABLE rows (part TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (part, key)) WITHOUT ROWID;
+"""
+#: (part, key, value in wire form, or None where the row goes).
+Row = tuple[str, str, Mapping[str, Any] | None]
+
+
+class FlockLedgerStore:
+    """An open store."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        """The store in a file, made where it is missing; `:memory:` keeps nothing.
+
+        Raises:
+            StoreTooNew: a newer program wrote it.
+            StoreDamaged: it is damaged.
+            StoreError: it cannot be written.
+        """
+        connection = None
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2.0)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                raise StoreTooNew(
+                    f"cannot open the flock's ledger in {path}: a newer version wrote it", hint="run that"
+                )
+            if version == 0:
+                connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+            if connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise StoreDamaged(f"cannot open the flock's ledger in {path}: the file is damaged")
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise from_sqlite(error, "open the flock's ledger in", path) from error
+            raise
+        return cls(connection, path)
+
+    def load(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """All rows: part, key and value.
+
+        Raises:
+            StoreDamaged: one of them cannot be read.
+        """
+        try:
+            rows = self._connection.execute("SELECT part, key, value FROM rows ORDER BY part, key").fetchall()
+            return [(part, key, msgpack.unpackb(value)) for part, key, value in rows]
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "read the flock's ledger in", self._path) from error
+        except (ValueError, msgpack.UnpackException) as error:
+            raise StoreDamaged(f"cannot read the flock's ledger in {self._path}: a row is damaged") from error
+
+    def save(self, rows: Iterable[Row]) -> None:
+        """Write rows, all or none; on disk when this returns.
+
+        Raises:
+            StoreError: they cannot be written.
+        """
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                for part, key, value in rows:
+                    if value is None:
+                        self._connection.execute("DELETE FROM rows WHERE part = ? AND key = ?", (part, key))
+                    else:
+                        packed = msgpack.packb(dict(value))
+                        self._connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (part, key, packed))
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "write the flock's ledger to", self._path) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

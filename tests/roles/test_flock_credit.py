@@ -1,0 +1,192 @@
+"""Two pools with an agreement with credit: real roles in virtual time, their ledgers, and what goes wrong (EV 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.errors import PoolError
+from pool.policy.flock.ledger import CreditTerms
+from pool.testing import run_virtual
+from pool.testing.flock import SimFlock, head
+from tests.roles.support import QUICK, lasting
+
+TERMS = CreditTerms(True, bound=100 * 3600.0)
+
+
+def book(flock: SimFlock, name: str) -> Any:
+    return flock.pool(name).role(head(name), "world").credit
+
+
+@asynccontextmanager
+async def creditors(
+    seed: int, machines: dict[str, int], *, seconds: float = 100.0, directory: Path | None = None
+) -> AsyncIterator[SimFlock]:
+    """Pools that all lend to each other with credit."""
+    async with SimFlock(list(machines), seed, settings=QUICK, directory=directory) as flock:
+        flock.agree_all()
+        for name, count in machines.items():
+            await flock.add_pool(name, count, behave=lambda spec: lasting(seconds))
+        for name in machines:
+            for other in machines:
+                if other != name:
+                    await book(flock, name).agree(other, TERMS)
+        await flock.run_until(
+            lambda: all(len(flock.machines_shown(name)) == sum(machines.values()) for name in machines), within=60
+        )
+        await flock.settle(5)
+        yield flock
+
+
+def entries(flock: SimFlock, name: str, other: str) -> set[Any]:
+    return {one.entry for one in book(flock, name).partners[other].ledger}
+
+
+def assert_equal(flock: SimFlock, one: str, other: str) -> float:
+    """Both have the same entries; the balance for the first, machine-seconds."""
+    assert entries(flock, one, other) == entries(flock, other, one)
+    balance: float = book(flock, one).balance(other)
+    assert balance == -book(flock, other).balance(one)
+    return balance
+
+
+def test_both_sides_measure_sign_and_keep_the_same() -> None:
+    async def work() -> None:
+        async with creditors(1, {"physics": 0, "chem": 2}) as flock:
+            await flock.submit("physics", count=4)
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            await flock.settle(60)
+            assert 400 <= assert_equal(flock, "chem", "physics") <= 440
+            assert not book(flock, "chem").uses
+            assert not book(flock, "physics").uses
+            shown = book(flock, "physics").status("chem")
+            assert (shown["agreement"], shown["disputed"]) == ("credit", 0.0)
+            assert shown["history"][0]["lent"] is False
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_pool_that_wants_no_credit_keeps_no_ledger() -> None:
+    async def work() -> None:
+        async with creditors(2, {"physics": 0, "chem": 1}, seconds=10) as flock:
+            await book(flock, "physics").agree("chem", CreditTerms())
+            await flock.settle(5)
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            await flock.settle(60)
+            assert assert_equal(flock, "chem", "physics") == 0.0
+            assert book(flock, "chem").status("physics")["they_want"] == "idle-only"
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ledgers_are_equal_after_crashes_of_either_side(seed: int, tmp_path: Path) -> None:
+    """Worlds are restarted and heads killed while jobs run; the link breaks; clocks differ."""
+
+    async def work() -> None:
+        async with creditors(10 + seed, {"physics": 0, "chem": 3}, seconds=300, directory=tmp_path) as flock:
+            flock.pool("chem").wall_shift = 5000.0 * seed
+            await flock.submit("physics", count=9)
+            for turn in range(6):
+                await flock.settle(70 + 13 * seed)
+                victim = ("physics", "chem")[(turn + seed) % 2]
+                if turn % 3 == 2:
+                    flock.network.cut(head("physics"), head("chem"))
+                    await flock.settle(20)
+                    flock.network.restore_links()
+                elif turn % 3 == 1:
+                    await flock.pool(victim).kill(head(victim))
+                    await flock.settle(10)
+                    await flock.pool(victim).restart(head(victim))
+                else:
+                    await flock.pool(victim).restart_role(head(victim), "world")
+            await flock.run_until(lambda: flock.queued() == 0, within=20_000)
+            await flock.settle(600)
+            balance = assert_equal(flock, "chem", "physics")
+            ran = 9 * 300
+            assert 0.95 * ran <= balance <= 1.1 * 300 * len(flock.witness.starts), balance
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def lying(change: Callable[[Any], None]) -> None:
+    """chem's world claims more than was; physics signs none of it, and chem cannot go on lending for that."""
+
+    async def work() -> None:
+        async with creditors(3, {"physics": 0, "chem": 1}) as flock:
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.running("physics") == 1, within=100)
+            await flock.settle(50)
+            change(book(flock, "chem"))
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            await flock.settle(120)
+            assert 0 <= assert_equal(flock, "chem", "physics") <= 125, "100 s, its start and end, and the slack"
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def _longer(own: Any) -> None:
+    for use in own.uses.values():
+        use.total += 10_000_000
+
+
+def _dearer(own: Any) -> None:
+    for use in own.uses.values():
+        use.value *= 1000
+
+
+def _huge(own: Any) -> None:
+    for use in own.uses.values():
+        use.total = 2**53
+
+
+def _foreign(own: Any) -> None:
+    for use in own.uses.values():
+        use.claim = "ab" * 16
+
+
+@pytest.mark.parametrize("change", [_longer, _dearer, _huge, _foreign])
+def test_a_pool_that_lies_about_its_machines_gets_nothing_for_it(change: Callable[[Any], None]) -> None:
+    lying(change)
+
+
+JUNK: tuple[Any, ...] = (None, 7, "x", [], {}, {"entry": {}}, {"entry": {"total": 2**70}, "by_lender": "00"})
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_a_world_that_answers_garbage_changes_no_ledger(junk: Any) -> None:
+    """In place of entries, keys, terms and signatures."""
+
+    async def work() -> None:
+        async with creditors(4, {"physics": 0, "chem": 1}, seconds=20) as flock:
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            await flock.settle(60)
+            before, own = entries(flock, "physics", "chem"), book(flock, "physics")
+            partner = own.partners["chem"]
+            good = {"key": partner.key, "terms": TERMS.to_wire(), "entries": []}
+            (signed,) = partner.ledger
+            forged = [
+                {**signed.to_wire(), "entry": {**signed.entry.to_wire(), "sequence": 9, "total": 10**6}},
+                {**signed.to_wire(), "entry": {**signed.entry.to_wire(), "lender": own._key.public}},
+                {**signed.to_wire(), "by_lender": "00" * 64},
+            ]
+            for params in (
+                {**good, "key": junk}, {**good, "key": "ab" * 32}, {**good, "terms": junk}, {**good, "entries": [junk]},
+                *({**good, "entries": [one]} for one in forged),
+            ):  # fmt: skip
+                with pytest.raises(PoolError):
+                    await own.answer("chem", params)
+            again = await own.answer("chem", {**good, "entries": [signed.to_wire()]})
+            assert again["answers"] == [{"signed": signed.to_wire()}], "a replay changes nothing"
+            assert entries(flock, "physics", "chem") == before
+
+    run_virtual(work())
