@@ -81,6 +81,9 @@ elif what == "ping":
     held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
 elif what == "multipath":
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+elif what == "options":
+    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    held.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([7, 7, 4, 0, 0, 0, 0, 0]))
 elif what == "urgent":
     server = socket.create_server(("127.0.0.1", 0))
     held = socket.create_connection(server.getsockname())
@@ -105,6 +108,7 @@ time.sleep(60)
         ("netlink", "descriptor 3 of process 2 is a netlink socket"),
         ("ping", "descriptor 3 of process 2 is an ICMP socket"),
         ("multipath", "descriptor 3 of process 2 is a Multipath TCP socket"),
+        ("options", "descriptor 3 of process 2 is a socket that puts options into IP headers"),
     ],
 )
 async def test_other_sockets_are_named(

@@ -3,7 +3,8 @@
  * The contents of a FILE_INET row are a struct inet_row, then its options, its filter, and
  *   of a TCP connection: the bytes that were not read, then the bytes that were sent and not acknowledged, or not sent;
  *   of a listening TCP socket: its connections that were not accepted, each a struct inet_waiting and unread bytes;
- *   of a UDP socket: its unread datagrams, each a struct inet_datagram and its bytes. */
+ *   of a UDP socket: its unread datagrams, each a struct inet_datagram and its bytes; then the multicast groups that it
+ *   has joined, each a struct inet_membership and the addresses of its sources. */
 #ifndef POOL_INET_H
 #define POOL_INET_H
 
@@ -60,7 +61,7 @@ struct inet_row {
     uint32_t window[5]; /* struct tcp_repair_window */
     uint32_t datagrams, option_count, filter; /* numbers; filter: of instructions */
     uint32_t receive_buffer, send_buffer, buffer_locks;
-    uint32_t unused;
+    uint32_t memberships;
     char device[16], congestion[16];
 };
 
@@ -78,6 +79,12 @@ struct inet_waiting {
 struct inet_datagram {
     struct inet_name from;
     uint32_t size;
+};
+
+struct inet_membership {
+    char device[16];
+    struct inet_name group;
+    uint32_t mode, sources; /* mode: MCAST_INCLUDE or MCAST_EXCLUDE these sources */
 };
 
 /* inet_names.c */
@@ -102,6 +109,7 @@ bool inet_is_part(const struct inet_name *name); /* an address on a network that
 /* inet_options.c */
 struct inet_option *inet_options_read(int fd, const struct inet_row *row, uint32_t *count); /* the caller frees it */
 int inet_options_set(int fd, const struct inet_row *row, const struct inet_option *all, bool late, struct failure *f);
+bool inet_options_in_headers(int fd, uint32_t domain); /* IP_OPTIONS and such */
 bool inet_option_known(const struct inet_option *option);
 int inet_get(int fd, int level, int name, int missing); /* an int; `missing` if the socket has no such option */
 bool inet_set(int fd, int level, int name, int value);
@@ -115,6 +123,15 @@ struct inet_entry {
 struct inet_entry *inet_table(size_t *count); /* the caller frees it */
 typedef void inet_each_shutdown(void *context, uint32_t inode, uint8_t how); /* how: 1 for reading, 2 for writing */
 void inet_udp_shutdowns(inet_each_shutdown *each, void *context); /* no call of a socket tells it */
+
+/* datagrams.c: what lies in the queue of a UDP socket */
+bool datagrams_save(struct dump *d, int fd, struct inet_row *row); /* whether one of them is empty */
+bool datagram_send(const struct inet_row *row, const struct inet_datagram *head, const char *data);
+void datagrams_renew(int fd, const struct inet_row *row); /* as if nobody had looked at them */
+
+/* memberships.c: multicast groups */
+void memberships_save(struct dump *d, int fd, struct inet_row *row);
+int memberships_restore(int fd, const char *at, size_t size, uint32_t count, struct failure *f);
 
 /* tcp_repair.c */
 int tcp_repair_on(int fd);

@@ -175,6 +175,22 @@ struct inet_option *inet_options_read(int fd, const struct inet_row *row, uint32
     return all;
 }
 
+bool inet_options_in_headers(int fd, uint32_t domain)
+{
+    static const int sixes[] = {IPV6_HOPOPTS, IPV6_RTHDRDSTOPTS, IPV6_RTHDR, IPV6_DSTOPTS};
+    char options[40];
+    socklen_t size = sizeof options;
+    if (getsockopt(fd, IPPROTO_IP, IP_OPTIONS, options, &size) == 0 && size)
+        return true;
+    for (size_t i = 0; domain == AF_INET6 && i < sizeof sixes / sizeof *sixes; i++) {
+        char header[256];
+        size = sizeof header;
+        if (getsockopt(fd, IPPROTO_IPV6, sixes[i], header, &size) == 0 && size)
+            return true;
+    }
+    return false;
+}
+
 static const struct known *find_known(const struct inet_option *option)
 {
     for (size_t i = 0; i < KNOWN; i++)

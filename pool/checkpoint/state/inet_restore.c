@@ -405,47 +405,6 @@ static int end_again(struct inet_end *e, struct failure *f)
     return done < 0 ? set_failure(f, "connect", "a TCP connection that is over") : 0;
 }
 
-/* To a UDP socket that is bound to any address. */
-static void set_target(const struct inet_row *row, bool four, struct inet_name *to)
-{
-    struct inet_name local;
-    inet_plain(&row->local, &local);
-    memset(to, 0, sizeof *to);
-    if (!inet_is_any(&row->local) || (local.any.sa_family == AF_INET) != four) {
-        *to = local;
-    }
-    if (inet_is_any(&row->local) && four) {
-        to->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        to->size = sizeof to->v4;
-    } else if (inet_is_any(&row->local)) {
-        to->v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-        to->size = sizeof to->v6;
-    }
-    if (to->any.sa_family == AF_INET)
-        to->v4.sin_port = htons(inet_port(&row->local));
-    else
-        to->v6.sin6_port = htons(inet_port(&row->local));
-}
-
-/* Sends a datagram again, from its sender's address. */
-static bool send_again(const struct inet_row *row, const struct inet_datagram *head, const char *data)
-{
-    struct inet_name from, to;
-    inet_plain(&head->from, &from);
-    bool four = from.any.sa_family == AF_INET;
-    set_target(row, four, &to);
-    int fd = socket(from.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    inet_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    inet_set(fd, four ? IPPROTO_IP : IPPROTO_IPV6, four ? IP_TRANSPARENT : IPV6_TRANSPARENT, 1);
-    bool sent = fd >= 0 && bind(fd, &from.any, from.size) == 0 &&
-                sendto(fd, data, head->size, MSG_DONTWAIT, &to.any, to.size) == (ssize_t)head->size;
-    int err = errno;
-    if (fd >= 0)
-        close(fd);
-    errno = err;
-    return sent;
-}
-
 static int fill_datagrams(struct inet_end *e, struct failure *f)
 {
     if (e->row.datagrams)
@@ -458,9 +417,11 @@ static int fill_datagrams(struct inet_end *e, struct failure *f)
         memcpy(&head, at, sizeof head);
         if (!inet_valid(&head.from) || !head.from.size || head.size > UINT16_MAX || !(data = take(e, head.size)))
             return set_bad(f);
-        if (!send_again(&e->row, &head, data))
+        if (!datagram_send(&e->row, &head, data))
             return set_failure(f, "send", "an unread datagram");
     }
+    if (memberships_restore(e->fd, e->rest, e->rest_size, e->row.memberships, f))
+        return -1;
     if (e->row.remote.size && connect(e->fd, &e->row.remote.any, e->row.remote.size) < 0)
         return set_failure(f, "connect", "a UDP socket");
     shut(e);

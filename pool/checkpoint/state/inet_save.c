@@ -42,6 +42,7 @@ struct inet_socket { /* one socket of the job, while it is saved */
     struct inet_option *options;
     char *received, *queued;
     struct child *children;
+    bool has_empty; /* a datagram without bytes, which a second image would not see */
 };
 
 static struct inet_socket *sockets; /* of the job that this process dumps */
@@ -167,6 +168,8 @@ static const char *unsupported_now(const struct inet_socket *s, char *text, size
         return "a TCP connection with TLS in the kernel (use a library's TLS)";
     if (getsockopt(s->fd, SOL_SOCKET, SO_GET_FILTER, NULL, &count) < 0 && errno == EACCES)
         return "a socket with an eBPF filter (use a classic one)";
+    if (inet_options_in_headers(s->fd, s->row.domain))
+        return "a socket that puts options into IP headers (IP_OPTIONS, IPV6_RTHDR and such)";
     return NULL;
 }
 
@@ -527,28 +530,6 @@ static int read_queues(struct dump *d)
     return 0;
 }
 
-static void put_datagrams(struct dump *d, struct inet_socket *s)
-{
-    static char buffer[65536];
-    int before = inet_get(s->fd, SOL_SOCKET, SO_PEEK_OFF, -1);
-    inet_set(s->fd, SOL_SOCKET, SO_PEEK_OFF, 0);
-    for (;;) {
-        struct inet_datagram head = {{.size = 0}, 0};
-        socklen_t size = sizeof head.from.v6;
-        ssize_t n = recvfrom(s->fd, buffer, sizeof buffer, MSG_PEEK | MSG_DONTWAIT, &head.from.any, &size);
-        if (n < 0)
-            break;
-        head.from.size = size;
-        head.size = (uint32_t)n;
-        image_put(&d->image, &head, sizeof head);
-        image_put(&d->image, buffer, head.size);
-        s->row.datagrams++;
-        if (!n)
-            break; /* an empty one is peeked for ever */
-    }
-    inet_set(s->fd, SOL_SOCKET, SO_PEEK_OFF, before);
-}
-
 static void put_children(struct dump *d, const struct inet_socket *s)
 {
     for (uint32_t i = 0; i < s->row.waiting; i++) {
@@ -571,7 +552,7 @@ static void put_socket(struct dump *d, struct inet_socket *s)
     image_put(&d->image, s->queued, s->row.queued);
     put_children(d, s);
     if (s->row.type == SOCK_DGRAM)
-        put_datagrams(d, s);
+        s->has_empty = datagrams_save(d, s->fd, &s->row);
     memcpy((char *)d->image.bytes.rows + all.at, &s->row, sizeof s->row);
     all.size = d->image.bytes.count - all.at;
     ((struct file *)d->image.files.rows)[s->file].contents = all;
@@ -593,15 +574,39 @@ int inet_contents(struct dump *d)
     return 0;
 }
 
-static void end_repair(struct inet_socket *s)
+static void end_reuse(const struct inet_socket *s)
 {
     int reuse = 0;
     for (uint32_t i = 0; i < s->row.option_count; i++)
         if (s->options[i].level == SOL_SOCKET && s->options[i].name == SO_REUSEADDR)
             memcpy(&reuse, s->options[i].value, sizeof reuse);
-    tcp_repair_off(s->fd);
     inet_set(s->fd, SOL_SOCKET, SO_REUSEADDR, reuse);
+}
+
+static void end_repair(struct inet_socket *s)
+{
+    tcp_repair_off(s->fd);
+    end_reuse(s);
     s->repaired = false;
+}
+
+/* Datagrams are sent again from addresses at which sockets of the job are bound. */
+static void renew_datagrams(void)
+{
+    bool wanted = false;
+    for (size_t i = 0; i < socket_count; i++)
+        wanted = wanted || sockets[i].has_empty;
+    if (!wanted)
+        return;
+    for (size_t i = 0; i < socket_count; i++)
+        if (sockets[i].row.type == SOCK_DGRAM)
+            inet_set(sockets[i].fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    for (size_t i = 0; i < socket_count; i++)
+        if (sockets[i].has_empty)
+            datagrams_renew(sockets[i].fd, &sockets[i].row);
+    for (size_t i = 0; i < socket_count; i++)
+        if (sockets[i].row.type == SOCK_DGRAM)
+            end_reuse(&sockets[i]);
 }
 
 /* The client's end stays the same socket: it disconnects without a segment, and connects again. */
@@ -644,6 +649,7 @@ static void make_again(struct child *c)
 /* Leaves the sockets as the job knows them. Does nothing the second time. */
 void inet_let_go(void)
 {
+    renew_datagrams();
     for (size_t i = 0; i < socket_count; i++) {
         struct inet_socket *s = &sockets[i];
         if (!s->children)

@@ -467,6 +467,69 @@ def datagrams() -> Iterator[None]:
         pass
 
 
+def empty_datagrams() -> Iterator[None]:
+    """Datagrams without bytes, before, between and after others."""
+    one, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for sock in (one, other):
+        sock.bind((LOCAL, 0))
+    sent = [b"", b"a", b"", b"", b"bc", b"d", b""]
+    for data in sent:
+        one.sendto(data, other.getsockname())
+    yield
+    other.settimeout(5)
+    for data in sent:
+        same((data, one.getsockname()), other.recvfrom(10))
+    other.setblocking(False)
+    try:
+        other.recv(1)
+        raise AssertionError("one more")
+    except BlockingIOError:
+        pass
+
+
+def groups() -> Iterator[None]:
+    """Multicast groups: plain, of one source, without one source, and of IPv6; a socket that has joined none."""
+    lo = struct.pack("=I4x", socket.if_nametoindex("lo"))
+
+    def name(text: str) -> bytes:
+        if ":" in text:
+            return struct.pack("=HHI16s4x", socket.AF_INET6, 0, 0, socket.inet_pton(socket.AF_INET6, text)).ljust(
+                128, b"\0"
+            )
+        return struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(text)).ljust(128, b"\0")
+
+    def filter_of(sock: socket.socket, group: str) -> tuple[int, list[str]] | int:
+        import ctypes
+
+        level = socket.IPPROTO_IPV6 if ":" in group else socket.IPPROTO_IP
+        value = ctypes.create_string_buffer(lo + name(group) + struct.pack("=II", 0, 4) + bytes(4 * 128))
+        size = ctypes.c_uint(len(value) - 1)
+        if ctypes.CDLL(None).getsockopt(sock.fileno(), level, 48, value, ctypes.byref(size)) < 0:
+            return -1
+        mode, count = struct.unpack_from("=II", value, 136)
+        return mode, [socket.inet_ntoa(value.raw[148 + 128 * n : 152 + 128 * n]) for n in range(count)]
+
+    four, none = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    four.bind(("0.0.0.0", 0))
+    none.bind(("0.0.0.0", 0))
+    four.setsockopt(socket.IPPROTO_IP, 42, lo + name("239.1.2.3"))
+    four.setsockopt(socket.IPPROTO_IP, 46, lo + name("239.1.2.4") + name("10.1.1.1"))
+    four.setsockopt(socket.IPPROTO_IP, 42, lo + name("239.1.2.5"))
+    four.setsockopt(socket.IPPROTO_IP, 43, lo + name("239.1.2.5") + name("10.1.1.2"))
+    six.setsockopt(socket.IPPROTO_IPV6, 42, lo + name("ff05::1234"))
+    asked = [(four, "239.1.2.3"), (four, "239.1.2.4"), (four, "239.1.2.5"), (six, "ff05::1234"), (none, "239.1.2.3")]
+    before = [filter_of(*one) for one in asked]
+    same([(0, []), (1, ["10.1.1.1"]), (0, ["10.1.1.2"]), (0, []), -1], before)
+    yield
+    same(before, [filter_of(*one) for one in asked])
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(LOCAL))
+    sender.sendto(b"to all", ("239.1.2.3", four.getsockname()[1]))
+    four.settimeout(5)
+    same(b"to all", four.recv(10))
+
+
 def shut_datagrams() -> Iterator[None]:
     """One socket that may not send, one that may not receive."""
     one, other = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
@@ -539,6 +602,8 @@ STATES = [
     several_servers,
     polled,
     datagrams,
+    empty_datagrams,
+    groups,
     shut_datagrams,
     blocked,
 ]
