@@ -100,6 +100,11 @@ for _ in range(300):
     wanted.add(f"rank{part} {(part - 1) % parts}")
     if wanted <= heard: break
 else: raise SystemExit(f"not heard: {wanted - heard}")
+ping = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+ping.settimeout(30)
+for other in links:
+    ping.sendto(struct.pack("!BBHHH", 8, 0, 0, 0, other) + b"hello", (f"rank{other}", 0))
+    assert ping.recv(100)[6:] == struct.pack("!H", other) + b"hello"
 for link in links.values(): link.sendall(b"!")
 for link in links.values(): assert link.recv(1) == b"!"
 print("all", parts, len(sums), os.environ["POOLNODE_HOSTS"])
@@ -128,7 +133,7 @@ def said(home: Path, parts: int) -> list[str]:
 
 
 async def test_parts_on_three_machines_talk(pool3: Nodes, home: Path) -> None:
-    """Six parts, two on each machine: TCP from each to each, datagrams, multicast, broadcast."""
+    """Six parts, two on each machine: TCP from each to each, datagrams, multicast, broadcast, echoes."""
     async with client(pool3.all[0]) as pool:
         cluster = await pool.submit(job(home, 6, 700_001), iwd=str(home))
         (result,) = await cluster.wait(support.PATIENCE)

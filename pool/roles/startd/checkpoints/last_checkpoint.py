@@ -100,7 +100,7 @@ class LastCheckpoint:
         """Have the keeper save the job, which ends with it.
 
         All work since the previous checkpoint depends on it, so one that fails for a temporary reason is tried again
-        while there is time. The last checkpoint of a part of a parallel job belongs to the job's set.
+        while there is time. A part of a parallel job gets nothing from other parts meanwhile, so its image fits theirs.
         """
         running, maker, loop = self._running, self._maker, asyncio.get_running_loop()
         keeper = running.starter.keeper if running.starter is not None else None
@@ -110,7 +110,7 @@ class LastCheckpoint:
                 return await maker.dump(stop=True, stood=self._turn.has_stood, number=number)
             except PoolError as error:
                 late = maker.leaves_by is not None and loop.time() + pause >= maker.leaves_by
-                if not error.retry or running.start.gang or late:
+                if not error.retry or late:
                     raise
                 self._log.info("last checkpoint again", extra={"job": running.name, "why": str(error)})
                 await asyncio.wait([keeper.ended], timeout=pause)

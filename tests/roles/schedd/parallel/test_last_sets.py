@@ -151,6 +151,29 @@ def test_a_part_that_cannot_be_saved_leaves_the_checkpoint_before() -> None:
     run_virtual(work())
 
 
+def test_a_part_that_cannot_be_saved_at_once_is_tried_again() -> None:
+    """Nothing of its work meanwhile comes to another part."""
+
+    async def work() -> None:
+        async with SimPool(1, settings={**SETTINGS, **WANTED_BACK}, stateful=True) as pool:
+            await machines(pool, 4)
+            await pool.submit("head", ad=gang(3))
+            await runs(pool, 3)
+            await asyncio.sleep(150.0)
+            for node in pool.nodes.values():
+                for keeper in node.machine.keepers.values():
+                    if part_of(keeper.spec) == 2:
+                        keeper.failing = 2
+            load(pool, "1.0.1", 3.0)
+            await gone(pool)
+            (ad,) = await ended(pool)
+            assert (ad["NumJobStarts"], ad["NumCkpts"], ad["ExitCode"]) == (2, 1, 0)
+            for part in range(3):
+                assert ran(pool, f"1.0.{part}")[1] == pytest.approx(LENGTH - 150.0, abs=15.0)
+
+    run_virtual(work())
+
+
 def test_one_that_comes_while_the_parts_are_saved_beside_their_run_waits_for_that() -> None:
     settings = {**SETTINGS, **WANTED_BACK, "CHECKPOINT_FIRST": "100"}
 
