@@ -76,6 +76,7 @@ INNER_FLOORS = {
             "users' logs and mail; from an idle job to a running one and back; actions of people, and jobs on the "
             "submit machine; listings and explanations",
         ),
+        Floor(("workflows",), "graphs of jobs, whose nodes are queued as their parents end"),
         Floor(("role",), "joins the rooms, whose methods it serves under its name"),
     ),
     "pool/roles/startd": (

@@ -32,6 +32,9 @@ ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 #: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
 LOCAL_UNIVERSES = frozenset({7, 12})
 
+#: The attribute of a work flow's own job, for which no program is started anywhere: its DAG file.
+WORKFLOW = "WorkflowFile"
+
 #: Attributes with which a job asks for the dedicated scheduler, and the universes of parallel jobs.
 DEDICATED, PARALLEL = frozenset({"WantDedicated", "WantParallelScheduling"}), frozenset({8, 11})
 
@@ -46,7 +49,7 @@ class QueuedCluster:
     """The part that the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
-        *("_parts", "is_local", "coming", "cost", "cron", "dedicated", "deferred", "group"),
+        *("_parts", "is_local", "is_workflow", "coming", "cost", "cron", "dedicated", "deferred", "group"),
         *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
     )
 
@@ -55,7 +58,8 @@ class QueuedCluster:
         self.owner = owner
         self._parts = parted(wire)
         #: Its jobs run beside the schedd, and no machine is asked for them.
-        self.is_local = wire.get("JobUniverse") in LOCAL_UNIVERSES
+        self.is_workflow = WORKFLOW in wire
+        self.is_local = wire.get("JobUniverse") in LOCAL_UNIVERSES and not self.is_workflow
         #: Its jobs may have a moment before which they do not start; `cron`: again and again.
         self.deferred = "DeferralTime" in wire
         #: Its jobs may be the dedicated scheduler's.

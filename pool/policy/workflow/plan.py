@@ -175,7 +175,7 @@ class WorkflowPlan:
         edges: numbers of parents, and of the children that wait for all of them.
         limits: by category.
         max_jobs, max_idle, max_pre, max_post: 0 for no limit.
-        environment: of its scripts.
+        script_ad: attributes of the jobs that its scripts are.
         ad: attributes of its own job.
         rescue: the number of the rescue file that it goes on from.
         files: what is written about it: `status`, `jobstate`, `dot`, and so on; see `pool.client.workflows`.
@@ -193,7 +193,7 @@ class WorkflowPlan:
     max_post: int = 0
     always_run_post: bool = False
     reset_retries: bool = True
-    environment: str = ""
+    script_ad: Wire = field(default_factory=dict)
     ad: Wire = field(default_factory=dict)
     rescue: int = 0
     most_rescues: int = 100
@@ -235,7 +235,7 @@ class WorkflowPlan:
             **{name: max(0, _typed(wire, name, int, 0)) for name in ("max_jobs", "max_idle", "max_pre", "max_post")},
             always_run_post=_typed(wire, "always_run_post", bool, False),
             reset_retries=_typed(wire, "reset_retries", bool, True),
-            environment=_typed(wire, "environment", str, ""),
+            script_ad=_typed(wire, "script_ad", dict, {}),
             ad=_typed(wire, "ad", dict, {}),
             rescue=max(0, _typed(wire, "rescue", int, 0)),
             most_rescues=min(999, max(1, _typed(wire, "most_rescues", int, 100))),

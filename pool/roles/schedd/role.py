@@ -61,6 +61,8 @@ from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.job_views import JobViews
 from pool.roles.schedd.views.listings import Listings
 from pool.roles.schedd.views.why import JobExplanations
+from pool.roles.schedd.workflows.methods import WorkflowMethods
+from pool.roles.schedd.workflows.workflows import Workflows
 from pool.shadow.executables import ExecutableStore
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Trim
@@ -119,6 +121,7 @@ class Schedd(Role):
         for job in running:
             if not job.cluster.is_local:
                 self.placement.reconnect.adopt(job)
+        await self.workflows.restore()
         self.dedicated.restore(self.ledger.meta)
         self.spawn(self.dedicated.machines.run(), "dedicated machines")
         self.spawn(self.dedicated.run(), "dedicated")
@@ -228,6 +231,7 @@ class Schedd(Role):
             changed=self._changed,
             waits=lambda job: self.deferrals.waits(job) or self.start_pauses.waits(job),
             delay=self.deferrals.delay,
+            stop_workflow=lambda job: self.workflows.stop(job),
         )
         self.placement = Placement(
             context,
@@ -331,24 +335,29 @@ class Schedd(Role):
         )
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
         forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
+        submits = SubmitMethods(
+            self.context,
+            costs=self.costs,
+            spool=self.spool,
+            remote=self.remote,
+            images=self.images,
+            executables=self.executables,
+            acts=self.acts,
+            local=self.local,
+            rules=lambda: self.rules,
+            user=given.user,
+            files=given.files,
+            domain=lambda: self.settings.text("UID_DOMAIN"),
+            offer=self._offer,
+            defer=defer,
+        )
+        self.workflows = Workflows(
+            self.context, given.files, queue_node=submits.queue_node, remove=self._remove_cluster
+        )
         self._services = (
             self,
-            SubmitMethods(
-                self.context,
-                costs=self.costs,
-                spool=self.spool,
-                remote=self.remote,
-                images=self.images,
-                executables=self.executables,
-                acts=self.acts,
-                local=self.local,
-                rules=lambda: self.rules,
-                user=given.user,
-                files=given.files,
-                domain=lambda: self.settings.text("UID_DOMAIN"),
-                offer=self._offer,
-                defer=defer,
-            ),
+            submits,
+            WorkflowMethods(self.workflows, submits.submitter),
             ActionMethods(
                 self.acts,
                 self.notes,
@@ -440,7 +449,7 @@ class Schedd(Role):
 
     def _waits_for_itself(self, job: QueuedJob) -> bool:
         cluster = job.cluster
-        if cluster.is_local:
+        if cluster.is_local or cluster.is_workflow:
             return True
         deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
         if (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job):
@@ -470,6 +479,9 @@ class Schedd(Role):
 
     async def _mail_owner(self, job: QueuedJob, text: str) -> None:
         await self.ledger.commit(JobChange(job, None, {}, EventKind.NOTICE, {"text": text}))
+
+    async def _remove_cluster(self, cluster: int, owner: str, why: str) -> None:
+        await self.acts.act({"action": "remove", "ids": [[cluster]], "reason": why}, None, owner)
 
     def _offer(self, owner: str) -> None:
         """An owner has idle jobs that may be started."""

@@ -149,11 +149,16 @@ class Ledger:
         number: int,
         owner: str,
         intake: ClusterIntake,
+        also: Sequence[Change] = (),
     ) -> QueuedCluster:
-        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
+        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be.
+
+        Args:
+            also: further changes in the same durable step.
+        """
         now = self._outside.wall()
         wire, count, deltas, held = intake.ad, intake.count, intake.deltas, intake.held
-        changes: list[Change] = [NewCluster(number, owner, pack(wire), count, intake.packed, now)]
+        changes: list[Change] = [*also, NewCluster(number, owner, pack(wire), count, intake.packed, now)]
         changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
         cluster = QueuedCluster(number, owner, wire)
@@ -295,6 +300,10 @@ class Ledger:
             lambda: [AddEvent(cluster, proc, str(kind), now, packed)],
             lambda results: self._publish([JobEvent(results[0], cluster, proc, kind, now, data)]),
         )
+
+    async def write_changes(self, *changes: Change) -> None:
+        """Make changes durable that are of no job, however often that must be tried."""
+        await self._write(lambda: list(changes))
 
     async def _write(
         self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None

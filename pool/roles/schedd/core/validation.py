@@ -14,7 +14,7 @@ from pool.jobs.activation import JAVA
 from pool.jobs.gangs import NODE_MARKS, PARTS, GangParts, attributes_of, may_be_own, parts_of
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.privacy import canonical
-from pool.policy.queue import HELD, LOCAL_UNIVERSES, Wire
+from pool.policy.queue import HELD, LOCAL_UNIVERSES, WORKFLOW, Wire
 
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
@@ -22,6 +22,7 @@ MOST_ATTRIBUTES = 5000
 OWN_NAMES = frozenset(
     {
         *("owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"),
+        WORKFLOW.lower(),
         *("stageinstart", "stageinfinish", "stageoutfinish"),
     }
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class LocalJobs:
         changed: called when an owner's numbers changed; with True when there is new work.
         waits: whether an idle job's time has not come, or its last start has just failed.
         delay: seconds until the program of a job that is started now may begin.
+        stop_workflow: does with a work flow's own job as its user wishes; False for a job that is none.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class LocalJobs:
         changed: Callable[[str, bool], None],
         waits: Callable[[QueuedJob], bool],
         delay: Callable[[QueuedJob], float],
+        stop_workflow: Callable[[QueuedJob], Awaitable[bool]],
     ) -> None:
         self._given = given
         self._settings = settings
@@ -95,6 +97,7 @@ class LocalJobs:
         self._changed = changed
         self._waits = waits
         self._delay = delay
+        self._stop_workflow = stop_workflow
         self._spawn, self._outside = context.spawn, context.outside
         self._ledger, self._queue = context.ledger, context.queue
         self._clusters: dict[int, QueuedCluster] = {}
@@ -165,7 +168,7 @@ class LocalJobs:
         """Have a job end that runs here; its wish is kept with it. False for one that does not."""
         found = self._running.get(job.id)
         if found is None:
-            return False
+            return job.cluster.is_workflow and await self._stop_workflow(job)
         found.vacated = True
         found.starter.asked_by = signal
         await found.starter.handle_event(Event.VACATE if graceful else Event.DIE)

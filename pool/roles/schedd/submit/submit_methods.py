@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
+from pool.jobs.description.draft import bind_cluster
 from pool.policy.managed import is_reserved
-from pool.policy.queue import QueuedCluster, Wire
+from pool.policy.queue import WORKFLOW, QueuedCluster, Wire
 from pool.roles.garbage import at_rest
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.callers import owner_of
@@ -23,6 +24,7 @@ from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.local_universe import LocalJobs
 from pool.roles.schedd.submit.rules import Rules
 from pool.shadow.executables import ExecutableStore
+from pool.store import Change
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import Takes
 
@@ -91,7 +93,7 @@ class SubmitMethods(Service):
     )
     async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Accept a cluster: {ad, count, deltas, cluster?, spool?} -> {cluster, count}. Durable when answered."""
-        owner, deltas = self._submitter(call, params), params.get("deltas")
+        owner, deltas = self.submitter(call, params), params.get("deltas")
         intake = ClusterIntake(self._accept(params, owner), params["count"], differs=deltas is not None)
         with at_rest(intake.count):
             for start in range(0, len(deltas or ()), TURN):
@@ -106,7 +108,7 @@ class SubmitMethods(Service):
 
         Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
         """
-        owner = self._submitter(call, params)
+        owner = self.submitter(call, params)
         intake = ClusterIntake(self._accept(params, owner), params.get("count"), differs=True)
         async for item in stream:  # for as long as its sender likes: the garbage of others is collected meanwhile
             if item == "done":
@@ -123,7 +125,8 @@ class SubmitMethods(Service):
             await stream.send(await self._queue_jobs(intake, owner, params))
         await stream.finish()
 
-    def _submitter(self, call: Call, params: dict[str, Any]) -> str:
+    def submitter(self, call: Call, params: dict[str, Any]) -> str:
+        """The user that a call queues jobs for. Raises PoolError for one who may not."""
         owner = owner_of(call, params)
         if is_reserved(owner):
             raise PoolError(f"cannot queue jobs of {owner}: that is the dedicated scheduler", hint="submit as a user")
@@ -159,7 +162,47 @@ class SubmitMethods(Service):
         cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
         return {"cluster": cluster.id, "count": intake.count}
 
-    async def _queued(self, intake: ClusterIntake, owner: str, number: int, spool: bool) -> QueuedCluster:
+    async def queue_node(
+        self,
+        owner: str,
+        ad: Wire,
+        deltas: list[Wire | None] | None,
+        count: int,
+        also: Callable[[int], list[Change]],
+        *,
+        workflow: str = "",
+    ) -> QueuedCluster:
+        """Queue a cluster of a work flow for its owner; durable when this returns.
+
+        Args:
+            also: further changes in the same durable step, of the cluster's number.
+            workflow: the DAG file, where it is a work flow's own job.
+
+        Raises:
+            PoolError: it is refused.
+        """
+        self._files(owner)
+        number = self._ledger.next_cluster
+        self._ledger.next_cluster += 1
+        bound = [delta and bind_cluster(delta, number) for delta in deltas] if deltas is not None else None
+        accepted = self._accept({"ad": bind_cluster(ad, number)}, owner)
+        if workflow:
+            accepted[WORKFLOW] = workflow
+        intake = ClusterIntake(accepted, count, differs=bound is not None)
+        for start in range(0, len(bound or ()), TURN):
+            if start:
+                await asyncio.sleep(0)
+            intake.add_deltas(bound[start : start + TURN] if bound else None)
+        intake.complete()
+        rules = self._rules()
+        rules.check_room(self._ledger.queue, owner, count)
+        await rules.transform_and_check(intake, self._outside.wall())
+        self._remote.check_wish(intake.ad)
+        return await self._costs.submitted(self._queued(intake, owner, number, False, also(number)))
+
+    async def _queued(
+        self, intake: ClusterIntake, owner: str, number: int, spool: bool, also: Sequence[Change] = ()
+    ) -> QueuedCluster:
         origin, images = intake.ad.get("StartFromCheckpoint"), self._images
         if spool:
             await self._spool.begin(number, owner)
@@ -167,7 +210,7 @@ class SubmitMethods(Service):
             if origin is not None:
                 await images.begin_with(origin, owner, number, intake.count)
                 intake.ad["NumCkpts"] = 1
-            cluster = await self._ledger.submit(number, owner, intake)
+            cluster = await self._ledger.submit(number, owner, intake, also)
         finally:
             if origin is not None:
                 images.queued(number, intake.count)

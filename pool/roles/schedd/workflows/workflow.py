@@ -1,0 +1,436 @@
+"""One work flow that runs: its engine's actions carried out, its nodes' ends brought to it.
+
+A node's cluster and the record that it is queued are one durable step. Ends are durable with their jobs: after a
+restart they are looked up, in the queue or in the history. So each node's effect happens once, whenever the schedd
+dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.jobs.arguments import join_words
+from pool.jobs.dag.marks import bind_marks
+from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.states import Happening
+from pool.policy.packed import pack, unpack_over
+from pool.policy.queue import HELD, IDLE, RUNNING, QueuedCluster, QueuedJob, Wire
+from pool.policy.workflow import (
+    DagStatus,
+    DeferScript,
+    FinishDag,
+    NodeRun,
+    NodeState,
+    RemoveNode,
+    StartScript,
+    SubmitNode,
+    WorkflowEngine,
+    WorkflowPlan,
+)
+from pool.policy.workflow.plan import REMOVED, SUBMIT_FAILED, NodeTemplate
+from pool.policy.workflow.words import script_words
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.job_ends import hold_step
+from pool.roles.schedd.core.ledger import JobChange
+from pool.roles.schedd.workflows.records import given_up_key, keys_of, node_key, plan_key
+from pool.roles.schedd.workflows.written_files import WorkflowFiles
+from pool.store import Change, SetMeta
+
+#: Submits of one work flow that are under way at once: they are written together.
+SUBMITS = 64
+#: Records that are removed in one step.
+MANY = 500
+#: Parents that a job's ad names.
+MOST_PARENTS = 50
+
+
+class QueueNode(Protocol):
+    """Queues a cluster for a user, with further changes in the same durable step."""
+
+    async def __call__(
+        self,
+        owner: str,
+        ad: Wire,
+        deltas: list[Wire | None] | None,
+        count: int,
+        also: Callable[[int], list[Change]],
+        *,
+        workflow: str = "",
+    ) -> QueuedCluster: ...
+
+
+class QueueWorkflow(Protocol):
+    """Queues an inner work flow for a user, with further changes in the same durable step."""
+
+    async def __call__(
+        self, owner: str, wire: Wire, shared: Wire | None, also: Callable[[int], list[Change]]
+    ) -> QueuedCluster: ...
+
+
+class Workflow:
+    """One work flow.
+
+    Args:
+        job: its own job in the queue.
+        queue_node: queues jobs for its owner.
+        queue_workflow: queues an inner work flow.
+        remove: removes a cluster from the queue, with a reason.
+        queued: called with each cluster that comes into being for it.
+        over: called when it has ended, and nothing of it is left.
+    """
+
+    def __init__(
+        self,
+        job: QueuedJob,
+        plan: WorkflowPlan,
+        context: ScheddContext,
+        files: WorkflowFiles,
+        *,
+        queue_node: QueueNode,
+        queue_workflow: QueueWorkflow,
+        remove: Callable[[int, str, str], Coroutine[Any, Any, None]],
+        queued: Callable[[int, Workflow, int], None],
+        over: Callable[[Workflow], None],
+    ) -> None:
+        self.job = job
+        self.plan = plan
+        self.engine = WorkflowEngine(plan)
+        self.owner = job.cluster.owner
+        self.id = job.cluster.id
+        self._context = context
+        self._ledger = context.ledger
+        self._files = files
+        self._queue_node = queue_node
+        self._queue_workflow = queue_workflow
+        self._remove = remove
+        self._queued = queued
+        self._over = over
+        self._parents = _parents_of(plan)
+        self._starting: set[int] = set()
+        self._submits = asyncio.Semaphore(SUBMITS)
+        self._again = False
+        self._pumping = False
+        self._given_up_stored = False
+        self._records = 0
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def begin(self, known: Mapping[int, NodeRun] | None = None, given_up: tuple[int, int] | None = None) -> None:
+        """Begin, or go on from the records of an earlier run of the schedd."""
+        self._records = len(known or ())
+        self._given_up_stored = given_up is not None
+        if self.job.status is IDLE:
+            now = int(self._context.outside.wall())
+            changes = {
+                "RemoteHost": f"workflow@{self._context.name}",
+                "NumJobStarts": 1,
+                "JobStartDate": now,
+                "JobCurrentStartDate": now,
+            }
+            data = {"slot": changes["RemoteHost"], "started": now}
+            await self._ledger.commit(JobChange(self.job, Happening.START, changes, EventKind.EXECUTE, data))
+        gone = (DagStatus(given_up[0]), given_up[1]) if given_up is not None else None
+        active = self.engine.begin(known, gone)
+        self.engine.halt(self.job.status is HELD)
+        for at in active:
+            self._queued(self.engine.runs[at].cluster, self, at)
+        for at in active:
+            await self._catch_up(at)
+        if (self.job.stored_note("_wish") or {}).get("what") == "remove":
+            self.engine.abort(DagStatus.REMOVED)
+        self.wake()
+
+    async def _catch_up(self, at: int) -> None:
+        """Learn what became of a node's cluster before this run of the schedd."""
+        run = self.engine.runs[at]
+        cluster = self._context.queue.clusters.get(run.cluster)
+        there = set(cluster.jobs) if cluster is not None else set()
+        for job in cluster.jobs.values() if cluster is not None else ():
+            if job.status is RUNNING:
+                self.engine.job_started(at)
+        if len(there) >= max(1, run.count) and run.state is NodeState.SUBMITTED:
+            return
+        if there and run.state is not NodeState.SUBMITTED:
+            return
+        ends: dict[int, int] = {}
+        async for rows in self._ledger.store.history(jobs=[(run.cluster, None)]):
+            for row in rows:
+                ends[row.proc] = _code_of(unpack_over(row.ad, row.shared))
+        number = run.cluster
+        for proc in range(max(1, run.count)):
+            if proc not in there and self.engine.runs[at].cluster == number:
+                self._ended(at, ends.get(proc, REMOVED))
+
+    def wake(self) -> None:
+        """Do what is to be done now."""
+        self._again = True
+        if not self._pumping:
+            self._pumping = True
+            self._context.spawn(self._pump(), "work flow", alone=True)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def on_event(self, at: int, event: JobEvent) -> None:
+        """Something happened to a cluster of one of its nodes."""
+        engine, run = self.engine, self.engine.runs[at]
+        if run.cluster != event.cluster:
+            return
+        kind = event.kind
+        if kind is EventKind.EXECUTE:
+            engine.job_started(at)
+        elif kind in (EventKind.EVICTED, EventKind.SHADOW_EXCEPTION):
+            engine.job_stopped(at)
+        elif kind is EventKind.HELD and run.state is not NodeState.SUBMITTED:
+            why = str(event.data.get("why", ""))
+            self._context.spawn(
+                self._remove(event.cluster, self.owner, f"the script cannot run: {why}"), "work flow", alone=True
+            )
+            return
+        elif kind is EventKind.TERMINATED:
+            self._ended(
+                at, -int(event.data["signal"]) if event.data.get("signal") else int(event.data.get("code") or 0)
+            )
+        elif kind is EventKind.ABORTED:
+            self._ended(at, REMOVED)
+        else:
+            return
+        self.wake()
+
+    def _ended(self, at: int, code: int) -> None:
+        if self.engine.runs[at].state is NodeState.SUBMITTED:
+            self.engine.job_ended(at, code)
+        else:
+            self.engine.script_ended(at, code)
+
+    def on_own_event(self, event: JobEvent) -> None:
+        """Something happened to its own job."""
+        if event.kind is EventKind.RELEASED:
+            self._context.spawn(self._resume(), "work flow", alone=True)
+        elif event.kind is EventKind.HELD:
+            self.engine.halt(True)
+        elif event.kind is EventKind.ABORTED:
+            self.engine.halt(False)
+            self.engine.abort(DagStatus.REMOVED)
+            self.wake()
+
+    async def _resume(self) -> None:
+        if self.job.status is IDLE:
+            changes = {"RemoteHost": f"workflow@{self._context.name}"}
+            await self._ledger.commit(JobChange(self.job, Happening.START, changes))
+        self.engine.halt(False)
+        self.wake()
+
+    async def stop(self) -> None:
+        """Do with its own job, which runs, as its user wishes."""
+        wish = self.job.stored_note("_wish") or {}
+        if wish.get("what") == "remove":
+            self.engine.abort(DagStatus.REMOVED)
+            self.wake()
+        elif wish.get("what") == "hold":
+            self.engine.halt(True)
+            changes: dict[str, Any] = {"_wish": None, "RemoteHost": None}
+            await self._ledger.commit(hold_step(self.job, str(wish.get("why")), int(wish.get("code", 1)), changes))
+        else:
+            await self._ledger.commit(JobChange(self.job, None, {"_wish": None}))
+
+    # -- actions ---------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                async with self._context.turns.work(self.owner, "run a work flow") as turn:
+                    while (action := self.engine.next_action()) is not None:
+                        if turn.is_over:
+                            await turn.pause()
+                        if isinstance(action, SubmitNode | StartScript):
+                            self._starting.add(action.node)
+                            if self._submits.locked():
+                                await turn.wait_outside(self._submits.acquire())
+                            else:
+                                await self._submits.acquire()
+                            self._context.spawn(self._start(action), "work flow node", alone=True)
+                        else:
+                            self._carry_out(action)
+                await self._store_changes()
+        finally:
+            self._pumping = False
+
+    def _carry_out(self, action: DeferScript | RemoveNode | FinishDag) -> None:
+        spawn = self._context.spawn
+        if isinstance(action, DeferScript):
+            asyncio.get_running_loop().call_later(action.seconds, self._due, action)
+        elif isinstance(action, RemoveNode):
+            spawn(self._remove(action.cluster, self.owner, f"by its work flow, {self.id}"), "work flow", alone=True)
+        else:
+            spawn(self._finish(action), "work flow", alone=True)
+
+    def _due(self, action: DeferScript) -> None:
+        self.engine.script_due(action.node, action.moment)
+        self.wake()
+
+    async def _store_changes(self) -> None:
+        """Make the states of nodes durable; those that are being queued become so with what is queued."""
+        changes: list[Change] = [
+            SetMeta(node_key(self.id, at), pack(run.to_wire()))
+            for at, run in self.engine.take_changes().items()
+            if at not in self._starting
+        ]
+        self._records += len(changes)
+        if self.engine.given_up is not None and not self._given_up_stored:
+            self._given_up_stored = True
+            changes.append(SetMeta(given_up_key(self.id), pack([int(part) for part in self.engine.given_up])))
+        for start in range(0, len(changes), MANY):
+            await self._ledger.write_changes(*changes[start : start + MANY])
+
+    async def _start(self, action: SubmitNode | StartScript) -> None:
+        at = action.node
+        engine = self.engine
+        number = 0
+
+        def also(cluster: int) -> list[Change]:
+            nonlocal number
+            number = cluster
+            run = replace(engine.runs[at], cluster=cluster)
+            if isinstance(action, SubmitNode):
+                run.jobs = cluster
+            self._queued(cluster, self, at)
+            return [SetMeta(node_key(self.id, at), pack(run.to_wire()))]
+
+        try:
+            inner = self.plan.nodes[at].plan
+            if isinstance(action, StartScript):
+                await self._queue_node(self.owner, self._script_of(at, action.moment), None, 1, also)
+            elif inner is not None:
+                shared = self._shared(at) | {"JobPrio": self._priority(at)}
+                await self._queue_workflow(self.owner, inner, shared, also)
+            else:
+                await self._queue_node(self.owner, *self._jobs_of(at), also)
+        except PoolError as error:
+            self._starting.discard(at)
+            name = self.plan.nodes[at].name
+            self._context.log.warning(
+                "a node was not queued", extra={"workflow": self.id, "node": name, "why": str(error)}
+            )
+            engine.submit_failed(at, SUBMIT_FAILED)
+        else:
+            self._starting.discard(at)
+            engine.submitted(at, number)
+        finally:
+            self._submits.release()
+        self.wake()
+
+    def _shared(self, at: int) -> Wire:
+        node, run = self.plan.nodes[at], self.engine.runs[at]
+        shared: Wire = {
+            "DAGManJobId": self.id,
+            "DAGNodeName": node.name,
+            "DAGManNodeRetry": run.attempt,
+            "JobBatchName": str(self.job.get("JobBatchName") or f"{self.plan.file.rpartition('/')[2]}+{self.id}"),
+        }
+        parents = self._parents.get(at, ())
+        if parents and len(parents) <= MOST_PARENTS:
+            shared["DAGParentNodeNames"] = ",".join(self.plan.nodes[parent].name for parent in parents)
+        if node.kind == "FINAL":
+            shared["DAG_Status"] = int(self.engine.status)
+        return shared
+
+    def _jobs_of(self, at: int) -> tuple[Wire, list[Wire | None] | None, int]:
+        node, run = self.plan.nodes[at], self.engine.runs[at]
+        jobs = node.jobs[min(run.attempt, len(node.jobs) - 1)]
+        template: NodeTemplate = self.plan.templates[jobs.template]
+        values = {"DAG_STATUS": int(self.engine.status), "FAILED_COUNT": self.engine.failed, "DAGManJobId": self.id}
+        ad, deltas = dict(template.ad), None
+        own = template.deltas[jobs.first : jobs.first + jobs.count] if template.deltas is not None else []
+        if jobs.count == 1 and own and own[0]:
+            ad |= own[0]
+        elif any(own):
+            deltas = [delta and bind_marks(delta, values) for delta in own]
+        ad = bind_marks(ad, values) | self._shared(at)
+        if priority := self._priority(at):
+            ad["JobPrio"] = priority
+        return ad, deltas, jobs.count
+
+    def _priority(self, at: int) -> int:
+        return self.plan.nodes[at].priority + int(self.job.get("JobPrio") or 0)
+
+    def _script_of(self, at: int, moment: str) -> Wire:
+        """A script is a job of the local universe: it runs as its user, beside the schedd, once."""
+        node = self.plan.nodes[at]
+        script, iwd = node.scripts[moment], node.directory or self.plan.iwd
+        program = script.program if script.program.startswith("/") else f"{iwd.rstrip('/')}/{script.program}"
+        words = script_words(self.engine, at, moment)
+        own = {
+            "JobUniverse": 12,
+            "Cmd": program,
+            "Arguments": join_words(words),
+            "Iwd": iwd,
+            "DAGScript": moment,
+            "Requirements": ["true"],
+            "JobPrio": node.priority,
+        }
+        return dict(self.plan.script_ad) | self._shared(at) | own
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _finish(self, action: FinishDag) -> None:
+        await self._store_changes()
+        counts = self.engine.counts()
+        now = self._context.outside.wall()
+        if action.rescue:
+            await self._files.write_rescue(self.owner, self.id, self.plan, self.engine)
+        began, parent = float(self.job.get("JobStartDate") or now), int(self.job.get("DAGManJobId") or 0)
+        await self._files.write_end(self.owner, self.id, self.plan, self.engine, action.code, began, parent)
+        changes: dict[str, Any] = {
+            "ExitCode": action.code,
+            "ExitBySignal": False,
+            "CompletionDate": int(now),
+            "RemoteHost": None,
+            "_wish": None,
+            "DAG_Status": int(self.engine.status),
+            "DAG_NodesTotal": len(self.plan.nodes),
+            "DAG_NodesDone": counts[NodeState.DONE],
+            "DAG_NodesFailed": counts[NodeState.ERROR],
+            "DAG_NodesFutile": counts[NodeState.FUTILE],
+            "DAG_NodesUnready": counts[NodeState.NOT_READY],
+        }
+        if self._context.queue.find(*self.job.id) is self.job:
+            removed = (self.job.stored_note("_wish") or {}).get("what") == "remove"
+            if removed:
+                why = str((self.job.stored_note("_wish") or {}).get("why") or "")
+                step = JobChange(
+                    self.job, Happening.REMOVE, changes | {"RemoveReason": why}, EventKind.ABORTED, {"why": why}
+                )
+            else:
+                step = JobChange(self.job, Happening.EXIT, changes, EventKind.TERMINATED, {"code": action.code})
+            await self._ledger.commit(step)
+        self._over(self)
+        keys = keys_of(self.id, len(self.plan.nodes))
+        some: list[Change] = []
+        for key in keys:
+            some.append(SetMeta(key, None))
+            if len(some) >= MANY:
+                await self._ledger.write_changes(*some)
+                some = []
+        await self._ledger.write_changes(*some, SetMeta(plan_key(self.id), None))
+
+
+def _parents_of(plan: WorkflowPlan) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for parents, children in plan.edges:
+        for child in children:
+            if len(found.get(child, ())) <= MOST_PARENTS:
+                found[child] = (*found.get(child, ()), *parents)
+    return found
+
+
+def _code_of(ad: Wire) -> int:
+    """The end of a job in the history as DAGMan counts it."""
+    if ad.get("ExitBySignal") is True:
+        return -int(ad.get("ExitSignal") or 0) or REMOVED
+    code = ad.get("ExitCode")
+    return code if isinstance(code, int) else REMOVED

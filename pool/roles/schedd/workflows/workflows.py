@@ -1,0 +1,227 @@
+"""All work flows of one schedd: how they come in, which events are whose, and what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pool.decimals import whole_number
+from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.policy.packed import pack, unpack
+from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
+from pool.policy.workflow import NodeState, WorkflowPlan
+from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
+from pool.roles.schedd.workflows.workflow import QueueNode, Workflow
+from pool.roles.schedd.workflows.written_files import WorkflowFiles
+from pool.shadow.files import FilesOf
+from pool.store import Change, SetMeta
+
+#: A plan of more nodes is checked in a thread.
+MANY_NODES = 500
+#: Leftover names that are removed in one step.
+SOME = 500
+#: The attributes of a work flow's own job, beside those of its plan: no program is run for it.
+OWN_AD: Wire = {
+    "JobUniverse": 7,
+    "Cmd": "/usr/bin/condor_dagman",
+    "In": "/dev/null",
+    "Out": "/dev/null",
+    "Err": "/dev/null",
+    "Requirements": ["true"],
+    "RequestCpus": 0,
+    "RequestMemory": 0,
+    "RequestDisk": 0,
+    "JobPrio": 0,
+    "JobNotification": 0,
+    "ShouldTransferFiles": "NO",
+    "LeaveJobInQueue": False,
+}
+
+
+async def read_plan(wire: Any) -> WorkflowPlan:
+    """A plan from the wire. Raises PoolError."""
+    nodes = wire.get("nodes") if isinstance(wire, dict) else None
+    if isinstance(nodes, list) and len(nodes) > MANY_NODES:
+        return await asyncio.to_thread(WorkflowPlan.from_wire, wire)
+    return WorkflowPlan.from_wire(wire)
+
+
+class Workflows:
+    """The work flows of one schedd.
+
+    Args:
+        queue_node: queues a cluster for a user.
+        remove: removes a cluster from the queue, with a reason.
+    """
+
+    def __init__(
+        self,
+        context: ScheddContext,
+        files: FilesOf,
+        *,
+        queue_node: QueueNode,
+        remove: Callable[[int, str, str], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._context = context
+        self._queue: JobQueue = context.queue
+        self._ledger = context.ledger
+        self._queue_node = queue_node
+        self._remove = remove
+        self._files = WorkflowFiles(
+            files,
+            context.outside,
+            context.log,
+            recall=self._ledger.meta.get,
+            keep=self._store_value,
+        )
+        self.running: dict[int, Workflow] = {}
+        self._nodes: dict[int, tuple[Workflow, int]] = {}
+        self._ledger.listen(self._on_events)
+
+    async def _store_value(self, key: str, value: bytes) -> None:
+        self._ledger.meta[key] = value
+        await self._ledger.write_changes(SetMeta(key, value))
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """After a start of the schedd: go on with all that are in the queue; what is left of others is removed."""
+        meta = self._ledger.meta
+        runs, given_up = read_records(meta)
+        known: set[int] = set()
+        for cluster in [one for one in self._queue.clusters.values() if one.is_workflow]:
+            packed = meta.get(plan_key(cluster.id))
+            if packed is None or not cluster.jobs:
+                continue
+            known.add(cluster.id)
+            plan = await read_plan(unpack(packed))
+            workflow = self._make(next(iter(cluster.jobs.values())), plan)
+            await workflow.begin(runs.get(cluster.id, {}), given_up.get(cluster.id))
+        left = [key for key in meta if key.startswith(PREFIX) and _number(key) not in known]
+        for start in range(0, len(left), SOME):
+            await self._ledger.write_changes(*(SetMeta(key, None) for key in left[start : start + SOME]))
+        for key in [key for key in meta if key.startswith(PREFIX) and not key.endswith(".rescue")]:
+            del meta[key]
+
+    async def submit(
+        self,
+        owner: str,
+        wire: Wire,
+        shared: Wire | None = None,
+        also: Callable[[int], list[Change]] = lambda number: [],
+    ) -> QueuedCluster:
+        """Queue a work flow; durable when this returns.
+
+        Args:
+            wire: its plan.
+            shared: attributes of its job, where it is a node of another work flow.
+            also: further changes in the same durable step, of its cluster's number.
+
+        Raises:
+            PoolError: it is no work flow, or is refused.
+        """
+        plan = await read_plan(wire)
+        packed = await asyncio.to_thread(pack, wire) if len(plan.nodes) > MANY_NODES else pack(wire)
+        ad = {**plan.ad, **OWN_AD, "Iwd": plan.iwd, "DAG_NodesTotal": len(plan.nodes), **(shared or {})}
+        if isinstance(plan.ad.get("JobPrio"), int):
+            ad["JobPrio"] = plan.ad["JobPrio"]
+        ad.setdefault("JobBatchName", plan.file.rpartition("/")[2])
+
+        def changes(number: int) -> list[Change]:
+            return [SetMeta(plan_key(number), packed), *also(number)]
+
+        cluster = await self._queue_node(owner, ad, None, 1, changes, workflow=plan.file)
+        workflow = self._make(cluster.jobs[0], plan)
+        await workflow.begin()
+        return cluster
+
+    def _make(self, job: QueuedJob, plan: WorkflowPlan) -> Workflow:
+        workflow = Workflow(
+            job,
+            plan,
+            self._context,
+            self._files,
+            queue_node=self._queue_node,
+            queue_workflow=self.submit,
+            remove=self._remove,
+            queued=self._queued,
+            over=self._over,
+        )
+        self.running[job.cluster.id] = workflow
+        return workflow
+
+    def _queued(self, cluster: int, workflow: Workflow, at: int) -> None:
+        self._nodes[cluster] = workflow, at
+
+    def _over(self, workflow: Workflow) -> None:
+        self.running.pop(workflow.id, None)
+        self._ledger.meta.pop(f"{plan_key(workflow.id)}.rescue", None)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _on_events(self, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            if (own := self.running.get(event.cluster)) is not None:
+                own.on_own_event(event)
+            if (found := self._nodes.get(event.cluster)) is None or event.kind is EventKind.SUBMIT:
+                continue
+            workflow, at = found
+            workflow.on_event(at, event)
+            if event.kind.ends and workflow.engine.runs[at].cluster != event.cluster:
+                del self._nodes[event.cluster]
+
+    async def stop(self, job: QueuedJob) -> bool:
+        """Do with a work flow's job, which runs, as its user wishes; False where it is none."""
+        workflow = self.running.get(job.cluster.id)
+        if workflow is None:
+            return False
+        await workflow.stop()
+        return True
+
+    # -- views ---------------------------------------------------------------------------------------------------
+
+    def status(self, number: int, *, nodes: bool) -> dict[str, Any]:
+        """How far a work flow is.
+
+        Args:
+            nodes: each node's state, too.
+
+        Raises:
+            PoolError: there is none of this number that runs.
+        """
+        workflow = self.running.get(number)
+        if workflow is None:
+            hint = f"`poolnode history {number}` has those that have ended"
+            raise PoolError(f"there is no work flow {number} in the queue", hint=hint)
+        engine, plan = workflow.engine, workflow.plan
+        found: dict[str, Any] = {
+            "cluster": number,
+            "owner": workflow.owner,
+            "file": plan.file,
+            "halted": engine.halted,
+            "status": int(engine.status),
+            "counts": {state.name: count for state, count in engine.counts().items()},
+            "queued": [
+                [plan.nodes[at].name, run.state.name, run.cluster, run.attempt]
+                for at, run in list(engine.in_queue())[:100]
+            ],
+            "failed": [
+                [plan.nodes[at].name, run.job_code, run.jobs]
+                for at, run in enumerate(engine.runs)
+                if run.state is NodeState.ERROR
+            ][:100],
+        }
+        if nodes:
+            found["nodes"] = [
+                [node.name, int(run.state), run.attempt, run.jobs]
+                for node, run in zip(plan.nodes, engine.runs, strict=True)
+            ]
+            found["edges"] = [[list(parents), list(children)] for parents, children in plan.edges]
+        return found
+
+
+def _number(key: str) -> int:
+    return whole_number(key.split(".")[1]) or 0
