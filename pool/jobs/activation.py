@@ -90,6 +90,7 @@ class Activation:
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
         reset_connections: a restore from a checkpoint resets its connections to the outside.
+        begins_in: the directory in which the program begins; empty for iwd, and where files are transferred.
         job_network: the network that it asks for, of `pool.jobs.network.MODES`; empty for the machine's own default.
         on_failure_too: bring outputs to the submit side also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
@@ -144,6 +145,7 @@ class Activation:
     on_failure_too: bool = False
     network: bool = True
     reset_connections: bool = False
+    begins_in: str = ""
     append_output: bool = False
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
@@ -421,6 +423,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False and job.value("DockerNetworkType") != "none",
         reset_connections=job.value(OUTSIDE_CONNECTIONS, REFUSE) == RESET,
+        begins_in="" if transfer else _text(job, "RemoteIwd"),
         processes=processes,
         pipes=pipes,
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",

@@ -156,6 +156,7 @@ FIELDS: dict[str, Fits] = {
     "on_failure_too": _truth,
     "network": _truth,
     "reset_connections": _truth,
+    "begins_in": lambda value: value == "" or is_directory(value),
     "append_output": _truth,
     "checkpoint_code": or_none(is_number(0, 255)),
     "checkpoint_files": or_none(is_list(is_text)),

@@ -88,7 +88,7 @@ def order_of(
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
     kept = image.kept if image is not None else None
-    cwd = own if transfer else activation.iwd
+    cwd = own if transfer else activation.begins_in or activation.iwd
     argv = image.command_line(activation, program) if image is not None else (program, *activation.argv[1:])
     files = (
         os.path.join(activation.iwd, stdin),

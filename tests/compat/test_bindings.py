@@ -57,6 +57,11 @@ def test_a_description_is_a_mapping_as_the_references_is() -> None:
         htcondor2_module.Submit({"queue": "1"})
 
 
+def test_a_value_may_be_bytes_as_toil_gives_it() -> None:
+    """The older module took them, and Toil works around a fault of its with them."""
+    assert dict(htcondor2_module.Submit({"arguments": b"-c 'a b'"})) == {"arguments": "-c 'a b'"}
+
+
 def test_enumerations_have_the_references_numbers() -> None:
     real = reference("htcondor2")
     for name in (

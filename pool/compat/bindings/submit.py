@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ def _text(value: Any) -> str:
         return repr(value)
     if isinstance(value, bool | int | float | Path):
         return str(value)
+    if isinstance(value, bytes):  # as the older module took them, and Toil gives them
+        return os.fsdecode(value)
     if not isinstance(value, str):
         raise TypeError("value must be a string")
     return value

@@ -215,6 +215,13 @@ TABLE: tuple[Row, ...] = (
         "leave it out, or write remote_io = on to read the file on the submit machine as it grows",
     ),
     _done_row(
+        "remote_initialdir",
+        "an absolute path: the directory of its machine in which the program begins; its files are then those of the"
+        " machine (should_transfer_files = NO), and relative names of outputs begin at initialdir as always",
+        "starter/order.py",
+        "begins_in",
+    ),
+    _done_row(
         "preserve_relative_paths",
         "inputs and outputs with relative names keep the directories in their names",
         "shadow/shadow.py",
@@ -557,9 +564,6 @@ TABLE: tuple[Row, ...] = (
         "leave it out",
     ),
     _refused("want_io_proxy", "is refused: there is no proxy for input and output", "see remote_io"),
-    _refused(
-        "remote_initialdir", "is refused: a job runs in its initial directory or in one of its own", "use initialdir"
-    ),
     _refused("noop_job noop_job_exit_code noop_job_exit_signal", "is refused: a job that does nothing is not queued"),
     _refused(
         "output_destination output_directory",

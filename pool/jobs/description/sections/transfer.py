@@ -185,6 +185,24 @@ def _docker_credentials(job: JobDraft) -> None:
         raise job.refuse_path("docker_send_credentials", path, message, "run docker login")
 
 
+def _begins_elsewhere(job: JobDraft, whether: str) -> bool:
+    """Whether the program begins in a directory of its machine that is not the job's initial directory."""
+    folder = job.param("remote_initialdir", "RemoteIwd")
+    if not folder or job.facts.as_reference:
+        return False
+    if not folder.startswith("/"):
+        raise job.refuse("remote_initialdir", f"expected an absolute path for 'remote_initialdir', not {folder!r}")
+    if whether == "YES" or job.lookup("RemoteIO") is True:
+        raise job.refuse(
+            "remote_initialdir",
+            "a job begins in a directory of its machine only where it has that machine's files",
+            "leave should_transfer_files and remote_io out, or this",
+        )
+    if job.lookup("Processes") is not None:
+        raise job.refuse("remote_initialdir", "each process of a pipe job has its own", "write NAME.initialdir")
+    return True
+
+
 def _agree(job: JobDraft, inputs: bool, outputs: bool) -> tuple[str, str]:
     text = job.param("ShouldTransferFiles", "should_transfer_files") or job.text_of("ShouldTransferFiles")
     by_default = not text
@@ -200,6 +218,8 @@ def _agree(job: JobDraft, inputs: bool, outputs: bool) -> tuple[str, str]:
     if always and whether == "YES":
         raise job.refuse("should_transfer_files", "files are not copied with remote_io = on", "leave one of them out")
     if always:
+        whether = "NO"
+    if whether and _begins_elsewhere(job, whether):
         whether = "NO"
     if not whether:
         raise job.refuse(
