@@ -25,6 +25,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Run jobs": {
         "run": ("pool.cli.run", "run", "Run a job description on this machine and show its results"),
         "submit": ("pool.cli.submit", "submit", "Queue the jobs of a description file, or check it"),
+        "dag": ("pool.cli.dag", "dag", "Run jobs that wait for each other, from a file in DAGMan's language"),
         "wait": ("pool.cli.follow", "wait", "Wait until jobs have ended"),
         "fetch": ("pool.cli.fetching", "fetch", "Fetch the outputs of jobs that were submitted from another machine"),
         "tail": ("pool.cli.follow", "tail", "Show a job's output as it grows"),

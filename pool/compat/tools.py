@@ -16,6 +16,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     "condor_ssh_to_job": ("pool.compat.shell", "ssh_to_job"),
     "condor_status": ("pool.compat.status", "status"),
     "condor_submit": ("pool.compat.submit", "submit"),
+    "condor_submit_dag": ("pool.compat.submit_dag", "submit_dag"),
     "condor_tail": ("pool.compat.outputs", "tail"),
     "condor_transfer_data": ("pool.compat.outputs", "transfer_data"),
     "condor_userprio": ("pool.compat.userprio", "userprio"),

@@ -115,13 +115,15 @@ class Workflow:
         self._again = False
         self._pumping = False
         self._given_up_stored = False
-        self._records = 0
+        seconds = plan.files.get("seconds")
+        self._status_seconds = max(1, seconds) if isinstance(seconds, int) else 60
+        self._status_written = -float(self._status_seconds)
+        self._status_planned = False
 
     # -- life --------------------------------------------------------------------------------------------------
 
     async def begin(self, known: Mapping[int, NodeRun] | None = None, given_up: tuple[int, int] | None = None) -> None:
         """Begin, or go on from the records of an earlier run of the schedd."""
-        self._records = len(known or ())
         self._given_up_stored = given_up is not None
         if self.job.status is IDLE:
             now = int(self._context.outside.wall())
@@ -280,12 +282,31 @@ class Workflow:
             for at, run in self.engine.take_changes().items()
             if at not in self._starting
         ]
-        self._records += len(changes)
         if self.engine.given_up is not None and not self._given_up_stored:
             self._given_up_stored = True
             changes.append(SetMeta(given_up_key(self.id), pack([int(part) for part in self.engine.given_up])))
         for start in range(0, len(changes), MANY):
             await self._ledger.write_changes(*changes[start : start + MANY])
+        self._plan_status()
+
+    def _plan_status(self) -> None:
+        """Have the node status file written, where there is one: now, or when its time has come."""
+        if "status" not in self.plan.files or self._status_planned or self.engine.finished:
+            return
+        self._status_planned = True
+        loop = asyncio.get_running_loop()
+        wait = max(0.0, self._status_written + self._status_seconds - loop.time())
+        loop.call_later(wait, lambda: self._context.spawn(self._write_status(), "work flow status", alone=True))
+
+    async def _write_status(self) -> None:
+        self._status_planned = False
+        if self.engine.finished:
+            return
+        self._status_written = asyncio.get_running_loop().time()
+        following = int(self._context.outside.wall() + self._status_seconds)
+        await self._files.write_status(self.owner, self.plan, self.engine, following)
+        if self.plan.files.get("always") is True:
+            self._plan_status()
 
     async def _start(self, action: SubmitNode | StartScript) -> None:
         at = action.node
