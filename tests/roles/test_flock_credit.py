@@ -24,13 +24,13 @@ def book(flock: SimFlock, name: str) -> Any:
 
 @asynccontextmanager
 async def creditors(
-    seed: int, machines: dict[str, int], *, seconds: float = 100.0, directory: Path | None = None
+    seed: int, machines: dict[str, int], *, seconds: float | Callable[[], float] = 100.0, directory: Path | None = None
 ) -> AsyncIterator[SimFlock]:
     """Pools that all lend to each other with credit."""
     async with SimFlock(list(machines), seed, settings=QUICK, directory=directory) as flock:
         flock.agree_all()
         for name, count in machines.items():
-            await flock.add_pool(name, count, behave=lambda spec: lasting(seconds))
+            await flock.add_pool(name, count, behave=lambda spec: lasting(seconds() if callable(seconds) else seconds))
         for name in machines:
             for other in machines:
                 if other != name:
@@ -188,5 +188,72 @@ def test_a_world_that_answers_garbage_changes_no_ledger(junk: Any) -> None:
             again = await own.answer("chem", {**good, "entries": [signed.to_wire()]})
             assert again["answers"] == [{"signed": signed.to_wire()}], "a replay changes nothing"
             assert entries(flock, "physics", "chem") == before
+
+    run_virtual(work())
+
+
+def test_what_was_lent_is_claimed_back_ahead_of_the_debtors_own_jobs_and_not_a_second_more() -> None:
+    """Chem lends physics a machine for ten minutes. Then both have more jobs than machines: chem's come first at
+    physics for ten minutes of machine time, and after that physics' own do."""
+
+    async def work() -> None:
+        async with creditors(5, {"physics": 1, "chem": 1}, seconds=300) as flock:
+            await flock.submit("physics", count=3, ad={"Requirements": ['TARGET.Machine != "physics-m0"']})
+            await flock.run_until(lambda: flock.queued() == 0, within=3000)
+            await flock.settle(60)
+            lent = assert_equal(flock, "chem", "physics")
+            assert 900 <= lent <= 930
+            began = len(flock.witness.starts)
+            elsewhere = {"Requirements": ['TARGET.Machine != "chem-m0"']}
+            # Physics' machine is busy when the jobs that wait for it come, its own first.
+            await flock.submit("physics", ad={"WantFlock": False})
+            await flock.run_until(lambda: len(flock.witness.starts) == began + 1, within=60)
+            await flock.submit("physics", count=6, ad={"WantFlock": False})
+            await flock.submit("chem", count=6, owner="bob", ad=elsewhere)
+            await flock.run_until(lambda: flock.queued() == 0, within=20_000)
+            await flock.settle(60)
+            at_physics = [
+                (job.partition(":")[0], at)
+                for job, machine, at in flock.witness.starts[began:]
+                if machine == "physics-m0"
+            ]
+            pools = [pool for pool, _ in at_physics]
+            assert pools[:4] == ["physics", "chem", "chem", "chem"], pools
+            assert pools[4] in ("physics", "chem"), pools
+            first = at_physics[1][1]
+            own = next(at for pool, at in at_physics[1:] if pool == "physics")
+            assert own - first <= lent + 30, (own - first, lent)
+            assert_equal(flock, "chem", "physics")
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_machine_that_pays_a_debt_back_is_taken_back_when_nothing_is_owed() -> None:
+    """Chem is owed 200 seconds, and its job would run for hours on physics' only machine."""
+
+    async def work() -> None:
+        lengths = [200.0]
+        async with creditors(6, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0]) as flock:
+            await flock.submit("physics", ad={"Requirements": ['FlockPool =?= "chem"']})
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            await flock.settle(60)
+            lent = assert_equal(flock, "chem", "physics")
+            lengths[0] = 100.0
+            await flock.submit("physics", count=9, ad={"WantFlock": False})
+            await flock.run_until(lambda: len(flock.witness.starts) == 2, within=60)
+            lengths[0] = 5000.0
+            await flock.submit("chem", owner="bob", ad={"Requirements": ['FlockPool =?= "physics"']})
+            await flock.run_until(
+                lambda: any(":" in job and job.startswith("chem") for job, *_ in flock.witness.starts), 500
+            )
+            began = flock.witness.starts[-1][2]
+            lengths[0] = 100.0
+            await flock.run_until(lambda: flock.witness.starts[-1][2] > began, within=1000)
+            job, machine, at = flock.witness.starts[-1]
+            assert (job.partition(":")[0], machine) == ("physics", "physics-m0")
+            assert lent - 30 <= at - began <= lent + 30
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=5000)
+            flock.assert_sound()
 
     run_virtual(work())

@@ -256,7 +256,7 @@ class ClaimUse:
         confirmed: the borrower has used the claim.
         agreed: where the borrower has measured less, what it would sign.
         forgone: milliseconds that are not asked for, since the debt had reached its bound.
-        by_credit: it was given ahead of the lender's own jobs.
+        by_credit: it was given ahead of the lender's own jobs; `way` is then its schedd, startd and id.
     """
 
     pool: str
@@ -274,6 +274,7 @@ class ClaimUse:
     agreed: int | None = None
     forgone: int = 0
     by_credit: bool = False
+    way: tuple[str, str, str] | None = None
 
     def see(self, now: float, wall: float) -> None:
         """The claim is alive: count the time until now."""
@@ -304,7 +305,8 @@ class ClaimUse:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ClaimUse:
         """As this pool itself has kept it."""
-        return cls(**wire)
+        way = wire.get("way")
+        return cls(**{**wire, "way": tuple(way) if way else None})
 
     def proposal(self, lender: str, borrower: str, sequence: int, wall: float) -> CreditEntry:
         """The lender's next entry for it."""

@@ -62,6 +62,26 @@ def is_lendable(ad: Mapping[str, Any]) -> bool:
     )
 
 
+def gives_way(ad: Mapping[str, Any]) -> bool:
+    """Whether a machine runs a job of our own pool and may go to a creditor after that job (EV 4.2)."""
+    owner = ad.get("RemoteOwner")
+    return (
+        ad.get("State") == "Claimed"
+        and LENDER not in ad
+        and not ad.get("DedicatedSchedulers")
+        and isinstance(ad.get("StartdAddress"), str)
+        and isinstance(owner, str)
+        and "@" not in owner
+    )
+
+
+def shown_to_creditor(ad: Wire) -> Wire:
+    """A machine that gives way, as a pool sees it to which we owe machine time: one to ask for."""
+    taken = {"RemoteUser", "RemoteOwner", "RemoteGroup", "RemoteNiceUser", "ClientMachine", "CurrentRank"}
+    own = {name: value for name, value in ad.items() if name not in taken}
+    return {**own, "State": "Unclaimed", "Activity": "Idle"}
+
+
 def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
     """A machine of another pool as this pool's collector has it.
 
@@ -86,13 +106,14 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
     }
 
 
-def guest_request(ad: Wire, owner: str, pool: str) -> Wire:
+def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False) -> Wire:
     """A request of another pool as this pool's negotiator and startds see it.
 
     Args:
         ad: as the other pool tells it; not trusted.
         owner: the user there.
         pool: the other pool.
+        ahead: it comes before all jobs of this pool, which owes the other machine time; else after them.
     """
     own = {name: value for name, value in ad.items() if name.lower() not in _JOBS_OWN}
     guest = f"{owner}@{pool}"
@@ -103,15 +124,16 @@ def guest_request(ad: Wire, owner: str, pool: str) -> Wire:
         GUEST_OF: pool,
         "FileSystemDomain": f"flock.{pool}",
         "UidDomain": f"flock.{pool}",
-        NICE_USER: True,
+        NICE_USER: not ahead,
     }
 
 
-def guest_order(order: Wire, pool: str) -> Wire:
+def guest_order(order: Wire, pool: str, *, ahead: bool = False) -> Wire:
     """The order to start a job of another pool, as our startd gets it.
 
     Args:
         order: {claim, base, start, shared, own} as a startd takes it; not trusted.
+        ahead: its claim was given ahead of this pool's own jobs.
 
     Raises:
         NotForGuests: the job would work on files of this pool's machines.
@@ -129,7 +151,7 @@ def guest_order(order: Wire, pool: str) -> Wire:
             own = {key: value for key, value in part.items() if str(key).lower() not in _JOBS_OWN}
             owner = next((value for key, value in part.items() if str(key).lower() == "owner"), None)
             guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
-            found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: True}
+            found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead}
     return found
 
 

@@ -17,7 +17,15 @@ from pool.policy.priorities.accounts import Accounts, AccountUsage, SubmitterAcc
 from pool.policy.priorities.fairshare import FairShare
 from pool.policy.priorities.groups import GroupQuota, QuotaError, allot, group_of, read_quotas
 from pool.policy.priorities.policies import Equal, PriorityPolicy
-from pool.policy.priorities.turns import CycleSubmitter, LeastTurns, NiceLast, Purse, UpDownTurns, WithinQuotas
+from pool.policy.priorities.turns import (
+    CreditorsFirst,
+    CycleSubmitter,
+    LeastTurns,
+    NiceLast,
+    Purse,
+    UpDownTurns,
+    WithinQuotas,
+)
 from pool.policy.priorities.updown import UpDown
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "Purse",
     "GroupQuota",
     "QuotaError",
+    "CreditorsFirst",
     "CycleSubmitter",
     "AccountUsage",
     "UpDown",

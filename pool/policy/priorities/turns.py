@@ -194,6 +194,40 @@ class NiceLast:
         return self._after if nice(submitter) else self._first
 
 
+class CreditorsFirst:
+    """Jobs of pools to which this one owes machine time before everybody else's (EV 4.2), and then all as ever.
+
+    Args:
+        creditors: the submitters of such jobs. They ask for no more than they may have first.
+        inner: the order of all, these submitters among them.
+    """
+
+    def __init__(self, creditors: Iterable[str], inner: SubmitterTurns) -> None:
+        self._creditors = dict.fromkeys(creditors)
+        self._inner = inner
+
+    def next(self) -> tuple[str, float] | None:
+        """The submitter whose turn it is, and the slot weight it may take in it."""
+        first = next(iter(self._creditors), None)
+        return (first, ALL) if first is not None else self._inner.next()
+
+    def charge(self, submitter: str, weight: float, holder: str = "") -> None:
+        """The submitter whose turn it is has taken so much."""
+        self._inner.charge(submitter, weight, holder)
+
+    def retire(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+        if submitter in self._creditors:
+            del self._creditors[submitter]
+        self._inner.retire(submitter)
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
+        """As the inner order; a machine that runs a job is not taken from it for a debt."""
+        if preempting and submitter in self._creditors:
+            return False
+        return self._inner.allows(submitter, weight, preempting=preempting, holder=holder)
+
+
 @dataclass(slots=True)
 class Purse:
     """The slot weight that a group may still take in a cycle.

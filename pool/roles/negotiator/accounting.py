@@ -20,6 +20,7 @@ from pool.policy.negotiation import SubmitterTurns
 from pool.policy.priorities import (
     Accounts,
     AccountUsage,
+    CreditorsFirst,
     CycleSubmitter,
     Equal,
     FairShare,
@@ -53,6 +54,7 @@ class Accounting:
         self.usage = PoolUsage()
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
         self._gone: set[str] = set()
+        self._guests: set[str] = set()  # submitters of other pools
         self.wishing: dict[str, set[str]] = {}
         self._reported = ""
         self._at: float | None = None
@@ -94,6 +96,8 @@ class Accounting:
             self._gone.add(name)  # what it has used since the last look is still to be counted
             return
         self._gone.discard(name)
+        if name.count("@") == 2 and isinstance(ad.value("FlockGuestOf", None), str):
+            self._guests.add(name)
         user, node = ad.value("User", name), ad.value("Node", "")
         wants = any(number(ad.value(count, 0)) > 0 for count in ("IdleJobs", "RunningJobs"))
         self._jobs[name] = (str(user), str(node), wants)
@@ -156,6 +160,7 @@ class Accounting:
                 users.setdefault(self.account_name(name), set()).add(submitter)
         if restart:
             left = {parted(submitter)[1] for submitter in self.usage.uses}
+            self._guests -= self._gone - left
             for submitter in self._gone - left:
                 del self._jobs[submitter]
             self._gone &= left
@@ -259,7 +264,8 @@ class Accounting:
             inner = NiceLast(inner, after)
         if self.quotas:
             inner = WithinQuotas(inner, self._purses({name: count for name, (count, _) in wants.items()}, total))
-        return CountedTurns(inner)
+        creditors = [name for name in wants if not nice(name) and parted(name)[1] in self._guests]
+        return CountedTurns(CreditorsFirst(creditors, inner) if creditors else inner)
 
     def _held_by_account(self, submitter: str) -> float:
         if not self._over_machines:

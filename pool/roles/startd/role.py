@@ -370,6 +370,23 @@ class Startd(Role):
             await self.leases.abandon_claim(slot)
         return {}
 
+    @method(Right.SUBMIT, takes={"claim": str, "why": str})
+    async def take_back(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The world takes a machine back from a job of another pool: {claim, why}. The job is evicted softly."""
+        slot, _ = self._claimed(call, params)
+        await self.ends.evict(slot, True, Reason(Evict.VACATED, params["why"][:200]))
+        return {}
+
+    @method(Right.SUBMIT, takes={"slot": str})
+    async def end_after_job(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The world needs a slot for a pool that is owed machine time: its claim ends with the present job: {slot}"""
+        if "world" not in call.identity.roles:
+            raise SlotRefused(f"{call.identity.name} has no world role", hint="a pool's world asks for this")
+        slot = self.table.slot_of(params["slot"].partition("@")[0])
+        if slot is not None and slot.claim is not None:
+            slot.claim.retiring = True
+        return {}
+
     @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None})
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad, forgot}"""

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pool.outside import OutsideWorld
-from pool.policy.flock.shown import lent_machine
+from pool.policy.flock.shown import LENDER, lent_machine
+from pool.policy.slot_names import machine_of_slot
 from pool.roles.advertise import Advertiser
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.relay import (
@@ -210,7 +211,7 @@ class MachineBorrower(Service):
             "schedd": schedd,
             "owner": params["owner"],
             "lease": params["lease"],
-            "ad": params["ad"],
+            "ad": {**params["ad"], LENDER: slot.pool},  # the job's Requirements may name the pool
             "count": min(int(params.get("count") or 1), granted[2]),
         }
         try:
@@ -239,7 +240,7 @@ class MachineBorrower(Service):
             "ScheddName": schedd,
         }
         self._advertiser.publish("Machine", name, ad | held)
-        return {"claim": route.id, "slot": name, "ad": ad}
+        return {"claim": route.id, "slot": name, "ad": ad | _names(name)}
 
     async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
         self._schedds[call.identity.node] = call.connection
@@ -265,7 +266,7 @@ class MachineBorrower(Service):
         name = f"{slot}@{route.pool}@{self._node}"
         if route.id not in self._claims:
             self._claims[route.id] = BorrowedClaim(name, schedd, LEASE, now + LEASES * LEASE)
-        return lent_machine(ad, slot, route.pool, self._address())
+        return lent_machine(ad, slot, route.pool, self._address()) | _names(name)
 
     async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:
         asked = {"schedd": call.identity.node, "startd": route.startd, "verb": verb, "params": params}
@@ -370,6 +371,11 @@ class ComingBack(Service):
         route = ClaimRoute(self._pool, params["startd"], str(params["params"].get("claim")))
         link = self._borrowing.schedd(params["schedd"])
         await join_streams(stream, await link.stream(f"schedd.{verb}", with_claim(params["params"], route.id)))
+
+
+def _names(slot: str) -> Wire:
+    """The attributes of a lent machine that our collector sets itself: a job's expressions may ask for them."""
+    return {"Name": slot, "Machine": machine_of_slot(slot)}
 
 
 def _same(key: str, given: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from pool.policy.flock.ledger import (
     room_for,
     settling,
 )
+from pool.policy.flock.payback import lasts, slots_ahead
 from pool.policy.flock.value import value_in_ledger
 from pool.roles.base import Spawn
 from pool.store.flock_ledger import FlockLedgerStore, Row
@@ -106,6 +107,7 @@ class CreditBook:
         self._dirty: set[tuple[str, bool, str]] = set()
         self._unwritten: list[Row] = []
         self._wake = asyncio.Event()
+        self.ahead = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._agreed: dict[str, CreditTerms] = {}
@@ -159,6 +161,28 @@ class CreditBook:
             found += (total - use.forgone - self._signed(use)) * use.value * (1 if use.lends else -1)
         return found / UNIT
 
+    def slots_ahead(self, pool: str) -> int:
+        """How many more machines a pool may have ahead of our own jobs, to pay back what we owe it."""
+        if not self.terms(pool).credit:
+            return 0
+        return slots_ahead(-(self.balance(pool) + self.running(pool)), self._rate(pool))
+
+    def _rate(self, pool: str) -> float:
+        return sum(use.value for use in self._uses_of(pool) if use.lends and not use.closed) / 1000
+
+    def is_ahead(self, pool: str, startd: str, claim: object) -> bool:
+        """Whether a claim on a machine of ours was given ahead of our own jobs."""
+        use = self.uses.get((pool, True, claim_digest(startd, str(claim))))
+        return use is not None and use.by_credit
+
+    def paid_back(self) -> Iterator[tuple[ClaimUse, float]]:
+        """Claims that were given ahead of our own jobs, and the seconds until nothing is owed for them any more."""
+        for pool in {use.pool for use in self.uses.values() if use.by_credit and not use.closed}:
+            left = lasts(-(self.balance(pool) + self.running(pool)), self._rate(pool))
+            for use in self._uses_of(pool):
+                if use.by_credit and not use.closed:
+                    yield use, left
+
     def why_not_lend(self, pool: str) -> str:
         """Why this pool gets no machine of ours, by its ledger; empty where it may."""
         terms, partner = self.terms(pool), self._partner(pool)
@@ -199,18 +223,34 @@ class CreditBook:
     # -- measuring ---------------------------------------------------------------------------------------
 
     def begin(
-        self, pool: str, startd: str, made: Wire, *, lends: bool, user: str, lease: float, by_credit: bool = False
+        self,
+        pool: str,
+        startd: str,
+        made: Wire,
+        *,
+        lends: bool,
+        user: str,
+        lease: float,
+        way: tuple[str, str, str] | None = None,
     ) -> None:
-        """A claim was made: {claim, slot, ad} as its startd said."""
+        """A claim was made: {claim, slot, ad} as its startd said.
+
+        Args:
+            way: of a machine that was given ahead of our own jobs: the schedd, the startd and the claim's id.
+        """
         if not self._own_terms(pool).credit:
             return
         claim = claim_digest(startd, str(made.get("claim")))
         value = value_in_ledger(made.get("ad"))
-        use = ClaimUse(pool, claim, lends, str(made.get("slot")), user, value, lease, by_credit=by_credit)
+        use = ClaimUse(
+            pool, claim, lends, str(made.get("slot")), user, value, lease, way=way, by_credit=way is not None
+        )
         use.confirmed = not lends
         use.seen, use.seen_wall = self._now(), self._outside.wall()
         self.uses[pool, lends, claim] = use
         self._changed(use)
+        if way is not None:
+            self.ahead.set()
 
     def seen(self, pool: str, startd: str, claims: Iterable[Any], *, lends: bool) -> None:
         """Calls about these claims have passed."""
@@ -238,6 +278,11 @@ class CreditBook:
         ended = claims if verb in ("release", "revoked") else gone if isinstance(gone, list) else []
         self.over(pool, startd, ended, lends=lends)
         self.seen(pool, startd, (claim for claim in claims if claim not in ended), lends=lends)
+
+    def taken_back(self, use: ClaimUse) -> None:
+        """A claim is no longer ahead of our own jobs: its machine is taken back."""
+        use.by_credit = False
+        self._changed(use)
 
     def sweep(self) -> None:
         """Close claims that nobody renews any more, and forget what nobody will ask for."""
@@ -487,6 +532,7 @@ class CreditBook:
             return {"refused": found.refusal} | ({"measured": found.measured} if found.measured else {}), []
         signed = SignedEntry(entry, proposed.by_lender, self._key.sign(text))
         partner.ledger.add(signed)
+        self.ahead.set()
         rows = [_entry_row(pool, signed)]
         if use is not None and item.get("final") is True:
             if not use.closed:

@@ -16,7 +16,8 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
-from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, guest_order, guest_request, is_lendable
+from pool.policy.flock.ledger import ClaimUse
+from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_order, guest_request, is_lendable
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
@@ -44,6 +45,11 @@ PATIENCE = 15.0
 GATHER = 0.5
 #: Requests of one pool that wait at a time; more are refused.
 MOST_WAITING = 10_000
+#: Seconds after which it is looked again whether a debt is paid back.
+LONGEST_PAYBACK = 60.0
+#: Seconds for which a claim that was asked to end with its job counts as one that will.
+ENDING = 3600.0
+PAID_BACK = "its pool has got back all the machine time that it was owed"
 
 
 class NoMachine(PoolError):
@@ -59,6 +65,7 @@ class GuestRequest:
         ad: as our negotiator sees it.
         lease: seconds.
         left: how many slots it still wants.
+        ahead: how many of these may come ahead of our own jobs.
         oldest: wall time since when it waits.
         answered: done with what the startd said, once there is a claim, or without when there is none.
     """
@@ -70,8 +77,13 @@ class GuestRequest:
     lease: float
     left: int
     oldest: float
+    ahead: int = 0
     claims: list[Wire] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ad_for(self, ahead: bool) -> Wire:
+        """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
+        return {**self.ad, NICE_USER: not ahead}
 
 
 @passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
@@ -95,7 +107,8 @@ class GuestSchedd(Service):
         answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
         self._credit.called(self._pool, self._startd, verb, params, answer, lends=True)
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
-            answer["next"] = guest_order(answer["next"], self._pool)
+            ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
+            answer["next"] = guest_order(answer["next"], self._pool, ahead=ahead)
         return answer
 
     async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -139,6 +152,8 @@ class MachineLender(Service):
         self._agreement = agreement
         self._changed = changed
         self.machines: dict[str, Wire] = {}
+        self.own_idle: dict[str, int] = {}
+        self._ending: dict[str, float] = {}
         self._requests: dict[int, GuestRequest] = {}
         self._number = 0
         self._demand = DemandCount(advertiser.outside.chance)
@@ -153,15 +168,30 @@ class MachineLender(Service):
             self.machines.pop(name, None)
         else:
             self.machines[name] = ad
-        was = before is not None and is_lendable(before)
-        if ad is not None and is_lendable(ad):
+        if ad is None or not gives_way(ad):
+            self._ending.pop(name, None)
+        was = before is not None and (is_lendable(before) or gives_way(before))
+        if ad is not None and (is_lendable(ad) or gives_way(ad)):
             self._changed(name, ad)
         elif was:
             self._changed(name, None)
 
+    def submitter(self, name: str, ad: Wire | None) -> None:
+        """A submitter of our pool, or of another."""
+        idle = ad.get("IdleJobs") if ad is not None and GUEST_OF not in ad else 0
+        if isinstance(idle, int) and idle > 0:
+            self.own_idle[name] = idle
+        else:
+            self.own_idle.pop(name, None)
+
+    @property
+    def own_wait(self) -> bool:
+        """Whether jobs of our own pool wait for a machine."""
+        return bool(self.own_idle)
+
     def lendable(self) -> dict[str, Wire]:
-        """The machines that can be lent now."""
-        return {name: ad for name, ad in self.machines.items() if is_lendable(ad)}
+        """The machines that can be lent now, or after their present job."""
+        return {name: ad for name, ad in self.machines.items() if is_lendable(ad) or gives_way(ad)}
 
     def lent_to(self, pool: str) -> int:
         """How many of our slots a pool has."""
@@ -187,9 +217,13 @@ class MachineLender(Service):
             raise NoMachine(f"the pool {pool} has {MOST_WAITING} requests waiting here", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
         ad = guest_request(params["ad"], owner, pool)
+        taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
+        ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken))
         self._number += 1
         number = self._number
-        request = GuestRequest(pool, owner, str(params["schedd"]), ad, float(params["lease"]), count, self._wall())
+        request = GuestRequest(
+            pool, owner, str(params["schedd"]), ad, float(params["lease"]), count, self._wall(), ahead
+        )
         self._requests[number] = request
         self._advertise(request, more=True)
         try:
@@ -240,18 +274,21 @@ class MachineLender(Service):
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The requests of a pool's user: as a schedd answers."""
         user = str(params["submitter"]).rpartition("@")[0]
-        found = [
-            {"number": number, "ad": one.ad, "count": one.left, "oldest": one.oldest, "runs": []}
-            for number, one in self._requests.items()
-            if f"{one.owner}@{one.pool}" == user and one.left
-        ]
+        found = []
+        for number, one in self._requests.items():
+            if f"{one.owner}@{one.pool}" == user:
+                for ahead, count in ((True, one.ahead), (False, one.left - one.ahead)):
+                    ad = one.ad_for(ahead)
+                    if count:  # a request has two numbers here
+                        place = 2 * number + ahead
+                        found.append({"number": place, "ad": ad, "count": count, "oldest": one.oldest, "runs": []})
         return {"requests": found[: int(params["limit"])], "running": 0}
 
     @method(Right.NEGOTIATE, takes={"matches": MAPPINGS})
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches that our negotiator has made for other pools' requests."""
         for match in params["matches"]:
-            request = self._requests.get(int(match["request"]))
+            request = self._requests.get(int(match["request"]) // 2)
             if request is not None and request.left:
                 self._spawn(self._claim(request, match), "claim", alone=True)
         return {}
@@ -260,14 +297,20 @@ class MachineLender(Service):
     async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Requests for which a cycle found no machine: the other pool need not wait."""
         for number, _ in params["rejections"]:
-            request = self._requests.get(int(number))
-            if request is not None:
+            request = self._requests.get(int(number) // 2)
+            if request is not None and request.ahead:
+                self._make_room(request.pool)  # it waits for a machine whose job ends
+            elif request is not None:
                 request.answered.set()
         return {}
 
     async def _claim(self, request: GuestRequest, match: Wire) -> None:
-        count = min(request.left, int(match.get("count") or 1))
+        ahead = bool(int(match["request"]) % 2)
+        count = min(request.ahead if ahead else request.left - request.ahead, int(match.get("count") or 1))
+        if count <= 0:
+            return
         request.left -= count
+        request.ahead -= count if ahead else 0
         startd = str(match["startd"])
         try:
             link = await self.tunnel(request.pool, request.schedd, startd)
@@ -278,21 +321,68 @@ class MachineLender(Service):
                 "submitter": match["submitter"],
                 "owner": f"{request.owner}@{request.pool}",
                 "lease": request.lease,
-                "ad": request.ad,
+                "ad": request.ad_for(ahead),
                 "count": count,
             }
             answer = await link.call("startd.claim", asked, timeout=PATIENCE)
         except (*TROUBLE, RemoteError, NoWay) as error:
             self._log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
             request.left += count
+            request.ahead += count if ahead else 0
             return
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
         for claim in made:
-            self._credit.begin(request.pool, startd, claim, lends=True, user=request.owner, lease=request.lease)
+            self._credit.begin(
+                request.pool,
+                startd,
+                claim,
+                lends=True,
+                user=request.owner,
+                lease=request.lease,
+                way=(request.schedd, startd, str(claim["claim"])) if ahead else None,
+            )
         request.claims += made
         request.left += count - len(made)
+        request.ahead += count - len(made) if ahead else 0
         if made:
             request.answered.set()
+
+    def _make_room(self, pool: str) -> None:
+        """Have as many claims of own jobs end with their present job as a pool may have machines ahead of them."""
+        wanted = sum(request.ahead for request in self._requests.values() if request.pool == pool)
+        now = asyncio.get_running_loop().time()
+        ending = {name for name, since in self._ending.items() if since + ENDING > now and name in self.machines}
+        ready = [name for name, ad in self.machines.items() if gives_way(ad)]
+        for name in [name for name in ready if name not in ending][: max(0, wanted - len(ending))]:
+            self._ending[name] = now
+            self._spawn(self._end_after_job(name), "make room", alone=True)
+
+    async def _end_after_job(self, name: str) -> None:
+        try:
+            link = await self._links.connect(str(self.machines[name]["StartdAddress"]))
+            await link.call("startd.end_after_job", {"slot": name}, timeout=PATIENCE)
+        except (*TROUBLE, RemoteError, KeyError) as error:
+            self._log.info("a machine does not give way", extra={"slot": name, "why": str(error)})
+
+    async def end_payback(self) -> float:
+        """Take back the machines that were given ahead of our own jobs, where nothing is owed any more and own jobs
+        wait; seconds until the next of them may be due."""
+        due = LONGEST_PAYBACK
+        for use, left in list(self._credit.paid_back()):
+            if left > 0:
+                due = min(due, left)
+            elif self.own_wait:
+                self._credit.taken_back(use)
+                self._spawn(self._take_back(use), "take back", alone=True)
+        return due
+
+    async def _take_back(self, use: ClaimUse) -> None:
+        schedd, startd, claim = use.way or ("", "", "")
+        try:
+            link = await self.tunnel(use.pool, schedd, startd)
+            await link.call("startd.take_back", {"claim": claim, "why": PAID_BACK}, timeout=PATIENCE)
+        except (*TROUBLE, RemoteError, NoWay) as error:
+            self._log.info("a machine was not taken back", extra={"slot": use.slot, "why": str(error)})
 
     # -- the way to a startd -----------------------------------------------------------------------------
 

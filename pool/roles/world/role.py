@@ -19,7 +19,7 @@ from pool.policy.flock.agreements import (
     credit_terms,
     read_agreements,
 )
-from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, guest_order
+from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, gives_way, guest_order, shown_to_creditor
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
@@ -51,6 +51,15 @@ class Borrower:
     link: Connection
     changes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    creditor: bool = False
+    shown: set[str] = field(default_factory=set)
+
+
+def _offer(ad: dict[str, Any] | None, creditor: bool) -> dict[str, Any] | None:
+    """A machine as a pool is offered it: one that runs a job of ours only where we owe that pool machine time."""
+    if ad is None or not gives_way(ad):
+        return ad
+    return shown_to_creditor(ad) if creditor else None
 
 
 class World(Role):
@@ -111,6 +120,7 @@ class World(Role):
         self.spawn(self._watch(), "watch")
         self.spawn(self._sweep(), "sweep")
         self.spawn(self.credit.run(), "credit")
+        self.spawn(self._end_payback(), "payback")
         for pool in self._admitting_pools():
             self._begin(pool)
 
@@ -316,8 +326,15 @@ class World(Role):
                 await borrower.wake.wait()
                 borrower.wake.clear()
                 await asyncio.sleep(GATHER)
-                items: list[Any] = [[slot, ad] for slot, ad in borrower.changes.items()]
+                creditor = self.credit.slots_ahead(pool) > 0
+                if creditor != borrower.creditor:
+                    borrower.creditor = creditor
+                    borrower.changes = {**self.lending.lendable(), **borrower.changes}
+                offers = {slot: _offer(ad, creditor) for slot, ad in borrower.changes.items()}
                 borrower.changes.clear()
+                items: list[Any] = [[slot, ad] for slot, ad in offers.items() if ad or slot in borrower.shown]
+                for slot, ad in offers.items():
+                    (borrower.shown.add if ad else borrower.shown.discard)(slot)
                 if not self._agreement(pool).lets_in:
                     continue
                 for start in range(0, len(items), BATCH):
@@ -338,7 +355,8 @@ class World(Role):
             raise NoWay(f"{params['verb'][:100]} does not pass between pools")
         link, inner = await self._tunnel(call, params), params["params"]
         if params["verb"] in ORDERS:
-            inner = guest_order(inner, call.identity.node)
+            ahead = self.credit.is_ahead(call.identity.node, params["startd"], inner.get("claim"))
+            inner = guest_order(inner, call.identity.node, ahead=ahead)
         answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
         self.credit.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
         return answer
@@ -361,17 +379,35 @@ class World(Role):
         while True:
             try:
                 link = await self.given.links.connect(self.given.collector)
-                stream = await link.stream("collector.watch", {"types": ["Machine"]})
+                stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"]})
                 for name in list(self.lending.machines):
                     self.lending.take_in(name, None)
+                self.lending.own_idle.clear()
                 async for items in stream:
                     retry = FIRST_RETRY
-                    for _, name, ad, _ in items:
-                        self.lending.take_in(name, ad)
+                    for kind, name, ad, _ in items:
+                        if kind == "Machine":
+                            self.lending.take_in(name, ad)
+                        else:
+                            self.lending.submitter(name, ad)
+                            self.credit.ahead.set()
             except (*TROUBLE, RemoteError) as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _end_payback(self) -> None:
+        while True:
+            due = await self.lending.end_payback()
+            try:
+                async with asyncio.timeout(due):
+                    await self.credit.ahead.wait()
+                self.credit.ahead.clear()
+                for borrower in self._borrowers.values():
+                    if (self.credit.slots_ahead(borrower.pool) > 0) != borrower.creditor:
+                        borrower.wake.set()
+            except TimeoutError:
+                pass
 
     async def _sweep(self) -> None:
         while True:
