@@ -41,7 +41,7 @@ FLOORS = (
     Floor(
         ("checkpoint", "config", "images", "machine", "mpi", "network", "remoteio", "store"),
         "the keeper (C), settings, checkpoints on disk, the sensors, the ranker of MPI jobs (C), the packets of jobs' "
-        "private networks (a relay in C), the files of a job's owner from anywhere, the queue on disk",
+        "private networks (relay and way out, in C), the files of a job's owner from anywhere, the queue on disk",
     ),
     Floor(("pipes",), "a job's pipes to other machines"),
     Floor(("shadow", "starter"), "looking after one job, on the submit side and on its machine"),

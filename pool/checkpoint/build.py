@@ -1,4 +1,5 @@
-"""Compiles the C programs: keeper, ranker of MPI jobs with its helper for PMIx, relay of networks:
+"""Compiles the C programs: keeper, ranker of MPI jobs with its helper for PMIx, relay of networks and
+their way out:
 `python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker | --relay]`; the package's build calls `build`.
 
 Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper,
@@ -29,6 +30,9 @@ PMIX_SERVER = HERE.parent / "mpi" / "bin" / "pmix_server"
 #: The sources of the relay of jobs' networks, and where it is built.
 RELAY_SOURCES = HERE.parent / "network" / "relay"
 RELAY = HERE.parent / "network" / "bin" / "relay"
+#: The same of the way out of these networks. It makes its devices as the keeper does.
+WAY_OUT_SOURCES = HERE.parent / "network" / "way_out"
+WAY_OUT = HERE.parent / "network" / "bin" / "way_out"
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -90,10 +94,12 @@ def compile_all(directory: Path, *, sanitize: bool = False, folder: Path = HERE)
         CannotBuild: no compiler, no C library, no sources, or a compile error.
     """
     sources = sorted(folder.rglob("*.c"))
+    if folder == WAY_OUT_SOURCES:
+        sources.append(HERE / "sandbox" / "netlink.c")
     if not sources:
         raise CannotBuild(f"the C sources are not in {folder}: build from a checkout or a source distribution")
     objects = {source: directory / f"{source.parent.name}-{source.stem}.o" for source in sources}
-    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
+    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-I{HERE}"]
     command += SANITIZERS if sanitize else ("-O2",)
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         commands = [[*command, "-c", "-o", str(target), str(source)] for source, target in objects.items()]
@@ -117,12 +123,12 @@ def _explain(stderr: str) -> str:
 def main() -> int:
     """Build as the command line says; 0 for success."""
     parser = argparse.ArgumentParser(
-        prog="python -m pool.checkpoint.build", description="Compile the keeper, the ranker and the relay."
+        prog="python -m pool.checkpoint.build", description="Compile keeper, ranker, relay and way out."
     )
     parser.add_argument("--sanitize", action="store_true", help="with address and undefined behaviour sanitizers")
     parser.add_argument("--output", type=Path, help="where to put it; without it all are built")
     parser.add_argument("--ranker", action="store_true", help="only the ranker of MPI jobs, and its helper for PMIx")
-    parser.add_argument("--relay", action="store_true", help="only the relay of jobs' networks")
+    parser.add_argument("--relay", action="store_true", help="relay and way out of jobs' networks")
     given = parser.parse_args()
     try:
         if not given.ranker and not given.relay:
@@ -133,6 +139,8 @@ def main() -> int:
             print(build(PMIX_SERVER, sanitize=given.sanitize, sources=PMIX_SOURCES))
         if given.relay or (given.output is None and not given.ranker):
             print(build(given.output or RELAY, sanitize=given.sanitize, sources=RELAY_SOURCES))
+        if given.output is None and not given.ranker:
+            print(build(WAY_OUT, sanitize=given.sanitize, sources=WAY_OUT_SOURCES))
     except CannotBuild as error:
         print(error, file=sys.stderr)
         return 1

@@ -173,9 +173,15 @@ _STARTD = (
     _choice(
         "JOB_NETWORK",
         "host",
-        ("host", "private", "none"),
+        ("host", "private+out", "private", "none"),
         "jobs' network where they ask for none, and the most that they may ask for: this machine's; one of their own "
-        "(job_network = private); only a loopback of their own",
+        "with a way out, or without (job_network = private); only a loopback of their own",
+    ),
+    _text(
+        "JOB_NETWORK_DESTINATIONS",
+        "",
+        "addresses outside that jobs with job_network = private+out may reach: ADDRESS/BITS:PORT, NAME:PORT, *:443, "
+        "dns (this machine's resolver), localhost:PORT; none when empty",
     ),
     _flag(
         "PRIVATE_TMP",

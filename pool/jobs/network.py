@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 #: From the least to the most: a job may ask for less than its machine's JOB_NETWORK, never for more.
-NONE, PRIVATE, HOST = MODES = ("none", "private", "host")
+NONE, PRIVATE, PRIVATE_OUT, HOST = MODES = ("none", "private", "private+out", "host")
+#: The modes in which a job has a network of its own.
+OWN = frozenset({PRIVATE, PRIVATE_OUT})
 #: The job's attribute, and the machine's.
 JOB_NETWORK = "JobNetwork"
 #: A checkpoint of a job with connections to processes outside it: none is made, or the restore resets them.
@@ -20,11 +22,13 @@ REFUSE, RESET = OUTSIDE = ("refuse", "reset")
 #: The job's attribute for it.
 OUTSIDE_CONNECTIONS = "OutsideConnections"
 HAS_PRIVATE, WHY = "HasPrivateNetwork", "PrivateNetworkWhy"
+HAS_OUT, OUT_WHY = "HasNetworkOut", "NetworkOutWhy"
 #: The machine's attributes about networks, in lower case.
-FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower()})
+FACTS = frozenset({JOB_NETWORK.lower(), HAS_PRIVATE.lower(), HAS_OUT.lower()})
 #: By the network that a job asks for, the clause that its Requirements get.
 CLAUSES = {
     PRIVATE: f"TARGET.{HAS_PRIVATE}",
+    PRIVATE_OUT: f"TARGET.{HAS_OUT}",
     HOST: f'(TARGET.{JOB_NETWORK} == "{HOST}")',
 }
 #: The addresses of all parts; the first is part 0's.
@@ -42,12 +46,14 @@ class Setup(NamedTuple):
         name: the job's hostname.
         address4, address6: its addresses, with the length of the prefix.
         hosts: the text of its /etc/hosts.
+        resolver: of a job with a way out, the text of its /etc/resolv.conf; empty for one without.
     """
 
     name: str
     address4: str
     address6: str
     hosts: str
+    resolver: str = ""
 
 
 def address4(part: int) -> str:
@@ -65,19 +71,26 @@ def rank_name(part: int) -> str:
     return f"rank{part}"
 
 
-def setup_of(part: int, hosts: Sequence[str]) -> Setup:
+def setup_of(part: int, hosts: Sequence[str], outside: Sequence[str] = (), resolver: str = "") -> Setup:
     """The network of one part of a job.
 
     Args:
         part: its number; 0 for a job of one part.
         hosts: by number, the machine of each part. A machine's name leads to its first part.
+        outside: of a job with a way out, lines of /etc/hosts for the outside. resolver: see `Setup`.
     """
     return Setup(
         name=rank_name(part),
         address4=f"{address4(part)}/{RANGE4.prefixlen}",
         address6=f"{address6(part)}/{RANGE6.prefixlen}",
-        hosts=hosts_file(hosts),
+        hosts=hosts_file(hosts) + "".join(f"{line}\n" for line in outside),
+        resolver=resolver,
     )
+
+
+def has_way_out(setup: Sequence[str]) -> bool:
+    """Whether a keeper's data are those of a network with a way out."""
+    return bool(setup) and bool(Setup(*setup).resolver)
 
 
 def hosts_file(hosts: Sequence[str]) -> str:
@@ -113,15 +126,17 @@ def chosen(wish: str, networking: bool, machine: str) -> str | None:
     return wish if MODES.index(wish) <= MODES.index(machine) else None
 
 
-def offered(why_not: str, machine: str) -> dict[str, bool | str]:
+def offered(why_not: str, machine: str, out_why_not: str) -> dict[str, bool | str]:
     """A machine's attributes about the networks of its jobs.
 
     Args:
         why_not: why it cannot give jobs networks of their own; empty where it can.
         machine: its JOB_NETWORK.
+        out_why_not: why it cannot give these a way out; empty where it can.
     """
-    private = not why_not and machine != NONE
-    if not why_not and not private:
-        why_not = f"its administrator has set JOB_NETWORK = {machine}"
-    facts: dict[str, bool | str] = {JOB_NETWORK: machine, HAS_PRIVATE: private}
-    return facts | ({WHY: why_not} if not private else {})
+    most = MODES.index(machine)
+    set_so = f"its administrator has set JOB_NETWORK = {machine}"
+    why_not = why_not or (set_so if most < MODES.index(PRIVATE) else "")
+    out_why_not = why_not or (set_so if most < MODES.index(PRIVATE_OUT) else "") or out_why_not
+    facts: dict[str, bool | str] = {JOB_NETWORK: machine, HAS_PRIVATE: not why_not, HAS_OUT: not out_why_not}
+    return facts | ({WHY: why_not} if why_not else {}) | ({OUT_WHY: out_why_not} if out_why_not else {})

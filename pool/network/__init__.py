@@ -2,6 +2,7 @@
 
     relay_process   the relay (C, `relay/`): one process for each job network on a machine
     sealed_link     a connection to another machine, encrypted, with the relay's frames
+    way_out_process the way out of a network (C, `way_out/`): connections to addresses outside
     rooms           the networks of the jobs that run here: relay, wires, links
 
 Addresses and names are `pool.jobs.network`'s; the device of a job is its keeper's.
@@ -17,3 +18,8 @@ HERE = Path(__file__).resolve().parent
 def program() -> Path:
     """The place of this installation's relay, built or not."""
     return HERE / "bin" / "relay"
+
+
+def way_out_program() -> Path:
+    """The same of the way out."""
+    return HERE / "bin" / "way_out"

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.network.rooms import passed_socket
+from pool.network.passing import passed_socket
 from pool.wire import Stream
 
 #: The first item from the job's side.

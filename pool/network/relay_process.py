@@ -26,6 +26,8 @@ class OrderVerb(IntEnum):
     ADD_LINK = 3
     REPORT = 4
     HOLD = 5
+    ADD_OUT = 6
+    ADD_DECIDER = 7
 
 
 class RelayProcess:
@@ -73,6 +75,11 @@ class RelayProcess:
     def add_link(self, parts: Sequence[int], stream: socket.socket) -> None:
         """Carry packets to and from these parts over a stream; the caller's socket stays the caller's."""
         self._send(OrderVerb.ADD_LINK, parts, stream)
+
+    def add_way_out(self, wire: socket.socket, decider: socket.socket) -> None:
+        """Carry packets for the outside to a way out; the caller's sockets stay the caller's."""
+        self._send(OrderVerb.ADD_OUT, [], wire)
+        self._send(OrderVerb.ADD_DECIDER, [], decider)
 
     def hold(self, on: bool) -> None:
         """Drop every packet, or carry them again; the next `traffic` answers when that is so."""

@@ -7,7 +7,6 @@ job inside only see lost packets meanwhile. A relay that dies is started again.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import logging
@@ -18,9 +17,11 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
+from pool.network.passing import passed_socket
 from pool.network.relay_process import RelayProcess
 from pool.network.sealed_link import KEYS, SealedLink
 from pool.network.traffic import Traffic
+from pool.network.way_out_process import OutsideTraffic, WayOutProcess
 from pool.wire.errors import CallRefused
 
 log = logging.getLogger("pool.network")
@@ -49,6 +50,24 @@ class Dial(Protocol):
     def __call__(self, address: str, params: dict[str, Any]) -> Awaitable[socket.socket]: ...
 
 
+class WayOutSource(Protocol):
+    """The machine's way out for jobs.
+
+    Attributes:
+        program: of one job's way out.
+    """
+
+    program: Path
+
+    def is_for(self, start: Activation, /) -> bool:
+        """Whether a job has a way out."""
+        ...
+
+    async def rules_for(self, nodes: Sequence[str], /) -> bytes:
+        """The packed rules of a job, whose parts run at nodes with these addresses."""
+        ...
+
+
 class CardsDiffer(PoolError):
     """The parts of a job do not all have a private network."""
 
@@ -72,9 +91,22 @@ def machines_of(cards: Cards) -> dict[str, list[int]]:
 
 
 class JobRoom:
-    """One job network, as far as it is on this machine."""
+    """One job network, as far as it is on this machine.
 
-    def __init__(self, node: str, start: Activation, cards: Cards, program: Path, dial: Dial, secret: Secret) -> None:
+    Args:
+        out: the machine's way out; None for a network without.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        start: Activation,
+        cards: Cards,
+        program: Path,
+        dial: Dial,
+        secret: Secret,
+        out: WayOutSource | None = None,
+    ) -> None:
         self._start = start
         self._node = node
         self._machines = machines_of(cards)
@@ -83,6 +115,8 @@ class JobRoom:
         self._secret = secret
         self._relay = RelayProcess(program)
         self._program = program
+        self._out = out
+        self._way_out: WayOutProcess | None = None
         self._keepers: dict[int, WiredKeeper] = {}
         self._links: dict[str, SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -90,6 +124,8 @@ class JobRoom:
         #: The parts here that are being saved with all others.
         self._holding: set[int] = set()
         self._task("relay", self._keep_relay())
+        if out is not None:
+            self._task("way out", self._keep_way_out(out))
         mine = min(self._machines.get(node, [0]))
         for other, parts in self._machines.items():
             if other != node and mine < min(parts):
@@ -139,6 +175,10 @@ class JobRoom:
         """The packets so far. For the raised see `RelayProcess.traffic`."""
         return await self._relay.traffic()
 
+    async def outside(self) -> OutsideTraffic | None:
+        """The connections to the outside so far; None without a way out. For the raised see `WayOutProcess.report`."""
+        return await self._way_out.report() if self._way_out is not None else None
+
     async def close(self) -> None:
         """End relay and links."""
         tasks = list(self._tasks.values())
@@ -172,7 +212,30 @@ class JobRoom:
             for part, keeper in self._keepers.items():
                 self._tasks.pop(f"wire {part}").cancel()
                 self._task(f"wire {part}", self._wire(part, keeper))
+            if self._out is not None:
+                self._tasks.pop("way out").cancel()
+                self._task("way out", self._keep_way_out(self._out))
             await asyncio.sleep(AGAIN)
+
+    async def _keep_way_out(self, out: WayOutSource) -> None:
+        nodes = sorted({*self._addresses.values()} - {""})
+        while True:
+            await self._up.wait()
+            way = WayOutProcess(out.program)
+            try:
+                await way.begin(await out.rules_for(nodes))
+                assert way.wire is not None
+                assert way.decider is not None
+                self._relay.add_way_out(way.wire, way.decider)
+                self._way_out = way
+                code = await way.ended()
+                log.error("the way out of a job's network has ended", extra={"code": code, "job": self._start.name})
+            except (OSError, TimeoutError) as error:
+                log.error("cannot start the way out of a job's network", extra={"error": str(error)})
+            finally:
+                self._way_out = None
+                await way.close()
+            await asyncio.sleep(SELDOM)
 
     async def _wire(self, part: int, keeper: WiredKeeper) -> None:
         """Get the part's wire from its keeper, which may be about to start, and give it to the relay."""
@@ -223,27 +286,6 @@ class JobRoom:
 Secret = Callable[[int], str]
 
 
-async def passed_socket(near: socket.socket) -> socket.socket | None:
-    """The socket that a keeper sends; None where it cannot make one.
-
-    Raises:
-        OSError: no answer comes.
-    """
-    loop, came = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(near.fileno(), came.set)
-    try:
-        await came.wait()
-    finally:
-        loop.remove_reader(near.fileno())
-    fds = array.array("i")
-    data, rights, _, _ = near.recvmsg(4, socket.CMSG_SPACE(fds.itemsize))
-    for _, _, raw in rights:
-        fds.frombytes(raw[: fds.itemsize])
-    if not data:
-        raise OSError("no answer")
-    return socket.socket(fileno=fds[0]) if fds else None
-
-
 class JobNetworks:
     """The networks of all jobs on one machine.
 
@@ -251,13 +293,24 @@ class JobNetworks:
         node: this node's name.
         dial: connects to another machine.
         program: the relay.
+        out: the machine's way out; None: no job has one.
     """
 
-    def __init__(self, node: str, dial: Dial, secret: Secret, program: Path) -> None:
+    def __init__(
+        self,
+        node: str,
+        dial: Dial,
+        secret: Secret,
+        program: Path,
+        out: WayOutSource | None = None,
+    ) -> None:
         self._node = node
         self._dial = dial
         self._secret = secret
         self._program = program
+        self._out = out
+        #: By its keeper, the network of a job of one part, and the task that ends it.
+        self._alone: dict[WiredKeeper, tuple[JobRoom, asyncio.Task[None]]] = {}
         self._rooms: dict[Key, JobRoom] = {}
 
     def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> None:
@@ -269,8 +322,28 @@ class JobNetworks:
         key = start.gang, start.run
         room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[key] = JobRoom(self._node, start, cards, self._program, self._dial, self._secret)
+            room = self._rooms[key] = self._room(start, cards)
         room.add(start.part, keeper)
+
+    def _room(self, start: Activation, cards: Cards) -> JobRoom:
+        out = self._out if self._out is not None and self._out.is_for(start) else None
+        return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out)
+
+    def enter_alone(self, start: Activation, keeper: WiredKeeper) -> None:
+        """A job of one part with a way out begins here, or is found again; the network ends with its keeper."""
+        room = self._room(start, [{"node": self._node, "address": ""}])
+        room.add(0, keeper)
+        self._alone[keeper] = room, asyncio.get_running_loop().create_task(self._leave_alone(room, keeper))
+
+    async def _leave_alone(self, room: JobRoom, keeper: WiredKeeper) -> None:
+        await asyncio.wait([keeper.ended])
+        del self._alone[keeper]
+        room.drop(0)
+        await room.close()
+
+    def room_alone(self, keeper: WiredKeeper) -> JobRoom | None:
+        """The network of a job of one part that has a way out."""
+        return self._alone[keeper][0] if keeper in self._alone else None
 
     async def leave(self, start: Activation) -> None:
         """A part has ended here, or never began."""

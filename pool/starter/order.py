@@ -156,12 +156,19 @@ def network_for(start: Activation, place: ExecutionSite, hosts: Sequence[str]) -
             where="machine",
             hint="ask for less, or leave job_network out",
         )
-    if mode != network.PRIVATE:
+    if mode not in network.OWN:
         return mode, ()
+    outside = place.outside_names() if mode == network.PRIVATE_OUT else None
+    if start.job_network == network.PRIVATE_OUT and outside is None:
+        raise StartRefused(
+            "the job asks for job_network = private+out, and this machine offers no way out (JOB_NETWORK_DESTINATIONS)",
+            where="machine",
+            hint="ask for less, or for machines with TARGET.HasNetworkOut",
+        )
     if start.parts > network.MOST_ADDRESSES:
         raise StartRefused(f"a network of a job's own has at most {network.MOST_ADDRESSES} parts", where="start")
     names = tuple(hosts) or (os.uname().nodename,)
-    return mode, network.setup_of(start.part, names)
+    return network.PRIVATE, network.setup_of(start.part, names, *(outside or ()))
 
 
 def one_output(activation: Activation) -> bool:

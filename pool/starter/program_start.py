@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pool.jobs.activation import FileMode
+from pool.jobs.network import has_way_out
 from pool.starter import ranks
 from pool.starter.files import StartFiles, VisibleFiles
 from pool.starter.job_start import JobStart
@@ -48,6 +49,7 @@ class ProgramStart:
         if keeper.spec.remote:
             self._files = self._way_to_files()
             self._files.adopt(keeper)
+        self._join_outside(keeper)
 
     async def begin(self, lease: Lease, claim: dict[str, Any]) -> None:
         """Start the program and wait until it runs: see `Starter.start`.
@@ -128,6 +130,14 @@ class ProgramStart:
         self._asked = keeper
         if self._start.remote_pipes is not None:
             self._start.remote_pipes.before_start(keeper)
+        else:
+            self._join_outside(keeper)
+
+    def _join_outside(self, keeper: Keeper) -> None:
+        """A job of one part has a network to carry if it has a way out."""
+        join = self._start.place.join_outside
+        if join is not None and has_way_out(keeper.spec.network_setup):
+            join(self._start.activation, keeper)
 
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever. If the job is to

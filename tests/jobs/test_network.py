@@ -35,6 +35,7 @@ def job(text: str) -> ClassAd:
         ("", "", True, ""),
         ("job_network = host", "host", True, 'TARGET.JobNetwork == "host"'),
         ("job_network = Private", "private", True, "TARGET.HasPrivateNetwork"),
+        ("job_network = private+out", "private+out", True, "TARGET.HasNetworkOut"),
         ("job_network = none", "none", False, ""),
         ("job_network = private\nrequirements = TARGET.HasPrivateNetwork =!= true", "private", True, ""),
     ],
@@ -52,8 +53,8 @@ def test_what_a_job_asks_for(text: str, wish: str, networking: bool, clause: str
     ("text", "message"),
     [
         ("job_network = privat", "did you mean private"),
-        ("job_network = private+out", "expected host, private or none"),
-        ("job_network = bridge", "expected host, private or none"),
+        ("job_network = private-out", "did you mean private"),
+        ("job_network = bridge", "expected host, private.out, private or none"),
         ("job_network = private\nwant_job_networking = false", "also asks for no network"),
         ("outside_connections = rest", "expected refuse or reset for 'outside_connections'.*did you mean reset"),
         ("outside_connections = true", "expected refuse or reset"),
@@ -75,11 +76,18 @@ def test_a_job_may_ask_for_less_than_its_machine_gives_and_never_for_more() -> N
 
 
 def test_what_a_machine_says() -> None:
-    assert network.offered("", "host") == {"JobNetwork": "host", "HasPrivateNetwork": True}
-    assert network.offered("", "private") == {"JobNetwork": "private", "HasPrivateNetwork": True}
-    lacking = {"JobNetwork": "host", "HasPrivateNetwork": False, "PrivateNetworkWhy": "there is no veth"}
-    assert network.offered("there is no veth", "host") == lacking
-    assert network.offered("", "none")["PrivateNetworkWhy"] == "its administrator has set JOB_NETWORK = none"
+    both = {"HasPrivateNetwork": True, "HasNetworkOut": True}
+    assert network.offered("", "host", "") == {"JobNetwork": "host", **both}
+    assert network.offered("", "private+out", "") == {"JobNetwork": "private+out", **both}
+    closed = {"JobNetwork": "host", "HasPrivateNetwork": True, "HasNetworkOut": False, "NetworkOutWhy": "no rules"}
+    assert network.offered("", "host", "no rules") == closed
+    for machine, private in (("private", True), ("none", False)):
+        why = f"its administrator has set JOB_NETWORK = {machine}"
+        facts = {"JobNetwork": machine, "HasPrivateNetwork": private, "HasNetworkOut": False, "NetworkOutWhy": why}
+        assert network.offered("", machine, "") == facts | ({} if private else {"PrivateNetworkWhy": why})
+    why = "there is no veth"
+    lacking = {"HasPrivateNetwork": False, "PrivateNetworkWhy": why, "HasNetworkOut": False, "NetworkOutWhy": why}
+    assert network.offered(why, "host", "no rules") == {"JobNetwork": "host", **lacking}
 
 
 @given(st.integers(0, network.MOST_ADDRESSES - 1), st.integers(0, network.MOST_ADDRESSES - 1))

@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from pool.jobs.network import address4, address6
@@ -72,12 +72,21 @@ class Bench:
 
     async def counted(self, sent: int) -> Traffic:
         """The traffic, when the relay has seen so many frames."""
-        while True:
-            seen = await self.traffic()
+
+        def all_seen(seen: Traffic) -> bool:
             refused = seen.forged + seen.malformed + seen.outside
-            if refused + sum(frames for frames, _ in seen.pairs.values()) >= sent:
-                return seen
-            await asyncio.sleep(0.001)
+            return refused + sum(frames for frames, _ in seen.pairs.values()) >= sent
+
+        return await self.seen(all_seen)
+
+    async def seen(self, enough: Callable[[Traffic], bool]) -> Traffic:
+        """The traffic, as soon as it is so."""
+        async with asyncio.timeout(30):
+            while True:
+                traffic = await self.traffic()
+                if enough(traffic):
+                    return traffic
+                await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager

@@ -123,6 +123,20 @@ int netlink_address(int link, const char *name, int family, const void *address,
     return ask(link, &r);
 }
 
+int netlink_all_local(int link, int family)
+{
+    struct request r;
+    const uint32_t device = if_nametoindex("lo");
+    struct rtmsg *route = begin(&r, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof *route);
+    route->rtm_family = (uint8_t)family;
+    route->rtm_table = RT_TABLE_MAIN; /* behind the routes of the devices */
+    route->rtm_protocol = RTPROT_STATIC;
+    route->rtm_scope = RT_SCOPE_HOST;
+    route->rtm_type = RTN_LOCAL;
+    add(&r, RTA_OIF, &device, sizeof device);
+    return ask(link, &r);
+}
+
 int netlink_route(int link, const char *name, int family, const void *to, unsigned prefix)
 {
     struct request r;

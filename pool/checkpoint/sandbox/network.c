@@ -35,7 +35,7 @@
 static const uint8_t hardware[6] = {2, 'p', 'o', 'o', 'l', 1};
 
 /* The strings of a start message about a job's network: see KeeperSpec.network_setup. */
-enum setup { HOST_NAME, ADDRESS_4, ADDRESS_6, HOSTS, SETUP_COUNT };
+enum setup { HOST_NAME, ADDRESS_4, ADDRESS_6, HOSTS, RESOLVER, SETUP_COUNT };
 
 /* Of a machine that has no IPv6, or has it switched off, the jobs have none either. */
 static bool lacks_six(void) { return errno == EAFNOSUPPORT || errno == EACCES || errno == EOPNOTSUPP; }
@@ -63,12 +63,18 @@ static int set_address(int link, int family, const char *text, struct failure *f
     return set_failure(f, "network", text);
 }
 
-/* Multicast among the parts leaves by the device, too; nothing else outside their addresses has a route. */
-static int set_routes(int link, struct failure *f)
+/* Multicast among the parts leaves by the device, too. Nothing else outside their addresses has a route, unless the job
+ * has a way out: then all leaves by the device, and pool/network/way_out decides. */
+static int set_routes(int link, bool way_out, struct failure *f)
 {
-    static const uint8_t groups[4] = {224};
+    static const uint8_t groups[4] = {224}, any[4] = {0};
     if (netlink_route(link, DEVICE, AF_INET, groups, 4) < 0)
         return set_failure(f, "network", "the route of multicast");
+    if (!way_out)
+        return 0;
+    if (netlink_route(link, DEVICE, AF_INET, any, 0) < 0 ||
+        (netlink_route(link, DEVICE, AF_INET6, any, 0) < 0 && !lacks_six() && errno != ENODEV))
+        return set_failure(f, "network", "the route to the outside");
     return 0;
 }
 
@@ -101,7 +107,7 @@ int network_up(const struct job *job, struct failure *f)
     if (link < 0 || make_devices(link) < 0)
         return set_failure(f, "network", "a device of the job's own");
     if (set_address(link, AF_INET, setup[ADDRESS_4], f) || set_address(link, AF_INET6, setup[ADDRESS_6], f) ||
-        set_routes(link, f))
+        set_routes(link, *setup[RESOLVER], f))
         return -1;
     close(link);
     return sethostname(setup[HOST_NAME], strlen(setup[HOST_NAME])) < 0 ? set_failure(f, "sethostname", "") : 0;
@@ -140,7 +146,11 @@ int network_names(const struct job *job, struct failure *f)
 {
     if (!(settings.able & ABLE_MOUNT))
         return 0; /* the addresses are all that it has */
-    return mount_file(job->network[HOSTS], "/etc/hosts", f);
+    if (mount_file(job->network[HOSTS], "/etc/hosts", f) < 0)
+        return -1;
+    if (!*job->network[RESOLVER] || access("/etc/resolv.conf", F_OK) < 0)
+        return 0; /* a machine without resolver asks nobody */
+    return mount_file(job->network[RESOLVER], "/etc/resolv.conf", f);
 }
 
 static void set_kernel(const char *name, const char *text)

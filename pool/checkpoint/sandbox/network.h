@@ -22,5 +22,6 @@ int netlink_device_up(int link, const char *name, unsigned flags);
 int netlink_no_link_address(int link, const char *name);
 int netlink_address(int link, const char *name, int family, const void *address, unsigned prefix);
 int netlink_route(int link, const char *name, int family, const void *to, unsigned prefix); /* over the device itself */
+int netlink_all_local(int link, int family); /* every address that no other route has is this machine's own */
 
 #endif

@@ -154,12 +154,14 @@ static void read_row(struct inet_socket *s)
         row->flags |= INET_REMOTE;
 }
 
+static bool is_outside(const struct inet_row *row) { return row->flags & INET_REMOTE && !inet_is_part(&row->remote); }
+
 /* Why it cannot be saved as it is now, as far as that is seen before the job is frozen. */
 static const char *unsupported_now(const struct inet_socket *s, char *text, size_t size)
 {
     char name[80], layer[16] = "";
     socklen_t length = sizeof layer, count = 0;
-    if (s->row.flags & INET_REMOTE && !inet_is_part(&s->row.remote)) {
+    if (is_outside(&s->row)) {
         inet_write(&s->row.remote, name, sizeof name);
         snprintf(text, size, "a TCP connection to %s, which is outside the job", name);
         return text;
@@ -185,14 +187,15 @@ bool inet_save(struct dump *d, struct file *f, pid_t pid, int number, bool *told
     int domain = inet_get(s.fd, SOL_SOCKET, SO_DOMAIN, 0);
     const char *why =
         unsupported_kind(domain, inet_get(s.fd, SOL_SOCKET, SO_TYPE, 0), inet_get(s.fd, SOL_SOCKET, SO_PROTOCOL, 0));
-    bool own = domain != AF_UNIX && is_in_network(pid);
+    bool own = domain != AF_UNIX && is_in_network(pid), can_reset = !why && !own;
     if (!why && own) {
         read_row(&s);
+        can_reset = is_outside(&s.row);
         why = unsupported_now(&s, text, sizeof text);
     }
     struct tcp_info info;
     struct stat st;
-    bool resets = !why && !own && domain != AF_UNIX && inet_get(s.fd, SOL_SOCKET, SO_TYPE, 0) == SOCK_STREAM &&
+    bool resets = can_reset && domain != AF_UNIX && inet_get(s.fd, SOL_SOCKET, SO_TYPE, 0) == SOCK_STREAM &&
                   tcp_state(s.fd, &info) != STATE_LISTEN && fstat(s.fd, &st) == 0 &&
                   socket_reset_save(d, f, s.fd, st.st_ino);
     close(s.fd);

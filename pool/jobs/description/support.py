@@ -461,7 +461,7 @@ TABLE: tuple[Row, ...] = (
     _done_row("want_job_networking", "false: it has no network", "jobs/activation.py", "WantJobNetworking"),
     _done_row(
         "job_network",
-        "its network: host (the machine's), private (one of its own), none",
+        "its network: host (the machine's), private (one of its own), private+out (with a way out), none",
         "jobs/network.py",
         "JobNetwork",
     ),

@@ -6,6 +6,7 @@
 
 enum { IP4 = 0x0800, IP6 = 0x86dd };
 enum { NEEDS_CSUM = 1, DATA_VALID = 2 };
+enum { TCP = 6, SYN = 2, ACK = 16 };
 
 static const uint8_t hardware[6] = {2, 'p', 'o', 'o', 'l', 1};
 static const uint8_t range6[14] = {0xfd, 0x70, 0x6f, 0x6f, 0x6c};
@@ -31,6 +32,9 @@ static bool to_all4(const uint8_t *to)
     return (to[0] & 0xf0) == 0xe0 || memcmp(to, all, 4) == 0 || memcmp(to, range, 4) == 0;
 }
 
+/* Addresses of no part may be those of the machine that a job has the way out to: pool/jobs/network.py. */
+static bool is_outside(uint32_t number) { return number >= PARTS_MOST; }
+
 static enum verdict towards(uint32_t from, uint32_t to, bool all, uint32_t parts)
 {
     if (from >= parts)
@@ -54,6 +58,24 @@ struct judged judge(const uint8_t *frame, size_t size, uint32_t parts)
         j.verdict = towards(j.from, j.to, ip[24] == 0xff, parts);
     }
     return j;
+}
+
+struct judged judge_outside(const uint8_t *frame, size_t size, uint32_t parts)
+{
+    struct judged j = judge(frame, size, PARTS_MOST + UINT16_MAX);
+    if (j.verdict != DROP_MALFORMED)
+        j.verdict = is_outside(j.from) && j.verdict == TO_PART && j.to < parts ? TO_PART : DROP_FORGED;
+    return j;
+}
+
+bool needs_decision(const uint8_t *frame, size_t size)
+{
+    const uint8_t *ip = frame + VNET + ETHERNET;
+    size_t head = ip[0] >> 4 == 4 ? (ip[0] & 15u) * 4 : 40;
+    bool plain = ip[0] >> 4 == 4 ? ip[9] == TCP && !(big16(ip + 6) & 0x3fff) : ip[6] == TCP;
+    if (!plain || size < VNET + ETHERNET + head + 20)
+        return true;
+    return (ip[head + 13] & (SYN | ACK)) == SYN;
 }
 
 /* Checksum and segmentation that are left to the receiving kernel must lie within the frame. The kernel checks them,

@@ -29,9 +29,14 @@ static int drop_rights(void)
 
 static void add_port(const struct order *o, int fd)
 {
-    int at = port_add(o->verb == ADD_WIRE ? WIRE : LINK, fd);
+    static const enum kind kinds[] = {[ADD_WIRE] = WIRE, [ADD_LINK] = LINK, [ADD_OUT] = OUT, [ADD_DECIDER] = DECIDER};
+    int at = port_add(kinds[o->verb], fd);
     if (at < 0) {
         close(fd);
+        return;
+    }
+    if (o->verb == ADD_OUT || o->verb == ADD_DECIDER) {
+        ports_way_out(at);
         return;
     }
     for (uint32_t i = 0; i < o->count; i++) {
@@ -60,6 +65,11 @@ static void report(void)
         answer.head.dropped += network.ports[i].dropped;
     memcpy(answer.pairs, network.pairs, network.pair_count * sizeof *network.pairs);
     send(NODE, &answer, sizeof answer.head + network.pair_count * sizeof *network.pairs, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static bool adds(uint32_t verb)
+{
+    return verb == ADD_WIRE || verb == ADD_LINK || verb == ADD_OUT || verb == ADD_DECIDER;
 }
 
 /* One order. False: there is none; `gone`: nor will there be. */
@@ -93,7 +103,7 @@ static bool obey(bool *gone)
         network.held = o->numbers[0];
     else if (whole && o->verb == REPORT)
         report();
-    else if (whole && fd >= 0 && (o->verb == ADD_WIRE || o->verb == ADD_LINK)) {
+    else if (whole && fd >= 0 && adds(o->verb)) {
         add_port(o, fd);
         fd = -1;
     }
@@ -106,7 +116,8 @@ static void serve(size_t i, short events)
 {
     if (network.ports[i].kind == LINK && events & (POLLIN | POLLHUP | POLLERR))
         link_read(&network.ports[i]);
-    for (int left = BATCH; network.ports[i].kind == WIRE && events && left > 0; left--)
+    for (int left = BATCH; network.ports[i].kind != LINK && network.ports[i].kind != CLOSED && events && left > 0;
+         left--)
         if (!wire_read(&network.ports[i]))
             break;
 }

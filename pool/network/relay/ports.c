@@ -52,11 +52,25 @@ void port_close(struct port *p)
     for (uint32_t i = 0; i < network.parts; i++)
         if (network.route[i] == at)
             network.route[i] = 0;
+    bool gone = at == network.out || at == network.decider;
+    network.out = at == network.out ? 0 : network.out;
+    network.decider = at == network.decider ? 0 : network.decider;
     close(p->fd);
     free(p->out);
     free(p->in);
     p->kind = CLOSED;
     p->out = p->in = NULL;
+    if (gone && (network.out || network.decider)) /* neither is of use alone */
+        port_close(&network.ports[(network.out ? network.out : network.decider) - 1]);
+}
+
+void ports_way_out(int at)
+{
+    uint16_t *number = network.ports[at].kind == OUT ? &network.out : &network.decider;
+    uint16_t before = *number;
+    *number = (uint16_t)(at + 1);
+    if (before)
+        port_close(&network.ports[before - 1]);
 }
 
 static struct port *port_of(uint32_t part)
@@ -114,6 +128,35 @@ static void put_to_all(struct port *from, const uint8_t *frame, size_t size)
     }
 }
 
+/* A packet that leaves the network. False: there is no way out. */
+static bool leave(uint32_t part, uint8_t *frame, size_t size)
+{
+    if (!network.out || !network.decider)
+        return false;
+    if (network.held)
+        return true;
+    set_ethernet(frame);
+    count(part, OUTSIDE, size);
+    put(&network.ports[(needs_decision(frame, size) ? network.decider : network.out) - 1], frame, size);
+    return true;
+}
+
+/* A packet from outside goes to a wire. */
+static void enter(uint8_t *frame, size_t size)
+{
+    struct judged j = judge_outside(frame, size, network.parts);
+    struct port *to = j.verdict == TO_PART ? port_of(j.to) : NULL;
+    if (!to || to->kind != WIRE) {
+        network.unreachable++;
+        return;
+    }
+    if (network.held)
+        return;
+    set_ethernet(frame);
+    count(OUTSIDE, j.to, size);
+    put(to, frame, size);
+}
+
 /* A frame goes from a wire to any other port, and from a link to wires only. */
 static void carry(struct port *from, uint8_t *frame, size_t size)
 {
@@ -127,7 +170,7 @@ static void carry(struct port *from, uint8_t *frame, size_t size)
         return;
     }
     if (j.verdict == DROP_OUTSIDE) {
-        network.outside++;
+        network.outside += from->kind != WIRE || !leave(j.from, frame, size);
         return;
     }
     if (network.held)
@@ -151,11 +194,14 @@ bool wire_read(struct port *p)
 {
     static uint8_t frame[FRAME_MOST + 1];
     ssize_t n = recv(p->fd, frame, sizeof frame, MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENETDOWN)
+    if ((n < 0 && errno != EAGAIN && errno != EINTR && errno != ENETDOWN) || (n == 0 && p->kind == DECIDER))
         port_close(p);
     if (n <= 0)
         return false;
-    carry(p, frame, (size_t)n);
+    if (p->kind == WIRE)
+        carry(p, frame, (size_t)n);
+    else
+        enter(frame, (size_t)n);
     return true;
 }
 

@@ -356,11 +356,13 @@ class NoNetwork:
     """Machines that give a job no network of its own, as it asks (`job_network = private`).
 
     Attributes:
+        out: they give it one without a way out, and it asks for `private+out`.
         reasons: why, in their words.
     """
 
     count: int
     reasons: tuple[ValueCount, ...] = ()
+    out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

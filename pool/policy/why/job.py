@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
 from pool.errors import PoolError
 from pool.jobs.gangs import APART, MOST_PARTS, parts_of
-from pool.jobs.network import HAS_PRIVATE, WHY
+from pool.jobs.network import HAS_OUT, HAS_PRIVATE, OUT_WHY, WHY
 from pool.policy.carve import CarveRefusal, demand
 from pool.policy.matching.clauses import split
 from pool.policy.why import crowd
@@ -268,9 +268,10 @@ def _unshown(census: Census) -> list[Finding]:
 
 
 def _without_network(census: Census) -> list[Finding]:
-    """Why machines give the job no network of its own, where the job rules them out for that."""
-    lacking = _lacking(census, HAS_PRIVATE, WHY)
-    return [NoNetwork(sum(lacking.values()), shares(lacking))] if lacking else []
+    """Why machines give the job no network of its own, or none with a way out, where it rules them out for that."""
+    kinds = ((HAS_PRIVATE, WHY, False), (HAS_OUT, OUT_WHY, True))
+    lacking = [(_lacking(census, attribute, why), out) for attribute, why, out in kinds]
+    return [NoNetwork(sum(reasons.values()), shares(reasons), out) for reasons, out in lacking if reasons]
 
 
 def _lacking(census: Census, attribute: str, why: str) -> Counter[str]:

@@ -268,7 +268,8 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
         made += [f"  {line}" for line in _unshown(unshown, noun)]
     if (without := _first(findings, NoNetwork)) is not None:
         why = shares_text(without.reasons)
-        made.append(f"  it gets no network of its own, as it asks, on {plural(without.count, noun)}: {why}")
+        asks = "no way out of its network" if without.out else "no network of its own"
+        made.append(f"  it gets {asks}, as it asks, on {plural(without.count, noun)}: {why}")
     if busy is not None:
         made.append(f"  busy with: {shares_text(busy.users)}")
         if busy.kept:

@@ -22,6 +22,7 @@ from pool.images import BandwidthShare, ImageStore
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.network import program as relay_program
+from pool.network import way_out_program
 from pool.policy import carve
 from pool.policy.checkpoints import SaveWish
 from pool.policy.why.findings import to_wire
@@ -53,6 +54,7 @@ from pool.roles.startd.running.running_job import JobContext
 from pool.roles.startd.running.shells import shell_in
 from pool.roles.startd.running.starters import Starters
 from pool.roles.startd.running.streams import ExpectedStreams
+from pool.roles.startd.running.ways_out import WaysOut
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
 from pool.roles.startd.slots.table import SlotTable
@@ -114,6 +116,7 @@ class Startd(Role):
         self.ads.publish_all()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
+        self.spawn(self.ways_out.run(), "ways out")
         self.spawn(self.leases.run(), "leases")
 
     def _build(self) -> None:
@@ -137,7 +140,11 @@ class Startd(Role):
         self.slots, self.claims = table.slots, table.claims
         drain = DrainState(given.state)
         self.policy = PolicyInForce(self.settings, wall, log)
-        self.machine = machine = MachineFacts(self.sensors, self.keepers, settings, wall, plugins)
+        known = (address, given.collector)
+        self.ways_out = WaysOut(settings, way_out_program(), known, self._way_out_changed, log)
+        self.machine = machine = MachineFacts(
+            self.sensors, self.keepers, settings, wall, plugins, lambda: self.ways_out.why_not
+        )
         self.ads = ads = SlotAds(table, machine, self.policy, drain.wire, self.advertiser, node=node, address=address)
         self.judge = judge = OwnerJudge(self.policy, machine, ads, wall)
         self.offers = offers = SlotOffers(table, ads, judge, drain, secret)
@@ -152,7 +159,7 @@ class Startd(Role):
         # running jobs
         self.peers = ImagePeers(self.images, self.share.wait_for_bytes, secret, spawn)
         self.streams = ExpectedStreams()
-        self.network_links = NetworkLinks(node, given.links, secret, relay_program())
+        self.network_links = NetworkLinks(node, given.links, secret, relay_program(), self.ways_out)
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
         places = SlotPlaces(
             settings=settings,
@@ -163,6 +170,8 @@ class Startd(Role):
             images=self.images,
             image_cache=self.image_cache,
             plugins=plugins,
+            outside_names=self.ways_out.names,
+            join_outside=self.network_links.networks.enter_alone,
         )
         starters = Starters(
             *(self.keepers, places, accounts, self.streams, self.network_links.networks),
@@ -207,6 +216,11 @@ class Startd(Role):
         )
         self.recovery = Recovery(table, self.activations, urgent, drain, given.leases, outside, spawn, log)
 
+    def _way_out_changed(self) -> None:
+        self.machine.reload()
+        self.machine.read()
+        self.ads.publish_all()
+
     def _refresh(self) -> None:
         """Advertise all slots as they are now."""
         self.machine.freshen()
@@ -247,6 +261,7 @@ class Startd(Role):
         super().reload(settings)
         self.share.rate = bandwidth_of(settings)
         self.policy.reload(settings)
+        self.ways_out.reload()
         self.machine.reload()
         self.table.reload()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")

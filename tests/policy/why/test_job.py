@@ -94,6 +94,17 @@ def test_why_machines_give_a_job_no_network_of_its_own() -> None:
     assert f"it gets no network of its own, as it asks, on 2 machines: {UNSAID} (1), {denied} (1)" in told
 
 
+def test_why_machines_give_a_job_no_way_out_of_its_network() -> None:
+    slots = pool(
+        slot("slot1@a", HasPrivateNetwork=True, HasNetworkOut=False, NetworkOutWhy="no destinations"),
+        slot("slot1@b", HasPrivateNetwork=True, HasNetworkOut=True, OpSys="MACOS"),
+    )
+    findings = found(slots, job('OpSys == "LINUX" && TARGET.HasNetworkOut'))
+    assert one(findings, NoNetwork) == NoNetwork(1, (ValueCount("no destinations", 1),), True)
+    told = "\n".join(lines([Queued("1.0", "alice", 1, NOW), *findings], NOW))
+    assert "it gets no way out of its network, as it asks, on 1 machine: no destinations" in told
+
+
 def test_the_best_value_where_all_else_fits() -> None:
     slots = pool(
         slot("slot1@a", OpSys="MACOS", Memory=65536),

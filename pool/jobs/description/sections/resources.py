@@ -21,6 +21,7 @@ from pool.jobs.network import (
     OUTSIDE,
     OUTSIDE_CONNECTIONS,
     PRIVATE,
+    PRIVATE_OUT,
     REFUSE,
     RESET,
 )
@@ -70,7 +71,7 @@ def network(job: JobDraft) -> None:
         meant = nearest(wish, MODES)
         raise job.refuse(
             "job_network",
-            f"expected {HOST}, {PRIVATE} or {NONE} for 'job_network', not {text!r}",
+            f"expected {HOST}, {PRIVATE_OUT}, {PRIVATE} or {NONE} for 'job_network', not {text!r}",
             f"did you mean {meant}?" if meant else "",
             other=JOB_NETWORK,
         )

@@ -66,6 +66,7 @@ class MachineFacts:
     Args:
         settings: those in force.
         plugins: the transfer program of each scheme of URLs that is not the machine's own.
+        why_no_way_out: why jobs' own networks have no way out here; empty where they may have one.
 
     Attributes:
         wire: the facts as they were read last, empty before; another object after each reading.
@@ -78,12 +79,14 @@ class MachineFacts:
         settings: Callable[[], Settings],
         wall: Callable[[], float],
         plugins: Mapping[str, str],
+        why_no_way_out: Callable[[], str],
     ) -> None:
         self._sensors = sensors
         self._keepers = keepers
         self._settings = settings
         self._wall = wall
         self._plugins = plugins
+        self._why_no_way_out = why_no_way_out
         self._read_at = -math.inf
         self._same: tuple[Abilities, Wire] | None = None
         self._java: tuple[float, str | None] = (-math.inf, None)
@@ -142,7 +145,7 @@ class MachineFacts:
         if able.saving:
             facts["CheckpointLacks"] = "; ".join(able.saving)
         facts |= _remote_io(able)
-        facts |= network.offered(able.private_network_why, settings.text("JOB_NETWORK"))
+        facts |= network.offered(able.private_network_why, settings.text("JOB_NETWORK"), self._why_no_way_out())
         self._same = (able, facts)
         return facts
 

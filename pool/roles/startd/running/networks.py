@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.network.forwarding import CONNECTED, carry, connect_to_job
-from pool.network.rooms import JobNetworks
+from pool.network.rooms import JobNetworks, WayOutSource
 from pool.pipes.bulk import PATIENCE, open_connection
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
@@ -32,14 +32,16 @@ class NetworkLinks:
     Args:
         node: this node's name.
         secret: draws that many random bytes as text.
-        program: the relay.
+        program: the relay. out: the machine's way out.
     """
 
-    def __init__(self, node: str, links: Links, secret: Callable[[int], str], program: Path) -> None:
+    def __init__(
+        self, node: str, links: Links, secret: Callable[[int], str], program: Path, out: WayOutSource | None = None
+    ) -> None:
         self._links = links
         self._secret = secret
         self._joined: dict[str, asyncio.Future[None]] = {}
-        self.networks = JobNetworks(node, self._dial, secret, program)
+        self.networks = JobNetworks(node, self._dial, secret, program, out)
 
     async def join(self, call: Call, params: dict[str, Any]) -> None:
         """The caller's connection is to carry packets of a job from now on: {gang, run, ticket, key}.

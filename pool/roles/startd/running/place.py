@@ -10,9 +10,12 @@ from pathlib import Path
 from pool.config import Settings
 from pool.config.places import PRIVATE
 from pool.images import ImageStore
+from pool.jobs.activation import Activation
+from pool.jobs.destinations import OutsideNames
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
 from pool.starter.image_cache import ImageCache
+from pool.starter.keeper import Keeper
 from pool.starter.place import ExecutionSite
 
 
@@ -27,6 +30,7 @@ class SlotPlaces:
         execute: of the scratch directories. executables: of those that are kept.
         images: the store of a schedd's node; blocks on the disk when it is first opened.
         plugins: the transfer program of each scheme of URLs that is not the machine's own.
+        outside_names, join_outside: see `ExecutionSite`.
     """
 
     settings: Callable[[], Settings]
@@ -37,6 +41,8 @@ class SlotPlaces:
     images: Callable[[str], ImageStore]
     image_cache: ImageCache
     plugins: Mapping[str, str]
+    outside_names: Callable[[], OutsideNames | None]
+    join_outside: Callable[[Activation, Keeper], None]
 
     def place_of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
         """The place of a claim's jobs, one for all of them."""
@@ -56,6 +62,8 @@ class SlotPlaces:
                 hidden=self._hidden(),
                 system_calls=settings.text("JOB_SYSTEM_CALLS"),
                 network=settings.text("JOB_NETWORK"),
+                outside_names=self.outside_names,
+                join_outside=self.join_outside,
                 private_tmp=settings.flag("PRIVATE_TMP"),
                 processes=int(settings.number("JOB_PROCESSES")) or None,
                 gpus=slot.gpus if self.machine().get("GPUs") else None,

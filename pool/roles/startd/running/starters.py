@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pool.jobs.activation import Activation
-from pool.jobs.network import PRIVATE, chosen
+from pool.jobs.network import OWN, PRIVATE, chosen
 from pool.network.rooms import JobNetworks
 from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
@@ -70,8 +70,8 @@ class Starters:
         place = self._places.place_of(slot, claim)
         if start.gang:
             mode = chosen(start.job_network, start.network, place.network)
-            network = self._networks if mode == PRIVATE else None
-            card = {"address": self._address, "node": self._node, **({"network": str(mode)} if network else {})}
+            network = self._networks if mode in OWN else None
+            card = {"address": self._address, "node": self._node, **({"network": PRIVATE} if network else {})}
             others = Others(claim, self._streams, card, self._links, self._secret)
             remote_pipes = RemotePipes(start, others, stream_broke, network)
         return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)

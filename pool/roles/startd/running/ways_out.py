@@ -1,0 +1,156 @@
+"""The way out of jobs' private networks on this machine: JOB_NETWORK_DESTINATIONS, its names and rules, and whether it
+works here. Names are looked up again from time to time; a job keeps the addresses of its start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pool.config import Settings
+from pool.jobs.activation import Activation
+from pool.jobs.destinations import (
+    Destination,
+    OutsideNames,
+    names_of,
+    outside_names,
+    pack_rules,
+    parse_destinations,
+    resolver_of,
+)
+from pool.jobs.network import PRIVATE_OUT, chosen
+from pool.network.way_out_process import why_no_way_out
+from pool.policy.shipped import PolicyError
+
+#: Seconds between two looks for the addresses of names.
+AGAIN = 300.0
+RESOLV_CONF = Path("/etc/resolv.conf")
+#: Why there is no way out, before and without a look.
+NOT_YET = "whether it can is not known yet"
+NO_DESTINATIONS = "its administrator has set no JOB_NETWORK_DESTINATIONS"
+
+
+class WaysOut:
+    """The destinations in force.
+
+    Args:
+        settings: those in force.
+        program: of one job's way out.
+        closed: addresses of nodes, as tcp://HOST:PORT, that no rule for many addresses opens; this node's first.
+        changed: called when `why_not` is another.
+
+    Attributes:
+        why_not: why jobs get no way out here; empty where they do.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        program: Path,
+        closed: tuple[str, ...],
+        changed: Callable[[], None],
+        log: logging.Logger,
+    ) -> None:
+        self._settings = settings
+        self._closed = [_at(address) for address in closed]
+        self.program = program
+        self._changed = changed
+        self._log = log
+        self._destinations: tuple[Destination, ...] = ()
+        self._found: dict[str, tuple[str, ...]] = {}
+        self._resolv_conf = ""
+        self._wanted, self._resolved = asyncio.Event(), asyncio.Event()
+        self.why_not = NO_DESTINATIONS
+        self.reload()
+
+    def reload(self) -> None:
+        """Take in the settings.
+
+        Raises:
+            PolicyError: JOB_NETWORK_DESTINATIONS cannot be read; the destinations before stay in force.
+        """
+        try:
+            destinations = parse_destinations(self._settings().text("JOB_NETWORK_DESTINATIONS"))
+        except ValueError as error:
+            raise PolicyError(f"JOB_NETWORK_DESTINATIONS: {error}") from error
+        if destinations != self._destinations:
+            self._destinations = destinations
+            self.why_not = NOT_YET if destinations else NO_DESTINATIONS
+            self._wanted.set()
+            self._resolved.clear()
+
+    async def run(self) -> None:
+        """Look up the names now, when the setting changes, and from time to time; never ends."""
+        while True:
+            if self._destinations:
+                self._wanted.clear()
+                await self._resolve()
+                try:
+                    async with asyncio.timeout(AGAIN):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    continue
+            else:
+                await self._wanted.wait()
+                self._wanted.clear()
+
+    async def _resolve(self) -> None:
+        why_not = await why_no_way_out(self.program)
+        try:
+            self._resolv_conf = await asyncio.to_thread(RESOLV_CONF.read_text, errors="replace")
+        except OSError:
+            self._resolv_conf = ""
+        found = {}
+        for name in names_of(self._destinations):
+            found[name] = await _addresses(name)
+            if not found[name]:
+                self._log.warning("JOB_NETWORK_DESTINATIONS names a host without address", extra={"host": name})
+        self._found = found
+        self._resolved.set()
+        if why_not != self.why_not:
+            self.why_not = why_not
+            self._changed()
+
+    def names(self) -> OutsideNames | None:
+        """The names of the outside for a job that begins now; None where it can have no way out."""
+        return None if self.why_not else outside_names(self._destinations, self._found, self._resolv_conf)
+
+    def is_for(self, start: Activation) -> bool:
+        """Whether a job here has a network with a way out."""
+        return chosen(start.job_network, start.network, self._settings().text("JOB_NETWORK")) == PRIVATE_OUT
+
+    async def rules_for(self, nodes: Sequence[str]) -> bytes:
+        """The packed rules for a job, when the addresses of the names are known.
+
+        Args:
+            nodes: the addresses of the nodes of its parts.
+        """
+        await self._resolved.wait()
+        ports = [("", self._closed[0][1])] if self._closed else []
+        denied = [*ports, *self._closed[1:], *map(_at, nodes)]
+        return pack_rules(
+            self._destinations,
+            self._found,
+            resolver_of(self._resolv_conf),
+            [(host, port) for host, port in denied if port],
+        )
+
+
+async def _addresses(name: str) -> tuple[str, ...]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(at[0]) for *_, at in found))
+
+
+def _at(address: str) -> tuple[str, int]:
+    """Host, where it is an address, and port of tcp://HOST:PORT; port 0 where there is none."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.strip("[]"))
+        return host.strip("[]"), int(port)
+    except (OSError, ValueError):
+        return "", 0
