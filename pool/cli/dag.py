@@ -36,6 +36,9 @@ def dag(
         int | None,
         typer.Option("--rescue-from", min=1, metavar="N", help="Go on from rescue file N.", show_default=False),
     ] = None,
+    load_save: Annotated[
+        str, typer.Option("--load-save", metavar="FILE", help="Go on from a save file.", show_default=False)
+    ] = "",
     priority: Annotated[int, typer.Option("--priority", metavar="N", help="Added to each node's priority.")] = 0,
     use_dag_dir: Annotated[
         bool, typer.Option("--use-dag-dir", help="Names in each DAG file start from its own directory.")
@@ -79,6 +82,7 @@ def dag(
         max_post=max_post,
         force=force,
         rescue_from=rescue_from,
+        load_save=load_save,
         priority=priority,
         use_dag_dir=use_dag_dir,
         always_run_post=always_run_post,

@@ -61,6 +61,7 @@ class WorkflowOptions:
     Attributes:
         max_jobs, max_idle, max_pre, max_post: 0 for no limit.
         force: rescue files are not used.
+        load_save: a save file to go on from, in save_files/ where it has no directory; empty for none.
         rescue_from: the number of the rescue file to go on from; None for the newest.
         use_dag_dir: names in each DAG file start from its own directory.
         append: further attributes of its own job, `NAME = EXPRESSION` each.
@@ -76,6 +77,7 @@ class WorkflowOptions:
     reset_retries: bool = True
     force: bool = False
     rescue_from: int | None = None
+    load_save: str = ""
     use_dag_dir: bool = False
     priority: int = 0
     batch_name: str = ""
@@ -136,7 +138,7 @@ def draft_workflow(
         warnings = []
     first = os.path.join(where, files[0])
     first = first if len(files) == 1 else f"{first}_multi"
-    rescue, number = _apply_rescue(dag, first, options)
+    rescue, number = _apply_rescue(dag, first, where, options)
     _refuse_undone(dag)
     draft = WorkflowDraft(dag, _plan_of(dag, first, where, options, number), rescue=rescue)
     draft.warnings = [*map(str, dag.warnings), *warnings]
@@ -170,11 +172,16 @@ def _take_settings(text: str, name: str, options: WorkflowOptions) -> list[str]:
     return warnings
 
 
-def _apply_rescue(dag: Dag, first: str, options: WorkflowOptions) -> tuple[str, int]:
+def _apply_rescue(dag: Dag, first: str, where: str, options: WorkflowOptions) -> tuple[str, int]:
     from pool.client.descriptions import read_file
     from pool.jobs.dag import apply_rescue
 
     folder, name = os.path.split(first)
+    if options.load_save:
+        file = options.load_save if "/" in options.load_save else f"save_files/{options.load_save}"
+        path = os.path.join(where, file)
+        apply_rescue(dag, path, read_file(Path(path)))
+        return path, 0
     numbers = sorted(
         int(found[1])
         for one in os.listdir(folder or ".")
@@ -191,7 +198,7 @@ def _apply_rescue(dag: Dag, first: str, options: WorkflowOptions) -> tuple[str, 
 
 
 def _refuse_undone(dag: Dag) -> None:
-    from pool.jobs.dag import NodeKind, ScriptKind
+    from pool.jobs.dag import NodeKind
 
     for name, why in NOT_DONE.items():
         if getattr(dag, name):
@@ -199,11 +206,7 @@ def _refuse_undone(dag: Dag) -> None:
     for node in dag.nodes.values():
         if node.kind is NodeKind.PROVISIONER:
             raise PoolError(f"{node.where}: PROVISIONER is not done here yet: make it a node that others wait for")
-        if node.save_point is not None:
-            raise PoolError(f"{node.where}: SAVE_POINT_FILE is not done here yet: a rescue file has what is done")
-        for kind, script in node.scripts.items():
-            if kind is ScriptKind.HOLD:
-                raise PoolError(f"{node.where}: the HOLD script of {node.name} is not done here yet: take it out")
+        for script in node.scripts.values():
             if script.debug_file:
                 hint = f"have {script.program} redirect its output itself"
                 raise PoolError(f"{node.where}: SCRIPT DEBUG is not done here yet", hint=hint)
@@ -311,6 +314,8 @@ class _Drafting:
         for name in ("unless_exit", "abort_on", "abort_return", "pre_skip"):
             if (value := getattr(node, name)) is not None:
                 wire[name] = value
+        if node.save_point is not None:
+            wire["save"] = os.path.normpath(os.path.join(self.where, node.save_point))
         if node.scripts:
             wire["scripts"] = {
                 str(kind): {
@@ -454,7 +459,11 @@ class _Drafting:
     def _read(self, node: DagNode, text: str, extra: Sequence[str], ours: set[str], shift: int = 0) -> ClusterDraft:
         from pool.jobs.description import DescriptionError, read_description
 
-        name = f"{node.where}" if node.inline is not None else node.description
+        name = node.description
+        if node.inline is not None and node.description == node.name.rpartition("+")[2]:
+            name, shift = node.where.file, -node.where.line  # its lines are lines of the DAG file
+        elif node.inline is not None:
+            name = f"{node.where.file}: SUBMIT-DESCRIPTION {node.description}"
         try:
             description = read_description(
                 text,

@@ -122,7 +122,7 @@ def test_the_newest_rescue_file_is_used(tmp_path: Path) -> None:
 
 def test_settings_of_the_work_flow(tmp_path: Path) -> None:
     config = "# ours\nDAGMAN_MAX_JOBS_IDLE = 5\nDAGMAN_ALWAYS_RUN_POST = True\nDAGMAN_VERBOSITY = 3\n"
-    dag = 'JOB A n.sub\nCONFIG c.config\nSET_JOB_ATTR TestNumber = 17\nENV SET MINE=1\n'
+    dag = "JOB A n.sub\nCONFIG c.config\nSET_JOB_ATTR TestNumber = 17\nENV SET MINE=1\n"
     dag += 'NODE_STATUS_FILE it.status 5\nVARS A x=""\n'
     draft = drafted(tmp_path, dag, n_sub=NODE, c_config=config)
     assert (draft.wire["max_idle"], draft.wire["always_run_post"], draft.wire["ad"]) == (5, True, {"TestNumber": 17})
@@ -139,9 +139,7 @@ def test_settings_of_the_work_flow(tmp_path: Path) -> None:
         ("JOB A {\nexecutable = /bin/true\nqueue\n}\n", "it.dag:1: a description in braces has no queue statement"),
         ("JOB A n.sub\nDOT it.dot\n", "it.dag: DOT: "),
         ("JOB A n.sub\nJOBSTATE_LOG x\n", "it.dag: JOBSTATE_LOG is not written"),
-        ("JOB A n.sub\nSAVE_POINT_FILE A\n", "it.dag:1: SAVE_POINT_FILE is not done here yet"),
         ("PROVISIONER A n.sub\n", "it.dag:1: PROVISIONER is not done here yet"),
-        ("JOB A n.sub\nSCRIPT HOLD A x\n", "the HOLD script of A is not done here yet"),
         ("JOB A n.sub\nSCRIPT DEBUG f ALL PRE A x\n", "SCRIPT DEBUG is not done here yet"),
         ("JOB A n.sub\nRETRY A 1000\n", "at most 100 are possible then"),
         ("SUBDAG EXTERNAL A it.dag\n", "do they in a circle?"),

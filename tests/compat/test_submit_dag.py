@@ -21,6 +21,6 @@ def test_options_and_output(
     assert "Log of DAGMan debugging messages                   : it.dag.dagman.out\n" in shown
     assert submit_dag([]) == 1
     assert submit_dag(["-help"]) == 0
-    for refused in (["-maxjobs", "many"], ["-dagman", "x"], ["-load_save", "x"], ["-xyz"]):
+    for refused in (["-maxjobs", "many"], ["-dagman", "x"], ["-xyz"]):
         with pytest.raises(PoolError):
             submit_dag([*refused, "it.dag"])

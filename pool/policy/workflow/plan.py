@@ -102,6 +102,7 @@ class PlanNode:
 
     Attributes:
         jobs: of each attempt, the last of them for all later ones.
+        save: where the progress is written at its first start; empty for nowhere.
         plan: the inner work flow of a SUBDAG, in wire form.
     """
 
@@ -117,6 +118,7 @@ class PlanNode:
     priority: int = 0
     category: str = ""
     directory: str = ""
+    save: str = ""
     jobs: tuple[NodeJobs, ...] = ()
     scripts: dict[str, PlanScript] = field(default_factory=dict)
     plan: Wire | None = None
@@ -146,6 +148,7 @@ class PlanNode:
             priority=_typed(wire, "priority", int, 0),
             category=_typed(wire, "category", str, ""),
             directory=_typed(wire, "directory", str, ""),
+            save=_typed(wire, "save", str, ""),
             jobs=tuple(_jobs_of(one, templates) for one in _typed(wire, "jobs", list, [])),
             scripts={moment: PlanScript.from_wire(script) for moment, script in scripts.items()},
             plan=plan if isinstance(plan, dict) else None,

@@ -92,6 +92,7 @@ class Rules:
                 raise PoolError(
                     f"cannot queue {count} jobs: {there} {whose}are in the queue, and {setting} = {most}",
                     hint="submit again when some have ended",
+                    retry=True,
                 )
 
     async def transform_and_check(self, intake: ClusterIntake, now: float) -> None:

@@ -42,6 +42,8 @@ from pool.store import Change, SetMeta
 
 #: Submits of one work flow that are under way at once: they are written together.
 SUBMITS = 64
+#: Seconds after which a node that found no room in the queue is tried again.
+AGAIN = 5.0
 #: Records that are removed in one step.
 MANY = 500
 #: Parents that a job's ad names.
@@ -182,6 +184,8 @@ class Workflow:
         if run.cluster != event.cluster:
             return
         kind = event.kind
+        if kind is EventKind.HELD and run.state is NodeState.SUBMITTED and "HOLD" in self.plan.nodes[at].scripts:
+            self._context.spawn(self._run_hold_script(at), "work flow", alone=True)
         if kind is EventKind.EXECUTE:
             engine.job_started(at)
         elif kind in (EventKind.EVICTED, EventKind.SHADOW_EXCEPTION):
@@ -201,6 +205,10 @@ class Workflow:
         else:
             return
         self.wake()
+
+    async def _run_hold_script(self, at: int) -> None:
+        """Nothing follows from its end, and nothing from its failure."""
+        await self._queue_node(self.owner, self._script_of(at, "HOLD"), None, 1, lambda number: [])
 
     def _ended(self, at: int, code: int) -> None:
         if self.engine.runs[at].state is NodeState.SUBMITTED:
@@ -323,6 +331,7 @@ class Workflow:
             return [SetMeta(node_key(self.id, at), pack(run.to_wire()))]
 
         try:
+            await self._write_save(action)
             inner = self.plan.nodes[at].plan
             if isinstance(action, StartScript):
                 await self._queue_node(self.owner, self._script_of(at, action.moment), None, 1, also)
@@ -333,6 +342,9 @@ class Workflow:
                 await self._queue_node(self.owner, *self._jobs_of(at), also)
         except PoolError as error:
             self._starting.discard(at)
+            if error.retry and not self._is_given_up(at):  # no room, or a full disk: it waits for its turn
+                asyncio.get_running_loop().call_later(AGAIN, self._try_again, action)
+                return
             name = self.plan.nodes[at].name
             self._context.log.warning(
                 "a node was not queued", extra={"workflow": self.id, "node": name, "why": str(error)}
@@ -344,6 +356,29 @@ class Workflow:
         finally:
             self._submits.release()
         self.wake()
+
+    async def _write_save(self, action: SubmitNode | StartScript) -> None:
+        """At a node's first start the progress so far is written, where the node is a save point."""
+        node = self.plan.nodes[action.node]
+        first = "PRE" if "PRE" in node.scripts else "JOB"
+        step = action.moment if isinstance(action, StartScript) else "JOB"
+        if node.save and step == first and not self.engine.runs[action.node].attempt:
+            await self._files.write_save(self.owner, self.plan, self.engine, node.save)
+
+    def _try_again(self, action: SubmitNode | StartScript) -> None:
+        if self._is_given_up(action.node):
+            self.engine.submit_failed(action.node, REMOVED)
+        else:
+            self._starting.add(action.node)
+            self._context.spawn(self._start_later(action), "work flow node", alone=True)
+        self.wake()
+
+    def _is_given_up(self, at: int) -> bool:
+        return self.engine.ending and self.plan.nodes[at].kind != "FINAL"
+
+    async def _start_later(self, action: SubmitNode | StartScript) -> None:
+        await self._submits.acquire()
+        await self._start(action)
 
     def _shared(self, at: int) -> Wire:
         node, run = self.plan.nodes[at], self.engine.runs[at]

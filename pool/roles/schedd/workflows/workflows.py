@@ -100,6 +100,12 @@ class Workflows:
             plan = await read_plan(unpack(packed))
             workflow = self._make(next(iter(cluster.jobs.values())), plan)
             await workflow.begin(runs.get(cluster.id, {}), given_up.get(cluster.id))
+        orphans = {number for key in meta if key.startswith(PREFIX) and (number := _number(key)) not in known}
+        if orphans:  # they were removed, and the schedd died before all of their jobs were
+            for cluster in list(self._queue.clusters.values()):
+                if cluster.wire.get("DAGManJobId") in orphans:
+                    removing = self._remove(cluster.id, cluster.owner, "its work flow was removed")
+                    self._context.spawn(removing, "work flow", alone=True)
         left = [key for key in meta if key.startswith(PREFIX) and _number(key) not in known]
         for start in range(0, len(left), SOME):
             await self._ledger.write_changes(*(SetMeta(key, None) for key in left[start : start + SOME]))

@@ -5,6 +5,7 @@ They are written with the user's rights. A file that cannot be written is logged
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import re
@@ -51,6 +52,17 @@ class WorkflowFiles:
             await self._keep(rescue_key(workflow), pack(number))
         moment = f"{self._moment():%m/%d/%Y %H:%M:%S}"
         await self._write(owner, f"{plan.file}.rescue{number:03d}", rescue_text(plan, engine, moment, number))
+
+    async def write_save(self, owner: str, plan: WorkflowPlan, engine: WorkflowEngine, path: str) -> None:
+        """A save point; one that is there gets the end `.old`."""
+        if not path.startswith("/"):
+            return
+        user, text = self._files(owner), rescue_text(plan, engine, f"{self._moment():%m/%d/%Y %H:%M:%S}", 0)
+        with contextlib.suppress(PoolError):
+            await user.makedirs(path.rpartition("/")[0])
+        with contextlib.suppress(PoolError):
+            await user.rename(path, f"{path}.old")
+        await self._write(owner, path, text)
 
     async def _next_rescue(self, owner: str, plan: WorkflowPlan) -> int:
         folder, _, name = plan.file.rpartition("/")

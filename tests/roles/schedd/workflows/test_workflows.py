@@ -278,3 +278,54 @@ def test_killed_at_every_step_each_effect_happens_once(tmp_path: Path) -> None:
             pool.assert_sound()
 
     run_virtual(work())
+
+
+def test_a_node_waits_for_room_in_the_queue() -> None:
+    async def work() -> None:
+        async with SimPool(10, settings=QUICK | {"MAX_JOBS_PER_OWNER": "2"}) as pool:
+            machines = Machines(pool)
+            await machines.start()
+            number = await machines.submit(plan([node("A"), node("B"), node("C")]))
+            assert (await machines.end(number))["ExitCode"] == 0
+            assert len(await machines.effects()) == 3
+
+    run_virtual(work())
+
+
+def test_jobs_of_a_work_flow_that_is_gone_are_removed_after_a_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(11, settings=QUICK, directory=tmp_path) as pool:
+            machines = Machines(pool, seconds=500.0)
+            await machines.start()
+            number = await machines.submit(plan([node("A"), node("B"), node("C")]))
+            await pool.act("head", "alice", action="hold", ids=[[number]])
+            schedd = pool.role("head", "schedd")
+            schedd.workflows.running.clear()  # it dies between the removal and what follows from it
+            await pool.act("head", "alice", action="remove", ids=[[number]])
+            assert pool.queued("head") == 3
+            await pool.kill("head")
+            await pool.restart("head")
+            await pool.run_until(lambda: pool.queued("head") == 0, within=400)
+            assert {ad["JobStatus"] for ad in await pool.ended("head")} == {3}
+
+    run_virtual(work())
+
+
+def test_save_points_and_scripts_about_holds(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(12, settings=QUICK) as pool:
+            machines = Machines(pool, seconds=50.0)
+            await machines.start()
+            nodes = [node("A"), node("B", save=f"{tmp_path}/saves/b.save", scripts={"HOLD": SCRIPT})]
+            number = await machines.submit(plan(nodes, [[0], [1]], folder=str(tmp_path)))
+            queue = pool.role("head", "schedd").queue
+            await pool.run_until(lambda: any(job.get("DAGNodeName") == "B" and job.status == 2 for job in queue.jobs()))
+            (job,) = [job for job in queue.jobs() if job.get("DAGNodeName") == "B"]
+            await pool.act("head", "alice", action="hold", ids=[list(job.id)])
+            await pool.run_until(lambda: job.status == 5 and len(queue) == 2, within=200)
+            await pool.act("head", "alice", action="release", ids=[list(job.id)])
+            assert (await machines.end(number))["ExitCode"] == 0
+            assert ("B", "HOLD", 0) in await machines.effects()
+
+    run_virtual(work())
+    assert "DONE A\n" in (tmp_path / "saves" / "b.save").read_text()
