@@ -80,10 +80,13 @@ def q(
     wanted = names(attributes)
     shown = _shown(layout, wanted)
     states: Counter[int] = Counter()
+    missing = set() if constraint or limit is not None else set(chosen.ids)
 
     def show(jobs: list[JobsAlike], *, first: bool) -> None:
         for ad, procs in jobs:
             states[ad.get("JobStatus", 0)] += len(procs)
+            missing.discard((ad.get("ClusterId", 0),))
+            missing.difference_update((ad.get("ClusterId", 0), proc) for proc in procs if missing)
         if whole:
             ads = [ad for ad, _ in jobs]
             ads.sort(key=_id)
@@ -113,6 +116,9 @@ def q(
     query_pool(address, question)
     if not whole and wanted is None:
         print_lines(["", columns.state_totals(states)])
+    for name in sorted(missing):
+        text = ".".join(map(str, name))
+        print_error(f"poolnode: {text} is not in the queue (if it was, `poolnode history {text}` has it)")
     return 0
 
 

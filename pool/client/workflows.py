@@ -287,6 +287,8 @@ class _Drafting:
         self.texts: dict[str, str] = {}
         self.facts = local_facts(OutsideWorld())
         self.user = user_name()
+        self.more: tuple[str, ...] = ()
+        self.waiting = {name for edge in draft.dag.dependencies for name in edge.children}
         self.parents = draft.dag.parents() if len(draft.dag.dependencies) < 100_000 else {}
 
     def write(self) -> None:
@@ -383,6 +385,8 @@ class _Drafting:
 
     def _describe(self, group: tuple[Any, ...], members: Sequence[tuple[int, DagNode]]) -> None:
         text, _, _, _, alone = group
+        waits = any(node.name in self.waiting for _, node in members) and "skip_filechecks" not in text.lower()
+        self.more = ("skip_filechecks = true",) if waits else ()  # earlier nodes may write the files that these name
         attempts = self._attempts(text, members)
         template, template_deltas = len(self.draft.wire["templates"]), self.draft.deltas
         if alone:
@@ -472,7 +476,7 @@ class _Drafting:
                 environ=os.environ,
                 user=self.user,
                 facts=self.facts,
-                extra=tuple(extra),
+                extra=(*extra, *self.more),
             )
         except DescriptionError as error:
             first = next(one for one in error.diagnostics if one.severity == "error")

@@ -26,3 +26,15 @@ def test_it_is_listed_piece_by_piece(
     assert [line.split()[0] for line in lines[1:-2]] == [f"1.{number}" for number in range(1700)]
     assert sum("OWNER" in line for line in lines) == 1
     assert lines[-1].startswith("1,700 jobs: 1,700 idle")
+
+
+def test_ids_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fakes = Fakes()
+    fakes.schedd.add(1, 0)
+    with served(fakes, tmp_path) as node, pytest.raises(SystemExit) as ended:
+        main(["q", "1", "1.7", "9", "--address", node.address])
+    assert not ended.value.code
+    said = capsys.readouterr()
+    assert "1 job: 1 idle" in said.out
+    assert [line.split()[1] for line in said.err.splitlines()] == ["1.7", "9"]
+    assert "`poolnode history 9` has it" in said.err

@@ -31,6 +31,12 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
+def pickler_class() -> Any:
+    """The class of picklers that take most: cloudpickle's where it is installed."""
+    cloud = _cloudpickle()
+    return cloud.CloudPickler if cloud is not None else pickle.Pickler
+
+
 class CallPacker:
     """Pickles calls; one for each executor. Functions of modules are pickled once, by their names."""
 

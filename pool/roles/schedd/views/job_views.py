@@ -103,7 +103,8 @@ class JobViews(Service):
         cluster, proc = int(job_id[0]), int(job_id[1])
         job = self._ledger.queue.find(cluster, proc)
         if job is None:
-            raise PoolError(f"there is no job {cluster}.{proc} in the queue", hint="`poolnode q` lists them")
+            hint = f"`poolnode q` lists them; `poolnode history {cluster}.{proc}` has it if it has ended"
+            raise PoolError(f"there is no job {cluster}.{proc} in the queue", hint=hint)
         if only is not None and only != job.cluster.owner:
             raise PoolError(f"job {cluster}.{proc} belongs to {job.cluster.owner}")
         return job
