@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they stand, against a node."""
+"""The examples in Python of docs/python.md and docs/workflows.md run as they stand, against a node."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.support import ALL, Node, Nodes, environ_with_sources, nodes
 
-EXAMPLES = re.findall(r"^## ([^\n]+)$|^```python\n(.*?)^```$", (REPOSITORY / "docs/python.md").read_text(), re.M | re.S)
+PAGES = "".join((REPOSITORY / "docs" / name).read_text() for name in ("python.md", "workflows.md"))
+EXAMPLES = re.findall(r"^## ([^\n]+)$|^```python\n(.*?)^```$", PAGES, re.M | re.S)
 
 
 def examples() -> Iterator[tuple[str, str]]:
@@ -50,4 +50,4 @@ def test_help_shows_what_there_is() -> None:
 
 def test_every_example_is_found() -> None:
     assert len(list(examples())) >= 6
-    assert Path(REPOSITORY / "docs/python.md").read_text().count("```python") == len(list(examples()))
+    assert PAGES.count("```python") == len(list(examples()))
