@@ -73,7 +73,7 @@ class QueueWorkflow(Protocol):
     ) -> QueuedCluster: ...
 
 
-class Workflow:
+class RunningWorkflow:
     """One work flow.
 
     Args:
@@ -95,8 +95,8 @@ class Workflow:
         queue_node: QueueNode,
         queue_workflow: QueueWorkflow,
         remove: Callable[[int, str, str], Coroutine[Any, Any, None]],
-        queued: Callable[[int, Workflow, int], None],
-        over: Callable[[Workflow], None],
+        queued: Callable[[int, RunningWorkflow, int], None],
+        over: Callable[[RunningWorkflow], None],
     ) -> None:
         self.job = job
         self.plan = plan

@@ -14,7 +14,7 @@ from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.policy.workflow import NodeState, WorkflowPlan
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
-from pool.roles.schedd.workflows.workflow import QueueNode, Workflow
+from pool.roles.schedd.workflows.workflow import QueueNode, RunningWorkflow
 from pool.roles.schedd.workflows.written_files import WorkflowFiles
 from pool.shadow.files import FilesOf
 from pool.store import Change, SetMeta
@@ -77,8 +77,8 @@ class Workflows:
             recall=self._ledger.meta.get,
             keep=self._store_value,
         )
-        self.running: dict[int, Workflow] = {}
-        self._nodes: dict[int, tuple[Workflow, int]] = {}
+        self.running: dict[int, RunningWorkflow] = {}
+        self._nodes: dict[int, tuple[RunningWorkflow, int]] = {}
         self._ledger.listen(self._on_events)
 
     async def _store_value(self, key: str, value: bytes) -> None:
@@ -144,8 +144,8 @@ class Workflows:
         await workflow.begin()
         return cluster
 
-    def _make(self, job: QueuedJob, plan: WorkflowPlan) -> Workflow:
-        workflow = Workflow(
+    def _make(self, job: QueuedJob, plan: WorkflowPlan) -> RunningWorkflow:
+        workflow = RunningWorkflow(
             job,
             plan,
             self._context,
@@ -159,10 +159,10 @@ class Workflows:
         self.running[job.cluster.id] = workflow
         return workflow
 
-    def _queued(self, cluster: int, workflow: Workflow, at: int) -> None:
+    def _queued(self, cluster: int, workflow: RunningWorkflow, at: int) -> None:
         self._nodes[cluster] = workflow, at
 
-    def _over(self, workflow: Workflow) -> None:
+    def _over(self, workflow: RunningWorkflow) -> None:
         self.running.pop(workflow.id, None)
         self._ledger.meta.pop(f"{plan_key(workflow.id)}.rescue", None)
 
