@@ -563,7 +563,7 @@ int become_process(struct restoring *r, uint32_t row, struct restored_process *b
     if (is_error(closed))
         return set_call_failure(f, "close", "descriptors of the keeper", closed);
     return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || restore_attributes(r, row, b, f) ||
-                   proc_files_open(r, row, h, b->room, f) || restore_registers(r, row, b, f)
+                   proc_files_open(r, row, &b->threads[0], b->room, f) || restore_registers(r, row, b, f)
                ? -1
                : 0;
 }

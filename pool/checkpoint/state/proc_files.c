@@ -36,7 +36,7 @@ static int had(const struct image *image, const struct descriptor *wanted)
 static long open_self(struct tracee *h, const struct file *row, const char *path, uint64_t room)
 {
     if (tracee_write(h->tid, room, path, strlen(path) + 1) < 0)
-        return -EFAULT;
+        return -errno;
     return CALL(h, SYS_openat, AT_FDCWD, room, (row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0);
 }
 

@@ -1,9 +1,14 @@
-"""A process that has files of /proc about itself open: half read before the checkpoint, and the rest after it."""
+"""A process with threads that has files of /proc about itself open: half read before the checkpoint, and the rest
+after it."""
 
 import os
 import threading
 import time
 
+end = threading.Event()
+others = [threading.Thread(target=end.wait) for _ in range(30)]
+for other in others:
+    other.start()
 maps = os.open("/proc/self/maps", os.O_RDONLY)
 again = os.dup(maps)
 status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
@@ -13,6 +18,9 @@ read = os.read(maps, 700)
 print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.01)
+end.set()
+for other in others:
+    other.join()
 while more := os.read(again, 1000):
     read += more
 assert not os.read(maps, 1)
