@@ -126,10 +126,13 @@ async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
     await travel(elsewhere, Work((PYTHON, "streams.py"), ("streams.py",), appends=True, private=True), 16)
 
 
-@pytest.mark.parametrize(("kind", "program", "package"), [("redis", "redis-server", "redis-server")])
+@pytest.mark.parametrize(
+    ("kind", "program", "package"),
+    [("redis", "redis-server", "redis-server"), ("nginx", "/usr/sbin/nginx", "nginx-light")],
+)
 async def test_a_server_and_its_clients(around: list[Machine], kind: str, program: str, package: str) -> None:
     needs(program, package)
-    work = Work((PYTHON, "server_driver.py", kind, "60"), ("server_driver.py",), private=True)
+    work = Work((PYTHON, "server_driver.py", kind, "40"), ("server_driver.py",), private=True)
     await travel(around, work, 17)
 
 
