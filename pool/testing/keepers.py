@@ -320,8 +320,9 @@ class FakeMachine:
 class _Starting:
     """A keeper whose program does not run yet."""
 
-    def __init__(self, lease: float) -> None:
-        self.renew(lease)
+    def __init__(self, spec: KeeperSpec) -> None:
+        self.spec = spec
+        self.renew(spec.lease_seconds)
 
     def renew(self, seconds: float) -> None:
         self._end = asyncio.get_running_loop().time() + seconds
@@ -355,7 +356,7 @@ class FakeKeepers:
         asked: Callable[[Any], None] | None = None,
     ) -> FakeKeeper:
         behaviour = self.machine.behave(spec)
-        slow = _Starting(spec.lease_seconds)
+        slow = _Starting(spec)
         if asked is not None:
             asked(slow)
         await slow.wait(behaviour.restoring if image is not None else 0.0)
