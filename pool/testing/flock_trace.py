@@ -21,7 +21,7 @@ from pathlib import Path
 
 #: The central manager's negotiation interval, and the W-startd's, in the thesis' Condor, seconds (EV 5, 3.5).
 CLASSIC_INTERVAL = 300.0
-_END, _SUBMIT, _CYCLE = range(3)
+_END, _SUBMIT, _CYCLE, DUE = range(4)
 
 
 class FlockDesign(StrEnum):
@@ -105,12 +105,12 @@ def run_sites(jobs: Sequence[SiteJob], machines: Mapping[int, int], design: Floc
     if design is FlockDesign.ONE_POOL:
         home = {job.number: job.site for job in jobs}
         merged = [SiteJob(job.number, 0, job.submitted, job.runtime) for job in jobs]
-        return _Sites(merged, {0: sum(machines.values())}, FlockDesign.NONE, home).run()
-    return _Sites(jobs, machines, design, {job.number: job.site for job in jobs}).run()
+        return Sites(merged, {0: sum(machines.values())}, FlockDesign.NONE, home).run()
+    return Sites(jobs, machines, design, {job.number: job.site for job in jobs}).run()
 
 
 @dataclass(slots=True)
-class _Run:
+class SiteRun:
     """A job that runs."""
 
     job: SiteJob
@@ -137,7 +137,9 @@ class _Pool:
     requests: list[int] = field(default_factory=list)
 
 
-class _Sites:
+class Sites:
+    """One run; `pool.testing.flock_credit_trace` adds agreements with credit."""
+
     def __init__(
         self, jobs: Sequence[SiteJob], machines: Mapping[int, int], design: FlockDesign, home: Mapping[int, int]
     ) -> None:
@@ -149,7 +151,7 @@ class _Sites:
         self.waiting = 0
         self.left = {job.number: job.runtime for job in jobs}
         self.waits: dict[int, float] = {}
-        self.runs: dict[int, _Run] = {}
+        self.runs: dict[int, SiteRun] = {}
         self.turn = 0
         self.idle_wait = 0.0
         self.away = self.evictions = self.done = 0
@@ -173,6 +175,8 @@ class _Sites:
             elif kind == _CYCLE:
                 self._cycle(number)
                 heapq.heappush(self.events, (at + CLASSIC_INTERVAL, _CYCLE, number, 0))
+            elif kind == DUE:
+                self._pay_due(number)
             elif (run := self.runs.get(number)) is not None and run.turn == turn:
                 self._stop(run)
                 self.done += 1
@@ -204,13 +208,13 @@ class _Sites:
         pool.idle -= 1
         self.idle -= 1
         self.turn += 1
-        self.runs[number] = _Run(job, place, self.now, self.turn)
+        self.runs[number] = SiteRun(job, place, self.now, self.turn)
         if place != job.site:
             self.away += 1
             pool.guests[number] = None
         heapq.heappush(self.events, (self.now + self.left[number], _END, number, self.turn))
 
-    def _stop(self, run: _Run) -> None:
+    def _stop(self, run: SiteRun) -> None:
         pool = self.pools[run.place]
         self.left[run.job.number] -= self.now - run.began
         del self.runs[run.job.number]
@@ -227,12 +231,18 @@ class _Sites:
             if self.idle:
                 place = max(self.pools, key=lambda other: self.pools[other].idle)
                 self._start(heapq.heappop(pool.waiting)[1], place)
-            elif pool.guests:
-                guest = next(reversed(pool.guests))
+            elif (guest := self._evictable(site)) is not None:
                 self._stop(self.runs[guest])
                 self._queue(guest)
                 self.evictions += 1
                 self._start(heapq.heappop(pool.waiting)[1], site)
+
+    def _evictable(self, place: int) -> int | None:
+        """The guest that leaves for a job of the machine's pool: the one that came last."""
+        return next(reversed(self.pools[place].guests), None)
+
+    def _pay_due(self, number: int) -> None:
+        """With credit: a debt may be paid back by now."""
 
     def _give_machine(self, place: int) -> None:
         """A machine is free: it goes to a job of its own pool, or to the oldest job of another."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import sys
 
+from pool.testing.flock_credit_trace import run_with_credit
 from pool.testing.flock_trace import FlockDesign, machines_for, read_site_jobs, run_sites
 from tests.benchmarks.dedicated import traced
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
 LOAD = 0.7
 HOURS = 3600.0
+#: Two sites may owe each other so many machine-seconds.
+BOUND = 100 * HOURS
 
 
 @benchmark("flock_trace")
@@ -28,6 +31,8 @@ async def flock_trace(effort: Effort) -> list[Row]:
     machines = machines_for(jobs, LOAD)
     alone, classic, ideal, merged = (run_sites(jobs, machines, design) for design in FlockDesign)
     worse = sum(ideal.by_site[site] > alone.by_site[site] + 1e-6 for site in ideal.by_site)
+    credit = run_with_credit(jobs, machines, BOUND)
+    poorer = sum(credit.waits.by_site[site] > alone.by_site[site] + 1e-6 for site in credit.waits.by_site)
     size = f"{len(jobs):,} jobs, {len(machines)} sites, {sum(machines.values()):,} machines"
     no_flock, one_pool = "no flock", "one pool of all"
     return [
@@ -42,4 +47,8 @@ async def flock_trace(effort: Effort) -> list[Row]:
         Row("sites whose own jobs wait longer than without a flock", worse, "sites", Goal("at most", 0),
             peer=one_pool,
             peer_value=sum(merged.by_site[site] > alone.by_site[site] + 1e-6 for site in merged.by_site)),
+        Row("with credit: largest balance beside its bound", credit.largest / BOUND, "ratio", Goal("at most", 1.01)),
+        Row("with credit: sites that wait longer than without a flock", poorer, "sites", Goal("at most", 0)),
+        Row("with credit: job-hours waited in all", credit.waits.total_wait / HOURS, "h", None,
+            peer="ideal design without credit", peer_value=ideal.total_wait / HOURS),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -209,6 +210,57 @@ def test_a_slow_link_delays_nobody_at_home() -> None:
             flock.network.slow_down(head("physics"), head("chem"), (1.0, 1.2))
             await flock.settle(30)
             assert await first_start(flock) <= without + 0.05
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("call", ["world_jobs.requests", "world_jobs.matched"])
+def test_a_world_that_hangs_with_jobs_of_others_delays_nobody(call: str) -> None:
+    """The lender's world hangs when its own negotiator asks it for another pool's jobs, or tells it of matches."""
+
+    async def work() -> None:
+        async with borrower_and_lender(13, machines=2, seconds=100) as flock:
+
+            async def hang() -> None:
+                await asyncio.sleep(7200)
+
+            trap = flock.pool("chem").run_at(call, TrapPhase.BEFORE, hang)
+            await flock.submit("physics")
+            await flock.run_until(lambda: trap.sprung, within=60)
+            began, before = flock.now(), len(flock.witness.starts)
+            await flock.submit("chem", owner="bob")
+            await flock.run_until(lambda: len(flock.witness.starts) > before, within=60, step=0.001)
+            assert flock.witness.starts[-1][2] - began <= 0.2
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("call", ["world_machines.matched", "world_machines.claim", "world.claim"])
+def test_a_world_that_hangs_delays_nobody_at_home(call: str) -> None:
+    """The own world, or the other pool's, takes a call for a lent machine and never answers: jobs at home start as
+    quickly as without a world (F-4)."""
+
+    async def start_after(flock: SimFlock, jobs: int) -> float:
+        await flock.submit("physics", ad={"WantFlock": False})
+        began = flock.now()
+        await flock.run_until(lambda: len(flock.witness.starts) > jobs, within=60, step=0.001)
+        return flock.witness.starts[-1][2] - began
+
+    async def work() -> None:
+        async with SimFlock(["physics"], 12, settings=QUICK) as alone:
+            await alone.add_pool("physics", 1)
+            await alone.settle(30)
+            without = await start_after(alone, 0)
+        async with borrower_and_lender(12, own=1) as flock:
+
+            async def hang() -> None:
+                await asyncio.sleep(7200)
+
+            traps = [pool.run_at(call, TrapPhase.BEFORE, hang) for pool in flock.pools.values()]
+            await flock.settle(30)
+            await flock.submit("physics", owner="bob", ad={"Requirements": ['FlockPool =?= "chem"']})
+            await flock.run_until(lambda: any(trap.sprung for trap in traps), within=60)
+            assert await start_after(flock, 0) <= without + 0.05, "no cycle waits on a world"
 
     run_virtual(work())
 

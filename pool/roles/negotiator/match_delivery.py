@@ -12,11 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD
 from pool.policy.negotiation import Match, Outcome
 from pool.policy.why.rejections import RejectionNotices, rejection_text
+from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import PoolView
-from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE
+from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE, WORLD_MOMENT
 from pool.wire import Connection
 
 #: Rejected requests that a schedd is notified of at once.
@@ -25,10 +27,16 @@ MOST_REJECTIONS = 1000
 TOGETHER = 100
 
 
+def _is_world(address: str) -> bool:
+    """Whether machines or jobs of other pools are behind an address."""
+    return address.rpartition("#")[2] in (AS_STARTD, AS_SCHEDD)
+
+
 class MatchDelivery:
     """Tells the two sides of matches."""
 
-    def __init__(self, links: Links, pool_view: PoolView, log: logging.Logger) -> None:
+    def __init__(self, links: Links, pool_view: PoolView, log: logging.Logger, spawn: Spawn) -> None:
+        self._spawn = spawn
         self._links = links
         self._pool_view = pool_view
         self._log = log
@@ -41,7 +49,15 @@ class MatchDelivery:
             slot = self._pool_view.picture.ad(match.slot)
             if slot is not None and submitter in self._pool_view.submitters:
                 by_startd[str(slot.value("StartdAddress", ""))].append((match, submitter))
-        await asyncio.gather(*(self._startd_of_many(address, own) for address, own in by_startd.items()))
+        worlds = [
+            self._spawn(self._startd_of_many(address, own), "deliver to a world", alone=True)
+            for address, own in by_startd.items()
+            if _is_world(address)
+        ]
+        own_startds = ((address, own) for address, own in by_startd.items() if not _is_world(address))
+        await asyncio.gather(*(self._startd_of_many(address, own) for address, own in own_startds))
+        if worlds:
+            await asyncio.wait(worlds, timeout=WORLD_MOMENT)
 
     async def rejections(self, submitter: str, when: float, outcome: Outcome, named: Iterable[str]) -> None:
         """Tell a schedd what a cycle left without a machine, and why."""
@@ -54,9 +70,16 @@ class MatchDelivery:
         rejected = self._news.notices_for(submitter, found, when)
         if ad is None or not rejected:
             return
+        address = str(ad.value("ScheddAddress", ""))
+        params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
+        if _is_world(address):
+            self._spawn(self._send_rejections(address, submitter, params), "tell a world", alone=True)
+        else:
+            await self._send_rejections(address, submitter, params)
+
+    async def _send_rejections(self, address: str, submitter: str, params: dict[str, Any]) -> None:
         try:
-            link = await self._connect(str(ad.value("ScheddAddress", "")))
-            params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
+            link = await self._connect(address)
             await link.call("schedd.rejected", params, timeout=PATIENCE)
         except TROUBLE as error:
             self._news.forget(submitter)
@@ -84,6 +107,17 @@ class MatchDelivery:
                 by_submitter[submitter].append(order)
         await asyncio.gather(*(self._schedd(submitter, own) for submitter, own in by_submitter.items()))
 
+    async def _schedd(self, submitter: str, orders: list[dict[str, Any]]) -> None:
+        ad = self._pool_view.submitters.get(submitter)
+        if ad is None:
+            return
+        address = str(ad.value("ScheddAddress", ""))
+        if not _is_world(address):
+            await self._send_matches(address, submitter, orders)
+            return
+        told = self._spawn(self._send_matches(address, submitter, orders), "deliver to a world", alone=True)
+        await asyncio.wait([told], timeout=WORLD_MOMENT)
+
     def _grant(self, match: Match, submitter: str) -> dict[str, Any]:
         ad = self._pool_view.submitters[submitter]
         grant: dict[str, Any] = {
@@ -98,12 +132,9 @@ class MatchDelivery:
             grant |= {"preempt": True, "why": match.preempts}
         return grant
 
-    async def _schedd(self, submitter: str, orders: list[dict[str, Any]]) -> None:
-        ad = self._pool_view.submitters.get(submitter)
-        if ad is None:
-            return
+    async def _send_matches(self, address: str, submitter: str, orders: list[dict[str, Any]]) -> None:
         try:
-            link = await self._connect(str(ad.value("ScheddAddress", "")))
+            link = await self._connect(address)
             await link.call("schedd.matched", {"matches": orders}, timeout=PATIENCE)
         except TROUBLE as error:
             self._log.warning("a schedd does not take its matches", extra={"submitter": submitter, "error": str(error)})

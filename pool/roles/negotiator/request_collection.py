@@ -16,6 +16,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
+from pool.policy.flock.shown import GUEST_OF
 from pool.policy.managed import marked
 from pool.policy.negotiation import ResourceRequest
 from pool.policy.priorities import GroupQuota
@@ -32,6 +33,8 @@ TROUBLE = (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError)
 PATIENCE = 10.0
 #: Seconds for which a cycle waits for schedds that are slow to answer.
 MOMENT = 1.0
+#: The same for a world, which speaks for users of other pools: one that hangs costs this pool no more (F-4).
+WORLD_MOMENT = 0.05
 #: Seconds for which a schedd that did not answer is not asked again.
 LEFT_OUT = 30.0
 #: Jobs asked for in one cycle from one submitter.
@@ -80,6 +83,7 @@ class RequestCollection:
         for name in [name for name in self._asked if name not in submitters]:
             self._forget(name)
         waiting: list[asyncio.Task[None]] = []
+        worlds: list[asyncio.Task[None]] = []
         for name, ad in submitters.items():
             if not idle(ad):
                 self._forget(name)
@@ -93,9 +97,11 @@ class RequestCollection:
                 if now - known.failed >= LEFT_OUT:
                     known.task = self._spawn(self._request(name, known), "ask")
             if known.task is not None:
-                waiting.append(known.task)
+                (worlds if is_guest(ad) else waiting).append(known.task)
         if waiting:
             await asyncio.wait(waiting, timeout=MOMENT)
+        if worlds:
+            await asyncio.wait(worlds, timeout=WORLD_MOMENT)
         found: dict[str, list[ResourceRequest]] = {}
         self._plain.clear()
         for name, known in self._asked.items():
@@ -145,8 +151,13 @@ class RequestCollection:
             self._log.warning("a schedd does not answer", extra={"submitter": submitter, "error": str(error)})
         finally:
             asked.task = None
-        if asyncio.get_running_loop().time() - began >= MOMENT:
+        if asyncio.get_running_loop().time() - began >= (WORLD_MOMENT if is_guest(asked.ad) else MOMENT):
             self._late()
+
+
+def is_guest(ad: ClassAd) -> bool:
+    """Whether a submitter's ad is of a user of another pool."""
+    return isinstance(ad.value(GUEST_OF, None), str)
 
 
 def _request(item: Mapping[str, Any], submitter: str) -> tuple[Charge, ResourceRequest]:

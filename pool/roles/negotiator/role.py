@@ -51,7 +51,7 @@ class Negotiator(Role):
         self._later: asyncio.TimerHandle | None = None
         self.pool_view = PoolView(self.accounting, self._wake_in, self._record_change, by_priority=self._by_priority())
         self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set, self._refresh())
-        self._delivery = MatchDelivery(given.links, self.pool_view, self.log)
+        self._delivery = MatchDelivery(given.links, self.pool_view, self.log, self.spawn)
         self._advertiser = Advertiser(
             given.links,
             given.collector,
