@@ -315,7 +315,8 @@ class WorkflowEngine:
             return self._abort_code & 0xFF, bool(self._abort_code)
         if self.status is DagStatus.REMOVED:
             return EXIT_REMOVED, True
-        return (EXIT_FAILED, True) if self.failed else (0, False)
+        stuck = any(run.state is NodeState.NOT_READY for run in self.runs)  # nodes of a client's that wait in a circle
+        return (EXIT_FAILED, True) if self.failed or stuck else (0, False)
 
     # -- events --------------------------------------------------------------------------------------------
 

@@ -322,6 +322,12 @@ def test_several_jobs_of_a_node() -> None:
     assert played.states() == {"A": "ERROR", "B": "FUTILE"}
 
 
+def test_nodes_that_wait_in_a_circle_are_no_success() -> None:
+    played = Player(plan_of([node("A"), node("B"), node("C")], ("B", "C"), ("C", "B")))
+    assert played.play() == FinishDag(1, rescue=True)
+    assert played.states() == {"A": "DONE", "B": "NOT_READY", "C": "NOT_READY"}
+
+
 def test_halted() -> None:
     engine = WorkflowEngine(plan_of(diamond(), *DIAMOND))
     engine.begin()
