@@ -329,21 +329,18 @@ class JobNetworks:
         out = self._out if self._out is not None and self._out.is_for(start) else None
         return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out)
 
-    def enter_alone(self, start: Activation, keeper: WiredKeeper) -> None:
+    def enter_alone(self, start: Activation, keeper: WiredKeeper) -> JobRoom:
         """A job of one part with a way out begins here, or is found again; the network ends with its keeper."""
         room = self._room(start, [{"node": self._node, "address": ""}])
         room.add(0, keeper)
         self._alone[keeper] = room, asyncio.get_running_loop().create_task(self._leave_alone(room, keeper))
+        return room
 
     async def _leave_alone(self, room: JobRoom, keeper: WiredKeeper) -> None:
         await asyncio.wait([keeper.ended])
         del self._alone[keeper]
         room.drop(0)
         await room.close()
-
-    def room_alone(self, keeper: WiredKeeper) -> JobRoom | None:
-        """The network of a job of one part that has a way out."""
-        return self._alone[keeper][0] if keeper in self._alone else None
 
     async def leave(self, start: Activation) -> None:
         """A part has ended here, or never began."""

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from struct import Struct
 
 from pool.jobs.network import rank_name
+from pool.network.way_out_process import OutsideTraffic
 
 REPORT, PAIR = Struct("=6Q"), Struct("=IIQQ")
 #: The number that stands for all parts at once: a broadcast or multicast.
 ALL = 65_000
+#: The number that stands for all addresses outside the network.
+OUTSIDE = 65_001
 #: So many parts are named, those with the most bytes first.
 NAMED = 8
 
@@ -19,7 +22,8 @@ class Traffic:
     """The packets of a job's network on one machine, since its relay began.
 
     Attributes:
-        pairs: (from, to) of parts to (packets, bytes); `to` is None for packets to all. Of parts here only.
+        pairs: (from, to) of parts to (packets, bytes); `to` is None for packets to all. Of parts here
+            only; either may be OUTSIDE.
         forged, malformed, outside, unreachable: packets that were refused, by the reason.
         dropped: packets for which there was no room.
     """
@@ -60,7 +64,7 @@ def in_words(part: int, before: Traffic, after: Traffic, seconds: float) -> str:
     for size, _, to in sent[:NAMED]:
         earlier = before.pairs.get((part, to), (0, 0))[1]
         rate = f" ({_bytes(max(0, size - earlier) / seconds)}/s)" if seconds > 0 and size > earlier else ""
-        said.append(f"{_bytes(size)} to {'all' if to is None else rank_name(to)}{rate}")
+        said.append(f"{_bytes(size)} to {_name(to)}{rate}")
     if len(sent) > NAMED:
         said.append(f"{_bytes(sum(size for size, _, _ in sent[NAMED:]))} to {len(sent) - NAMED} more")
     lost = (
@@ -71,7 +75,27 @@ def in_words(part: int, before: Traffic, after: Traffic, seconds: float) -> str:
         (after.malformed, "of another kind than IP"),
     )
     said += [f"{count:,} packets {why}" for count, why in lost if count]
+    if (got := after.pairs.get((OUTSIDE, part))) is not None:
+        said.append(f"{_bytes(got[1])} came from outside")
     return f"has sent {', '.join(said)}" if sent else ", ".join(said)
+
+
+def _name(to: int | None) -> str:
+    return "all" if to is None else "outside" if to == OUTSIDE else rank_name(to)
+
+
+def outside_in_words(seen: OutsideTraffic) -> str:
+    """The connections of the parts of a machine to the outside; empty for none."""
+    last = f" (the latest to {seen.last_refused})" if seen.last_refused else ""
+    counts = (
+        (seen.open, "are open to the outside"),
+        (seen.opened, "were made"),
+        (seen.refused, f"were not allowed by the machine's JOB_NETWORK_DESTINATIONS{last}"),
+        (seen.failed, "were refused there"),
+        (seen.full, "were too many at a time"),
+    )
+    said = [f"{count:,} {what}" for count, what in counts if count]
+    return f"connections: {', '.join(said)}" if said else ""
 
 
 def _bytes(count: float) -> str:

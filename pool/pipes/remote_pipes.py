@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 from pool.jobs.activation import Activation
 from pool.network.rooms import JobNetworks, JobRoom, WiredKeeper
-from pool.network.traffic import Traffic
 from pool.pipes.positions import PipePositions, SenderPosition
 from pool.pipes.protocol import ROOM, PipeStream, StreamLost
 from pool.pipes.receiver import Receiver
@@ -142,15 +141,10 @@ class RemotePipes:
         if self._network is not None and not self._restores:
             self._network.enter(self._activation, self._cards, keeper)
 
-    async def traffic(self) -> Traffic | None:
-        """The packets of the job's private network on this machine so far; None without one, or if nobody answers."""
-        room = self._room
-        if room is None:
-            return None
-        try:
-            return await room.traffic()
-        except (OSError, ValueError, TimeoutError):
-            return None
+    @property
+    def room(self) -> JobRoom | None:
+        """The job's private network on this machine; None without one, and before the part runs."""
+        return self._network.room_of(self._activation) if self._network is not None else None
 
     @property
     def has_network(self) -> bool:
@@ -187,7 +181,7 @@ class RemotePipes:
     async def pause(self) -> None:
         """Stop reading the pipes of the job's writers, until `resume`."""
         await asyncio.gather(*(sender.pause() for _, sender in self._outlets.values()))
-        room = self._room
+        room = self.room
         if room is not None:
             try:
                 await room.hold(self._activation.part)
@@ -222,7 +216,7 @@ class RemotePipes:
         """Read the pipes again after `pause`."""
         for _, sender in self._outlets.values():
             sender.resume()
-        if (room := self._room) is not None:
+        if (room := self.room) is not None:
             room.release(self._activation.part)
 
     async def _forward(self, sender: Sender) -> None:
@@ -263,10 +257,6 @@ class RemotePipes:
         self._elsewhere.forget(self._activation)
         if self._network is not None:
             await self._network.leave(self._activation)
-
-    @property
-    def _room(self) -> JobRoom | None:
-        return self._network.room_of(self._activation) if self._network is not None else None
 
     def _close_ends(self) -> None:
         while self.ends:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from pool.machine.job_processes import inspect_keeper
-from pool.network.traffic import Traffic, in_words
+from pool.network.traffic import in_words, outside_in_words
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
 from pool.starter.ranks import read_status
 from pool.starter.starter import Starter
 
+_Seen = TypeVar("_Seen")
 #: States in which files of the job travel.
 TRANSFERS = frozenset({StartState.GET_EXEC, StartState.SEND_OUTPUT})
 #: Seconds for which a job is looked at, where nothing else is asked for, and the most that may be.
@@ -33,11 +36,14 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
     keeper = starter.keeper
     part = InspectedPart(slot)
     if keeper is not None and keeper.pid and not keeper.ended.done():
-        before = await _traffic(starter)
+        room = starter.room
+        before = await _answer(room.traffic) if room is not None else None
         part, moved = await inspect_keeper(keeper.pid, seconds)
-        after = await _traffic(starter)
+        after = await _answer(room.traffic) if room is not None else None
         if before is not None and after is not None:
             part = replace(part, network=in_words(starter.activation.part, before, after, seconds))
+        if room is not None and (outside := await _answer(room.outside)) is not None:
+            part = replace(part, network="; ".join(filter(None, (part.network, outside_in_words(outside)))))
         still = 0.0 if moved else still
         if starter.activation.mpi:
             status = await asyncio.to_thread(read_status, starter.scratch, starter.account.owner)
@@ -54,5 +60,9 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
     )
 
 
-async def _traffic(starter: Starter) -> Traffic | None:
-    return await starter.remote_pipes.traffic() if starter.remote_pipes is not None else None
+async def _answer(question: Callable[[], Awaitable[_Seen]]) -> _Seen | None:
+    """The answer of a job's relay or way out; None if it gives none."""
+    try:
+        return await question()
+    except (OSError, ValueError, TimeoutError):
+        return None

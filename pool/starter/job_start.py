@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation, FileMode
+from pool.network.rooms import JobRoom
 from pool.pipes.remote_pipes import RemotePipes
 from pool.safe_directory import SafeDirectory
 from pool.starter.job_image import JobImage
@@ -45,6 +46,7 @@ class JobStart:
         remote_pipes: the pipes to other machines, where the job runs on several.
         image: the root file system of its container, where it has one.
         keeper: the keeper whose program runs; None before that.
+        room: of a job of one part whose network has a way out, this network.
         resumed: the checkpoint that this start goes on from.
         before: what the scratch directory held when the job first began: name to size and time of change.
         received, sent: bytes of files that were sent to the job before it began, and from it to the submit side (B4).
@@ -60,6 +62,7 @@ class JobStart:
     remote_pipes: RemotePipes | None
     image: JobImage
     keeper: Keeper | None = None
+    room: JobRoom | None = None
     resumed: Resumed | None = None
     before: dict[str, tuple[int, int]] = field(default_factory=dict)
     received: int = 0

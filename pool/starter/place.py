@@ -15,6 +15,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.destinations import OutsideNames
 
 if TYPE_CHECKING:
+    from pool.network.rooms import JobRoom
     from pool.starter.image_cache import ImageCache
     from pool.starter.keeper import Keeper
 
@@ -49,7 +50,7 @@ class ExecutionSite:
         memory, disk: bytes that a job may use; None where it is not held to them.
         system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
         outside_names: for a job whose network has a way out, the names outside; None where there is no way out.
-        join_outside: such a job of one part begins; None where there is no way out.
+        join_outside: such a job of one part begins, in this network; None where there is no way out.
         private_tmp: a job that opens its files in place has a /tmp of its own, too (PRIVATE_TMP).
         gpus: the slot's; None on a machine that has none. devices: their files.
     """
@@ -64,7 +65,7 @@ class ExecutionSite:
     system_calls: str = "filtered"
     network: str = "host"
     outside_names: Callable[[], OutsideNames | None] = lambda: None
-    join_outside: Callable[[Activation, Keeper], None] | None = None
+    join_outside: Callable[[Activation, Keeper], JobRoom] | None = None
     processes: int | None = None
     private_tmp: bool = False
     gpus: tuple[str, ...] | None = None

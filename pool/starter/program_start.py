@@ -137,7 +137,7 @@ class ProgramStart:
         """A job of one part has a network to carry if it has a way out."""
         join = self._start.place.join_outside
         if join is not None and has_way_out(keeper.spec.network_setup):
-            join(self._start.activation, keeper)
+            self._start.room = join(self._start.activation, keeper)
 
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever. If the job is to

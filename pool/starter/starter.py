@@ -19,6 +19,7 @@ from typing import Any
 from pool.images import ImageError
 from pool.jobs.activation import STDERR, STDOUT, Activation, FileMode
 from pool.jobs.mpi import PMIX
+from pool.network.rooms import JobRoom
 from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Event, Machine, StartAction, StartState
 from pool.starter import ranks, resuming
@@ -129,6 +130,11 @@ class Starter:
     def resumed(self) -> resuming.Resumed | None:
         """The checkpoint that this start goes on from."""
         return self._start.resumed
+
+    @property
+    def room(self) -> JobRoom | None:
+        """The job's own network on this machine, if this node carries its packets."""
+        return self._start.room if self._start.remote_pipes is None else self._start.remote_pipes.room
 
     @property
     def remote_pipes(self) -> RemotePipes | None:

@@ -76,6 +76,26 @@ async def _by_job(nodes: support.Nodes, program: Path, where: str, size: int, tu
     return _figures((home / "out.1").read_text())
 
 
+async def _by_way_out(nodes: support.Nodes, program: Path, port: int, size: int, turns: int) -> tuple[float, float]:
+    """To a server on the machine's loopback, from a job whose network has a way out to it."""
+    home = nodes.directory("home")
+    text = f"""
+    executable = {program}
+    transfer_executable = false
+    arguments = measure 192.0.2.253 {port} {size} {turns}
+    output = way.out
+    error = way.err
+    job_network = private+out
+    queue
+    """
+    serving = await asyncio.create_subprocess_exec(program, "serve", str(port), stdin=asyncio.subprocess.DEVNULL)
+    async with client(nodes.all[0]) as pool:
+        (result,) = await (await pool.submit(text, iwd=str(home))).wait(120.0)
+    await serving.wait()
+    assert result.ok, (result, (home / "way.err").read_text())
+    return _figures((home / "way.out").read_text())
+
+
 async def _set_up(count: int) -> float:
     """Seconds that a job with a network of its own takes longer than one without, from the start to its end."""
     with tempfile.TemporaryDirectory() as place:
@@ -127,12 +147,16 @@ async def _idle(nodes: support.Nodes) -> tuple[float, float]:
 async def network(effort: Effort) -> list[Row]:
     """One connection between two parts, on one machine and on two; the cost of such a network."""
     size, turns = effort.of(2_000_000_000, 20_000_000), effort.of(20_000, 500)
-    one, two, loopback, lane = [], [], [], []
+    one, two, loopback, lane, out = [], [], [], [], []
+    port = support.free_port()
     with support.nodes() as nodes, tempfile.TemporaryDirectory() as place:
         program = _compiled(Path(place))
         head = nodes.start("head", HEAD).ready()
+        allowed = f"localhost:{port}"
         for name in ("one", "two"):
-            nodes.start(name, "startd", join=await token(head, "startd"), SLOTS="2").ready()
+            nodes.start(
+                name, "startd", join=await token(head, "startd"), SLOTS="2", JOB_NETWORK_DESTINATIONS=allowed
+            ).ready()
         async with client(head) as pool:
             await slots(pool, 2)
         for _ in range(ROUNDS if effort.share >= 1 else 1):
@@ -140,8 +164,10 @@ async def network(effort: Effort) -> list[Row]:
             loopback.append(_by_loopback(program, size, turns))
             two.append(await _by_job(nodes, program, "TARGET.SlotID == 1", size, turns))
             lane.append(await lane_rate(size, nodes))
+            out.append(await _by_way_out(nodes, program, port, size, turns))
         memory, idle = await _idle(nodes)
     stream, trip = (statistics.median(values) for values in zip(*one, strict=True))
+    outside, outside_trip = (statistics.median(values) for values in zip(*out, strict=True))
     far, far_trip = (statistics.median(values) for values in zip(*two, strict=True))
     host, host_trip = (statistics.median(values) for values in zip(*loopback, strict=True))
     set_up = await _set_up(effort.of(40, 4))
@@ -155,6 +181,8 @@ async def network(effort: Effort) -> list[Row]:
         Row("one TCP stream, two nodes", far / 1e9, gb, Goal("at least", 0.9, "ratio"), "a lane", by_lane / 1e9),
         Row("round trip, one machine", trip, us, Goal("at most", 2 * host_trip + 40), peer_value=host_trip, **loop),
         Row("round trip, two nodes", far_trip, us, Goal("at most", 2 * host_trip + 80), peer_value=host_trip, **loop),
+        Row("one TCP stream through a way out", outside / 1e9, gb, None, "host loopback", host / 1e9),
+        Row("round trip through a way out", outside_trip, us, None, "host loopback", host_trip),
         Row("set-up for a part", set_up * 1e3, "ms", Goal("at most", 5)),
         Row("a relay's memory, idle", memory, "MB", Goal("at most", 1)),
         Row("a relay's processor time, idle", idle, "ms/s", Goal("at most", 0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -180,6 +181,8 @@ print("connected again")
             more = f'outside_connections = {wish}\nrequirements = Machine == "open"'
             cluster = await pool.submit(job(home, text, more=more), iwd=str(home))
             await support.until((home / "begun").exists, "the job is connected")
+            shown = poolnode("inspect", f"{cluster.cluster}.0", "--address", pool2.all[0].address).stdout
+            assert re.search(r"has sent .* to outside.* came from outside; connections: 1 are open", shown), shown
             done = poolnode("checkpoint", f"{cluster.cluster}.0", "--address", pool2.all[0].address)
             if wish == "refuse":
                 assert "a TCP connection to 192.0.2.253" in done.stdout + done.stderr, done

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pool.network.traffic import ALL, PAIR, REPORT, Traffic, in_words, unpack_traffic
+from pool.network.traffic import ALL, OUTSIDE, PAIR, REPORT, Traffic, in_words, outside_in_words, unpack_traffic
+from pool.network.way_out_process import OutsideTraffic, unpack_report
 
 
 def test_what_a_relay_reports() -> None:
@@ -26,3 +27,18 @@ def test_bytes_by_pair_rates_and_losses_in_words() -> None:
     assert in_words(2, before, Traffic({}), 0.5) == ""
     many = Traffic({(0, to): (1, 100 - to) for to in range(1, 12)})
     assert in_words(0, many, many, 0.5).endswith("to rank8, 270 bytes to 3 more")
+
+
+def test_the_way_out_in_words() -> None:
+    after = Traffic({(0, OUTSIDE): (9, 5_000), (OUTSIDE, 0): (8, 70_000), (OUTSIDE, 1): (1, 1)})
+    assert in_words(0, after, after, 0.5) == "has sent 5.0 KB to outside, 70.0 KB came from outside"
+    assert outside_in_words(OutsideTraffic()) == ""
+    seen = OutsideTraffic(open=2, opened=1_500, refused=3, failed=1, full=4, last_refused="192.0.2.1:80")
+    assert outside_in_words(seen) == (
+        "connections: 2 are open to the outside, 1,500 were made, 3 were not allowed by the machine's "
+        "JOB_NETWORK_DESTINATIONS (the latest to 192.0.2.1:80), 1 were refused there, 4 were too many at a time"
+    )
+    for wrong in (b"", bytes(71), bytes(73)):
+        with pytest.raises(ValueError, match="cut off"):
+            unpack_report(wrong)
+    assert unpack_report(bytes(72)) == OutsideTraffic()

@@ -12,6 +12,7 @@ from pool.config.places import PRIVATE
 from pool.images import ImageStore
 from pool.jobs.activation import Activation
 from pool.jobs.destinations import OutsideNames
+from pool.network.rooms import JobRoom
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
 from pool.starter.image_cache import ImageCache
@@ -42,7 +43,7 @@ class SlotPlaces:
     image_cache: ImageCache
     plugins: Mapping[str, str]
     outside_names: Callable[[], OutsideNames | None]
-    join_outside: Callable[[Activation, Keeper], None]
+    join_outside: Callable[[Activation, Keeper], JobRoom]
 
     def place_of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
         """The place of a claim's jobs, one for all of them."""
