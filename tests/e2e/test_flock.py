@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.e2e.flocks import BOTH, HEAD, agree, lines_of
 from tests.e2e.support import (
     Node,
     Nodes,
+    administrator,
     asked,
     client,
     outcome,
@@ -123,6 +125,32 @@ async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, ho
         assert result.ok, result
     lines = lines_of(home / "out")
     assert lines == [*map(str, range(len(lines) - 1)), "end"]
+
+
+async def test_two_pools_count_what_they_lend(flock2: Nodes, home: Path) -> None:
+    """Both want credit; a job runs there; both show the same debt, and it is forgiven."""
+    physics, chem = flock2.all
+    for node, other, bound in ((chem, "physics", 10), (physics, "chem", 5)):
+        async with administrator(node) as pool:
+            await pool.call("world.terms", {"pool": other, "agreement": "credit", "bound": bound})
+    assert (await outcome_of_sleep(physics, home)).ok
+
+    def ledger(node: Node) -> dict[str, Any]:
+        return dict(json.loads(poolnode("flock", "--json", "-A", node.address).stdout))
+
+    await until(lambda: ledger(chem)["balance"] >= 1.0, "the job's time in the ledger")
+    lent = ledger(chem)
+    assert lent["balance"] == -ledger(physics)["balance"]
+    assert (lent["agreement"], lent["bound"]) == ("credit", 5 * 3600.0)
+    assert "we lent" in poolnode("flock", "-A", chem.address).stdout
+    async with administrator(chem) as pool:
+        assert (await pool.call("world.settle", {"pool": "physics"}))["forgiven"] == lent["balance"]
+    assert abs(ledger(physics)["balance"]) < 0.01
+
+
+async def outcome_of_sleep(node: Node, home: Path) -> Any:
+    async with client(node) as pool:
+        return await outcome(pool, home, executable="/bin/sleep", arguments="1")
 
 
 async def _has_guest(lender: Node, user: str) -> bool:

@@ -351,7 +351,7 @@ class CreditBook:
         partner = self._partner(pool)
         try:
             asked = {"key": self._key.public, "terms": self._own_terms(pool).to_wire(), "entries": []}
-            if not partner.key:
+            if not partner.key or not self.terms(pool).credit:
                 answer = await self._borrower(pool).call("world_back.credit", asked, timeout=PATIENCE)
                 await self._take_introduction(pool, answer)
             proposals = self._proposals(pool) if self.terms(pool).credit else []
