@@ -36,6 +36,7 @@ from tests.benchmarks import (
     starts,
     submits,
     throughput,
+    workflows,
 )
 
 __all__ = [
@@ -72,4 +73,5 @@ __all__ = [
     "starts",
     "submits",
     "throughput",
+    "workflows",
 ]
