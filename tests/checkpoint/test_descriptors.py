@@ -134,6 +134,26 @@ async def test_what_is_open_of_the_jobs_own_processes(keepers: NativeKeepers, tm
     assert (scratch / "out").read_text().split() == ["ready", *["True"] * 6, "0"]
 
 
+#: A named semaphore, which another process opens by its name: glibc removes the name under which it was made.
+SEMAPHORE = """
+import _multiprocessing, os, subprocess, sys, time
+name = f"/poolnode-{sys.argv[1]}"
+child = "import _multiprocessing as m, sys; s = m.SemLock._rebuild(0, 1, 5, sys.argv[1])"
+made = _multiprocessing.SemLock(1, 0, 5, name, False)
+other = subprocess.Popen([sys.executable, "-c", f"{child}; print('ready', flush=True); s.acquire(True, 60)", name])
+while not os.path.exists("go"): time.sleep(0.01)
+made.release()
+assert other.wait(30) == 0
+assert made._get_value() == 0
+_multiprocessing.sem_unlink(name)
+"""
+
+
+async def test_a_named_semaphore_stays_common(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    wanted = spec(scratch, sys.executable, "-I", "-c", SEMAPHORE, str(os.getpid()), isolation="shared")
+    await lives(keepers, tmp_path, wanted)
+
+
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 async def test_a_database_in_the_middle_of_writing(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, mode: str

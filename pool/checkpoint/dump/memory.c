@@ -86,6 +86,20 @@ static void note_removed(struct dump *d, struct area *a, const struct line *l)
     *(struct removed *)table_add(&d->removed) = (struct removed){a->owner, a->start, l->device, l->inode};
 }
 
+/* Shared memory whose name was removed, and that has another one: glibc makes a named semaphore so (sem_open), and
+ * other processes map it by that name. */
+static uint32_t named_otherwise(struct dump *d, const struct dumped_process *s, const struct line *l)
+{
+    char name[4200], other[4200];
+    struct stat wanted = {.st_ino = l->inode, .st_dev = l->device};
+    if (l->name[0] != '/' || starts(l->name, "/memfd:") || starts(l->name, "/dev/zero"))
+        return NOBODY;
+    copy_text(name, sizeof name, l->name);
+    name[strlen(name) - strlen(" (deleted)")] = 0;
+    return file_other_name(name, &wanted, other, sizeof other) ? file_mapped(d, s->pid, other, l->device, l->inode)
+                                                               : NOBODY;
+}
+
 static void classify(struct dump *d, struct dumped_process *s, struct area *a, const struct line *l)
 {
     bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
@@ -102,6 +116,8 @@ static void classify(struct dump *d, struct dumped_process *s, struct area *a, c
                starts(l->name, "/anon_hugepage") ||
                (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
         refuse_area(d, s, l);
+    } else if (shared && gone && (a->file = named_otherwise(d, s, l)) != NOBODY) {
+        a->kind = AREA_FILE;
     } else if (shared && (gone || l->name[0] == '[')) {
         a->kind = AREA_SHARED;
         a->file = shared_memory(d, s, l);

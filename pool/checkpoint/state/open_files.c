@@ -38,6 +38,27 @@ uint64_t file_sum(int fd)
     return n > 0 ? checksum(page, (size_t)n) : 0;
 }
 
+bool file_other_name(const char *name, const struct stat *wanted, char *other, size_t size)
+{
+    copy_text(other, size, name);
+    char *slash = strrchr(other, '/');
+    size_t length = slash ? (size_t)(slash - other) + 1 : 0;
+    bool found = false;
+    struct stat st;
+    if (slash)
+        slash[slash == other] = 0;
+    DIR *dir = slash ? opendir(other) : NULL;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                st.st_ino == wanted->st_ino && st.st_dev == wanted->st_dev;
+        if (found)
+            snprintf(other, size, "%.*s%s", (int)length, name, e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 /* The row of a mapped file; NOBODY if its name belongs to another file by now. */
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode)
 {
@@ -218,28 +239,6 @@ static void save_particulars(const struct dump *d, struct file *f, pid_t pid, in
     }
 }
 
-/* For a file whose name was removed: another name in the same directory. */
-static bool other_name(const char *name, const struct stat *wanted, char *other, size_t size)
-{
-    copy_text(other, size, name);
-    char *slash = strrchr(other, '/');
-    size_t length = slash ? (size_t)(slash - other) + 1 : 0;
-    bool found = false;
-    struct stat st;
-    if (slash)
-        slash[slash == other] = 0;
-    DIR *dir = slash ? opendir(other) : NULL;
-    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                st.st_ino == wanted->st_ino && st.st_dev == wanted->st_dev;
-        if (found)
-            snprintf(other, size, "%.*s%s", (int)length, name, e->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    return found;
-}
-
 /* A file whose name was removed: memory, a pipe, a removed directory, or a file with another name. */
 static bool removed_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
 {
@@ -256,7 +255,7 @@ static bool removed_kind(struct dump *d, struct file *f, pid_t pid, int number, 
         return false;
     }
     char other[4200];
-    if (!other_name(name, st, other, sizeof other)) {
+    if (!file_other_name(name, st, other, sizeof other)) {
         add_unsupported(
             d, "descriptor %d of process %d has lost its name %.200s and has others elsewhere (open it by one of them)",
             number, pid, name);

@@ -2,6 +2,8 @@
 #ifndef POOL_STATE_H
 #define POOL_STATE_H
 
+#include <sys/stat.h>
+
 #include "image/image.h"
 #include "sandbox/sandbox.h"
 #include "trace/trace.h"
@@ -98,6 +100,8 @@ void connecting_settle(struct dump *d); /* when the sockets are saved */
 char *proc_whole(pid_t pid, const char *name); /* of any length; valid until the next call; NULL: empty */
 int descriptors_save(struct dump *d, struct dumped_process *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
+/* for a file whose name was removed: another name in the same directory */
+bool file_other_name(const char *name, const struct stat *wanted, char *other, size_t size);
 void files_peers(struct dump *d);
 int files_contents(struct dump *d); /* of pipes, memory files and removed files */
 bool is_fifo(const struct file *f); /* an open named pipe */
