@@ -100,6 +100,18 @@ static uint32_t named_otherwise(struct dump *d, const struct dumped_process *s, 
                                                                : NOBODY;
 }
 
+static void note_shared(struct dump *d, struct dumped_process *s, struct area *a, const struct line *l, bool gone)
+{
+    a->kind = AREA_FILE;
+    if (gone && (a->file = named_otherwise(d, s, l)) != NOBODY)
+        return;
+    a->kind = AREA_SHARED;
+    a->file = shared_memory(d, s, l);
+    struct file *f = (struct file *)d->image.files.rows + a->file;
+    if (f->size < l->offset + (l->end - l->start))
+        f->size = l->offset + (l->end - l->start);
+}
+
 static void classify(struct dump *d, struct dumped_process *s, struct area *a, const struct line *l)
 {
     bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
@@ -116,14 +128,8 @@ static void classify(struct dump *d, struct dumped_process *s, struct area *a, c
                starts(l->name, "/anon_hugepage") ||
                (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
         refuse_area(d, s, l);
-    } else if (shared && gone && (a->file = named_otherwise(d, s, l)) != NOBODY) {
-        a->kind = AREA_FILE;
     } else if (shared && (gone || l->name[0] == '[')) {
-        a->kind = AREA_SHARED;
-        a->file = shared_memory(d, s, l);
-        struct file *f = (struct file *)d->image.files.rows + a->file;
-        if (f->size < l->offset + (l->end - l->start))
-            f->size = l->offset + (l->end - l->start);
+        note_shared(d, s, a, l, gone);
     } else if (l->name[0] == '/' && !starts(l->name, "/dev/zero")) {
         a->file = gone ? NOBODY : file_mapped(d, s->pid, l->name, l->device, l->inode);
         a->kind = a->file == NOBODY ? AREA_ANON : AREA_FILE;
