@@ -64,6 +64,7 @@ class WorkflowOptions:
         load_save: a save file to go on from, in save_files/ where it has no directory; empty for none.
         rescue_from: the number of the rescue file to go on from; None for the newest.
         use_dag_dir: names in each DAG file start from its own directory.
+        inherit: patterns of further variables of this process that scripts see.
         append: further attributes of its own job, `NAME = EXPRESSION` each.
     """
 
@@ -82,6 +83,7 @@ class WorkflowOptions:
     priority: int = 0
     batch_name: str = ""
     append: Sequence[str] = ()
+    inherit: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -231,7 +233,7 @@ def _plan_of(dag: Dag, first: str, where: str, options: WorkflowOptions, rescue:
         own["JobBatchName"] = options.batch_name
     base = describe("universe = local\nexecutable = /bin/true\nrequirements = true\nqueue\n", iwd=where)
     script_ad = dict(base.clusters[0].attributes)
-    environment = imported(os.environ, [*INHERITED, *dag.inherited]) | dag.environment
+    environment = imported(os.environ, [*INHERITED, *options.inherit, *dag.inherited]) | dag.environment
     script_ad["Environment"] = _environment(environment)
     files: Wire = {}
     if dag.status_file is not None:

@@ -25,10 +25,10 @@ OPTIONS = (
     Option("maxpre", 5, 1),
     Option("maxpost", 5, 1),
     Option("notification", 3, 1),
-    Option("suppress_notification", 2),
+    Option("suppress_notification", 2, refused="write notification = never into the descriptions"),
     Option("dont_suppress_notification", 2),
     Option("dagman", 4, 1, refused=_NO_PROCESS),
-    Option("debug", 3, 1),
+    Option("debug", 3, 1, refused="the schedd runs work flows: its log is the node's"),
     Option("usedagdir", 1),
     Option("outfile_dir", 1, 1, refused="its files lie beside the DAG file"),
     Option("config", 4, 1, refused="write CONFIG into the DAG file"),
@@ -42,7 +42,7 @@ OPTIONS = (
     Option("load_save", 2, 1),
     Option("allowversionmismatch", 3),
     Option("AllowVersionMismatch", 3),
-    Option("no_recurse", 4),
+    Option("no_recurse", 4, refused="the files of SUBDAG are read at the submit"),
     Option("do_recurse", 4),
     Option("update_submit", 1),
     Option("import_env", 3),
@@ -53,7 +53,7 @@ OPTIONS = (
     Option("DontAlwaysRunPost", 3),
     Option("AlwaysRunPost", 3),
     Option("priority", 1, 1),
-    Option("DoRecovery", 4),
+    Option("DoRecovery", 4, refused="the schedd keeps how far a work flow is, and goes on from there by itself"),
     Option("schedd-daemon-ad-file", 8, 1, refused="set POOLNODE_ADDRESS"),
     Option("schedd-address-file", 8, 1, refused="set POOLNODE_ADDRESS"),
 )
@@ -69,7 +69,10 @@ def submit_dag(words: Sequence[str]) -> int:
     if not given.words:
         print_error(usage("condor_submit_dag", OPTIONS, "dag_file ..."))
         return 1
+    if (notice := given.value("notification")) and notice.lower() != "never":
+        raise PoolError("-notification: no mail is sent about a work flow", hint="`poolnode wait ID && mail ...`")
     options = WorkflowOptions(
+        inherit=("*",) if given.has("import_env") else (),
         max_jobs=_number(given, "maxjobs"),
         max_idle=_number(given, "maxidle"),
         max_pre=_number(given, "maxpre"),

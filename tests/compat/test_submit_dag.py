@@ -21,6 +21,9 @@ def test_options_and_output(
     assert "Log of DAGMan debugging messages                   : it.dag.dagman.out\n" in shown
     assert submit_dag([]) == 1
     assert submit_dag(["-help"]) == 0
-    for refused in (["-maxjobs", "many"], ["-dagman", "x"], ["-xyz"]):
+    assert submit_dag(["-notification", "Never", "-import_env", "-no_submit", "it.dag"]) == 0
+    without_effect = [["-debug", "3"], ["-no_recurse"], ["-DoRecovery"], ["-suppress_notification"]]
+    wrong = [["-maxjobs", "many"], ["-dagman", "x"], ["-xyz"], ["-notification", "always"]]
+    for refused in [*wrong, *without_effect]:
         with pytest.raises(PoolError):
             submit_dag([*refused, "it.dag"])
