@@ -49,6 +49,7 @@ LISTED = (
     Skip(r"^tests/e2e/test_fetching\.py::", r"needs the Debian package default-jdk-headless", NO_ARCHIVE),
     Skip(r"^tests/starter/test_registries\.py::", r"needs (skopeo|podman)", NO_ARCHIVE),
     Skip(r"^tests/e2e/test_registry_login\.py::", r"needs the Debian packages docker-registry and skopeo", NO_ARCHIVE),
+    Skip(r"^tests/jobs/dag/test_drawing\.py::", r"needs graphviz", NO_ARCHIVE),
     Skip(r"^tests/machine/test_logind\.py::", r"needs dbus-daemon", NO_ARCHIVE),
     Skip(
         r"^tests/(mpi|e2e)/test_\w*(mpi|pmi)\w*\.py::",

@@ -47,6 +47,10 @@ def dag(
         bool, typer.Option("--always-run-post", help="Run a POST script although the PRE script failed.")
     ] = False,
     dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="show: write it for Graphviz.")] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="show: draw it; Graphviz does that.", show_default=False),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="submit: print the number and nothing else.")] = False,
     as_json: Json = False,
     address: Address = None,
@@ -63,6 +67,7 @@ def dag(
       poolnode dag submit diamond.dag        (--force: not from a rescue file)
       poolnode dag status 12                 how far it is
       poolnode dag show 12 --dot now.dot     its graph with the nodes' states
+      poolnode dag show diamond.dag --svg diamond.svg
       poolnode dag rescue diamond.dag        what the newest rescue file has
       poolnode dag retry diamond.dag         what failed or was not reached
       poolnode dag rm 12                     it ends, with a rescue file
@@ -91,7 +96,7 @@ def dag(
         number = _number(action, given)
         return _remove(number, address) if action == "rm" else _status(number, as_json, address)
     if action == "show" and len(given) == 1 and whole_number(given[0].removesuffix(".0")) is not None:
-        return _show_running(_number(action, given), dot, address)
+        return _show_running(_number(action, given), dot, svg, address)
     from pool.client.workflows import draft_workflow
 
     if action == "retry" and not force:
@@ -104,9 +109,8 @@ def dag(
     if action == "rescue":
         return _rescued(draft)
     if action == "show":
-        return _show(
-            [(node.name, 5 if node.done else 0) for node in draft.dag.nodes.values()], draft.wire["edges"], dot
-        )
+        nodes = [(node.name, 5 if node.done else 0) for node in draft.dag.nodes.values()]
+        return _show(nodes, draft.wire["edges"], dot, svg)
     return _submit(draft, quiet, as_json, address)
 
 
@@ -177,27 +181,47 @@ def _status(number: int, as_json: bool, address: str | None) -> int:
     return 0
 
 
-def _show_running(number: int, dot: Path | None, address: str | None) -> int:
+def _show_running(number: int, dot: Path | None, svg: Path | None, address: str | None) -> int:
     from pool.client.workflows import workflow_status
 
     found = query_pool(address, lambda pool: workflow_status(pool, number, nodes=True))
     if "nodes" not in found:
         raise PoolError(f"work flow {number} has ended", hint="poolnode dag show FILE draws its file")
-    return _show([(name, state) for name, state, _, _ in found["nodes"]], found["edges"], dot)
+    return _show([(name, state) for name, state, _, _ in found["nodes"]], found["edges"], dot, svg)
 
 
-def _show(nodes: list[tuple[str, int]], edges: list[Any], dot: Path | None) -> int:
+def _show(nodes: list[tuple[str, int]], edges: list[Any], dot: Path | None, svg: Path | None) -> int:
     from pool.jobs.dag.drawing import draw_dot
 
     text = draw_dot(nodes, edges)
-    if dot is None:
+    if dot is None and svg is None:
         print_lines([text.rstrip("\n")])
-        return 0
-    try:
-        dot.write_text(text, encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise PoolError(f"cannot write {dot}: {(error.strerror or str(error)).lower()}") from error
+    if dot is not None:
+        _write(dot, text.encode(errors="surrogateescape"))
+    if svg is not None:
+        _write(svg, _as_svg(text))
     return 0
+
+
+def _as_svg(text: str) -> bytes:
+    """The drawing of a DOT text, by Graphviz."""
+    import subprocess
+
+    try:
+        drawn = subprocess.run(["dot", "-Tsvg"], input=text.encode(errors="replace"), capture_output=True, check=False)
+    except OSError as error:
+        raise PoolError("there is no program 'dot' to draw with", hint="apt-get install graphviz, or --dot") from error
+    if drawn.returncode:
+        said = drawn.stderr.decode(errors="replace").strip().splitlines() or [f"it ended with {drawn.returncode}"]
+        raise PoolError(f"dot cannot draw this graph: {said[0]}")
+    return drawn.stdout
+
+
+def _write(place: Path, content: bytes) -> None:
+    try:
+        place.write_bytes(content)
+    except OSError as error:
+        raise PoolError(f"cannot write {place}: {(error.strerror or str(error)).lower()}") from error
 
 
 def _remove(number: int, address: str | None) -> int:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 #: The letters of states, by DAGMan's numbers.
 _LETTERS = ("I", "R", "P", "S", "T", "D", "E", "F")
+#: How they are filled.
+_FILLED = ("", "", *["lightblue"] * 3, "palegreen", "salmon", "salmon")
+_COLOURS = tuple(f' style=filled fillcolor="{one}"' if one else "" for one in _FILLED)
 
 
 def draw_dot(nodes: Sequence[tuple[str, int]], edges: Sequence[Sequence[Sequence[int]]]) -> str:
@@ -18,7 +21,7 @@ def draw_dot(nodes: Sequence[tuple[str, int]], edges: Sequence[Sequence[Sequence
     quoted = [f'"{name.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"' for name, _ in nodes]
     lines = ["digraph DAG {"]
     for name, (_, state) in zip(quoted, nodes, strict=True):
-        lines.append(f'    {name} [shape=ellipse label="{name[1:-1]} ({_LETTERS[state]})"];')
+        lines.append(f'    {name} [shape=ellipse{_COLOURS[state]} label="{name[1:-1]} ({_LETTERS[state]})"];')
     for number, (parents, children) in enumerate(edges):
         if len(parents) > 1 and len(children) > 1:
             lines.append(f"    join{number} [shape=point];")
