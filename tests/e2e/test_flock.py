@@ -95,12 +95,17 @@ async def test_it_can_be_watched_inspected_and_removed_as_at_home(flock2: Nodes,
         assert any(owner.endswith("@physics") for owner in owners), owners
         await cluster.remove()
         await until(lambda: not processes_with("flocked-sleep.sh"), "the job to end there")
+    await all_is_free(chem)
+
+
+async def all_is_free(lender: Node) -> None:
+    """Wait until the machine has no guest any more."""
 
     async def idle_again() -> bool:
-        async with client(chem) as lender:
-            return {ad.value("State") for ad in await lender.machines()} == {"Unclaimed"}
+        async with client(lender) as pool:
+            return {ad.value("State") for ad in await pool.machines()} == {"Unclaimed"}
 
-    await asked(idle_again, "chem's machine to be free")
+    await asked(idle_again, "the machine to be free")
 
 
 async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, home: Path) -> None:
@@ -128,7 +133,8 @@ async def test_a_checkpoint_moves_a_job_between_its_runs_there(flock2: Nodes, ho
 
 
 async def test_two_pools_count_what_they_lend(flock2: Nodes, home: Path) -> None:
-    """Both want credit; a job runs there; both show the same debt, and it is forgiven."""
+    """Both want credit; a job runs there, on a claim that there may have been before; both show the same debt, and it
+    is forgiven."""
     physics, chem = flock2.all
     for node, other, bound in ((chem, "physics", 10), (physics, "chem", 5)):
         async with administrator(node) as pool:

@@ -255,7 +255,7 @@ class ClaimUse:
         total: milliseconds until `seen`, a time of the loop; None after a restart, when `seen_wall` is known.
         confirmed: the borrower has used the claim.
         agreed: where the borrower has measured less, what it would sign.
-        forgone: milliseconds that are not asked for, since the debt had reached its bound.
+        forgone: milliseconds that are not asked for: the debt had reached its bound, or nothing was agreed then.
         by_credit: it was given ahead of the lender's own jobs; `way` is then its schedd, startd and id.
     """
 

@@ -145,6 +145,9 @@ class CreditBook:
 
     async def agree(self, pool: str, terms: CreditTerms) -> None:
         """Keep our terms with a pool."""
+        for use in self._uses_of(pool):
+            if not use.closed:
+                self._measure(use)
         self._agreed[pool] = terms
         await self._save([("terms", pool, terms.to_wire())])
         self.greet(pool)
@@ -156,7 +159,7 @@ class CreditBook:
     def running(self, pool: str) -> float:
         """Machine-seconds that are measured and not in the ledger yet, as `balance` counts them."""
         now, wall, found = self._now(), self._outside.wall(), 0
-        for use in self._uses_of(pool):
+        for use in self._uses_of(pool) if self.terms(pool).credit else ():
             total = use.total if use.closed else use.measured(now, wall)
             found += (total - use.forgone - self._signed(use)) * use.value * (1 if use.lends else -1)
         return found / UNIT
@@ -233,13 +236,12 @@ class CreditBook:
         lease: float,
         way: tuple[str, str, str] | None = None,
     ) -> None:
-        """A claim was made: {claim, slot, ad} as its startd said.
+        """A claim was made: {claim, slot, ad} as its startd said. Without an agreement with credit it is known, too: it
+        may outlive the day on which one is made, and counts from then on.
 
         Args:
             way: of a machine that was given ahead of our own jobs: the schedd, the startd and the claim's id.
         """
-        if not self._own_terms(pool).credit:
-            return
         claim = claim_digest(startd, str(made.get("claim")))
         value = value_in_ledger(made.get("ad"))
         use = ClaimUse(
@@ -258,7 +260,7 @@ class CreditBook:
             use = self.uses.get((pool, lends, claim_digest(startd, str(claim))))
             if use is not None and not use.closed:
                 first = not use.confirmed or use.seen is None
-                use.see(self._now(), self._outside.wall())
+                self._measure(use)
                 use.confirmed = True
                 if first:
                     self._changed(use)
@@ -268,8 +270,14 @@ class CreditBook:
         for claim in claims:
             use = self.uses.get((pool, lends, claim_digest(startd, str(claim))))
             if use is not None and not use.closed:
-                use.see(self._now(), self._outside.wall())
+                self._measure(use)
                 self._close(use)
+
+    def _measure(self, use: ClaimUse) -> None:
+        before = use.total
+        use.see(self._now(), self._outside.wall())
+        if not self.terms(use.pool).credit:
+            use.forgone += use.total - before  # nobody asks for time without an agreement
 
     def called(self, pool: str, startd: str, verb: str, params: Wire, answer: Any, *, lends: bool) -> None:
         """A call about claims has passed, either way: {claim} or {claims}, and the answer to it."""
@@ -293,7 +301,7 @@ class CreditBook:
                 self._close(use)
             elif use.closed and not use.lends and silent > KEPT:
                 self._drop(key)
-        self._dirty |= {key for key, use in self.uses.items() if not use.closed}
+        self._dirty |= {key for key, use in self.uses.items() if not use.closed and self._counts(use)}
         for pool, partner in self.partners.items():
             gone = partner.ledger.forget_old(round(wall * 1000), self.terms(pool))
             if gone:
@@ -301,11 +309,17 @@ class CreditBook:
 
     def _close(self, use: ClaimUse) -> None:
         use.closed = True
-        if use.lends and not use.confirmed:
+        if not self._counts(use):
+            self.uses.pop((use.pool, use.lends, use.claim), None)
+        elif use.lends and not use.confirmed:
             self._drop((use.pool, use.lends, use.claim))  # no schedd of the other pool has ever known of it
         else:
             self._changed(use)
             self._wake.set()
+
+    def _counts(self, use: ClaimUse) -> bool:
+        """Whether we want credit with its pool, or have had it: only then it is kept on disk and proposed."""
+        return self._own_terms(use.pool).credit or self._partner(use.pool).key != ""
 
     def _uses_of(self, pool: str) -> list[ClaimUse]:
         return [use for use in self.uses.values() if use.pool == pool]
@@ -334,7 +348,8 @@ class CreditBook:
             self._wake.clear()
             self.sweep()
             await self._save_measurements()
-            for pool in sorted({*(use.pool for use in self.uses.values() if use.lends), *self._pools_to_settle()}):
+            lent = {use.pool for use in self.uses.values() if use.lends and self._counts(use)}
+            for pool in sorted(lent | self._pools_to_settle()):
                 await self.exchange(pool)
 
     async def _save_measurements(self) -> None:
@@ -555,6 +570,8 @@ class CreditBook:
         return asyncio.get_running_loop().time()
 
     def _changed(self, use: ClaimUse) -> None:
+        if not self._counts(use):
+            return
         self._dirty.add((use.pool, use.lends, use.claim))
         if self._saving is None or self._saving.done():
             self._saving = self._spawn(self._save([]), "save", alone=True)
@@ -589,7 +606,8 @@ class CreditBook:
         """Write what is not written, unless the process was killed, and close the file."""
         try:
             if not killed:
-                self._store.save([*self._unwritten, *map(_use_row, self.uses.values())])
+                counted = (use for use in self.uses.values() if self._counts(use))
+                self._store.save([*self._unwritten, *map(_use_row, counted)])
         except PoolError as error:
             self._log.error("the flock's ledger is not saved", extra={"why": str(error)})
         self._store.close()
