@@ -14,13 +14,14 @@ from typing import Any, Self
 
 import msgpack
 
-from pool.store.errors import StoreDamaged, StoreError, StoreTooNew, from_sqlite
+from pool.store.errors import StoreDamaged, from_sqlite
+from pool.store.small import open_small
 
 VERSION = 1
-_SCHEMA = """
-    CREATE TABLE accounts (name TEXT PRIMARY KEY, account BLOB NOT NULL) WITHOUT ROWID;
-    CREATE TABLE facts (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
-"""
+_TABLES = {
+    "accounts": "name TEXT PRIMARY KEY, account BLOB NOT NULL",
+    "facts": "name TEXT PRIMARY KEY, value REAL NOT NULL",
+}
 
 
 class AccountStore:
@@ -93,33 +94,7 @@ class AccountStore:
 
 
 def _opened(path: str) -> sqlite3.Connection:
-    connection = None
-    try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2.0)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise StoreTooNew(
-                f"cannot open accounts in {path}: a newer version wrote them", hint="run that, or move the file away"
-            )
-        if version == 0:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        if connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-            raise StoreDamaged(f"cannot open accounts in {path}: the file is damaged")
-        connection.execute("SELECT count(*) FROM accounts, facts").fetchone()
-    except sqlite3.Error as error:
-        if connection is not None:
-            connection.close()
-        found = from_sqlite(error, "open accounts in", path)
-        if type(found) is StoreError and Path(path).exists():  # tables that are not ours
-            found = StoreDamaged(f"cannot open accounts in {path}: it is something else")
-        raise found from error
-    except StoreError:
-        if connection is not None:
-            connection.close()
-        raise
-    return connection
+    return open_small(path, "accounts", _TABLES, VERSION)
 
 
 def _free_name(path: Path) -> Path:

@@ -12,12 +12,11 @@ from typing import Any, Self
 
 import msgpack
 
-from pool.store.errors import StoreDamaged, StoreTooNew, from_sqlite
+from pool.store.errors import StoreDamaged, from_sqlite
+from pool.store.small import open_small
 
 VERSION = 1
-_SCHEMA = """
-    CREATE TABLE rows (part TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (part, key)) WITHOUT ROWID;
-"""
+_TABLES = {"rows": "part TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (part, key)"}
 #: (part, key, value in wire form, or None where the row goes).
 Row = tuple[str, str, Mapping[str, Any] | None]
 
@@ -38,27 +37,7 @@ class FlockLedgerStore:
             StoreDamaged: it is damaged.
             StoreError: it cannot be written.
         """
-        connection = None
-        try:
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2.0)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > VERSION:
-                raise StoreTooNew(
-                    f"cannot open the flock's ledger in {path}: a newer version wrote it", hint="run that"
-                )
-            if version == 0:
-                connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-            if connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-                raise StoreDamaged(f"cannot open the flock's ledger in {path}: the file is damaged")
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, sqlite3.Error):
-                raise from_sqlite(error, "open the flock's ledger in", path) from error
-            raise
-        return cls(connection, path)
+        return cls(open_small(path, "the flock's ledger", _TABLES, VERSION), path)
 
     def load(self) -> list[tuple[str, str, dict[str, Any]]]:
         """All rows: part, key and value.

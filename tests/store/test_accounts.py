@@ -57,7 +57,7 @@ def test_a_newer_one_is_refused_and_stays(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match="a newer version wrote them"):
+    with pytest.raises(StoreTooNew, match="a newer version wrote the file"):
         AccountStore.open(str(path))
     assert path.read_bytes() == before
 
