@@ -57,8 +57,8 @@ def dag(
 ) -> int:
     """Run jobs that wait for each other: a graph from files in DAGMan's language.
 
-    The schedd runs the graph itself. What has been done when it fails is kept
-    in FILE.rescue001, and the next submit goes on from there. The number of a
+    The schedd runs the graph itself. When it fails, FILE.rescue001 names the
+    nodes that are done, and the next submit goes on from there. The number of a
     work flow is a job's: wait, hold, release and rm take it, too.
 
     \b

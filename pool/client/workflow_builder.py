@@ -262,7 +262,7 @@ class Workflow:
         return self.file
 
     async def submit(self, pool: Pool, *, force: bool = False) -> FlowRun:
-        """Write it, and queue it. What an earlier run of it has done is not done again, unless `force`.
+        """Write it, and queue it. Nodes that an earlier run of it has done are not done again, unless `force`.
 
         Raises:
             PoolError: something in it is wrong, or it is refused.

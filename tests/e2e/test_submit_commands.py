@@ -74,3 +74,24 @@ async def test_paths_stacks_and_manifests(nodes: Nodes) -> None:
     before, after = (manifest / "in").read_text(), (manifest / "out").read_text()
     assert re.findall(r" (\S+)$", before, re.MULTILINE) == ["flat", "job.sh", "sub", "sub/below", "sub/below/in"]
     assert re.findall(r" (\S+)$", after, re.MULTILINE)[2:6] == ["res", "sub", "res/deep", "res/deep/out"]
+
+
+async def test_a_program_begins_in_another_directory_of_its_machine(nodes: Nodes) -> None:
+    """Its outputs lie where they lie without that. Where it cannot go, the job is held and says why."""
+    home = nodes.directory("home")
+    (home / "there").mkdir()
+    (home / "there" / "in").write_text("found\n")
+    (home / "there").chmod(0o755)
+    whole = nodes.start("whole", ALL).ready()
+    async with client(whole) as pool:
+        begins = {"executable": program(home, "pwd; cat in; echo made > here"), "output": "out"}
+        result = await outcome(pool, home, **begins, remote_initialdir=str(home / "there"))
+        assert result.ok, result
+        cluster = await pool.submit(begins | {"remote_initialdir": str(home / "nowhere")}, iwd=str(home))
+        (held,) = await cluster.wait(60, until_stuck=True)
+        await cluster.remove()
+    assert (home / "out").read_text() == f"{home}/there\nfound\n"
+    assert (home / "there" / "here").read_text() == "made\n"
+    assert held.state == "held"
+    assert f"{home}/nowhere" in held.reason
+    assert "no such file or directory" in held.reason.lower()

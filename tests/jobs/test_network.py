@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from pool.classad import ClassAd
 from pool.jobs import network
 from pool.jobs.activation import activation
-from pool.jobs.description import DescriptionError, read_description
+from pool.jobs.description import DescriptionError, SubmitFacts, read_description
 from pool.jobs.description.check import FACTS, IWD, Fixtures
 
 
-def job(text: str) -> ClassAd:
+def job(text: str, facts: SubmitFacts = FACTS) -> ClassAd:
+    """The ad of a job with these commands."""
     description = read_description(
         f"executable = /bin/sleep\n{text}\nqueue\n",
         iwd=IWD,
         environ={},
         user="alice",
-        facts=FACTS,
+        facts=facts,
         files=Fixtures({}),
         cluster=1,
         check_files=False,

@@ -9,25 +9,16 @@ import pytest
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation, activation
 from pool.jobs.activation_fields import WrongStart, check
-from pool.jobs.description import DescriptionError, read_description
-from pool.jobs.description.check import FACTS, IWD, Fixtures
+from pool.jobs.description import DescriptionError
+from pool.jobs.description.check import FACTS
+from tests.jobs.test_network import job as description_of
 
 HERE = ClassAd({"FileSystemDomain": FACTS.filesystem_domain})
 
 
 def job(text: str) -> ClassAd:
-    """The ad of a job with these commands."""
-    description = read_description(
-        f"executable = /bin/sleep\n{text}\nqueue\n",
-        iwd=IWD,
-        environ={},
-        user="alice",
-        facts=replace(FACTS, as_reference=False),
-        files=Fixtures({}),
-        cluster=1,
-        check_files=False,
-    )
-    return ClassAd.from_wire({**description.clusters[0].ad})
+    """The ad of a job with these commands, as a user submits it."""
+    return description_of(text, replace(FACTS, as_reference=False))
 
 
 def test_it_begins_there_with_the_files_of_its_machine() -> None:
