@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -22,6 +22,8 @@ from pool.policy.workflow.plan import NO_JOB, PlanNode, WorkflowPlan
 
 #: The exit code of a work flow some of whose nodes failed, and of one that was removed.
 EXIT_FAILED, EXIT_REMOVED = 1, 2
+#: Children that become ready in one step.
+STEP = 200
 
 
 class NodeState(IntEnum):
@@ -81,6 +83,11 @@ class RemoveNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NextTurn:
+    """Nothing to be done: ask again, after others had their turn. Long graphs are walked through in such steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class FinishDag:
     """All is over: the work flow ends with this exit code. `rescue`: what is left is worth a rescue file."""
 
@@ -88,7 +95,7 @@ class FinishDag:
     rescue: bool
 
 
-WorkflowAction = StartScript | DeferScript | SubmitNode | RemoveNode | FinishDag
+WorkflowAction = StartScript | DeferScript | SubmitNode | RemoveNode | NextTurn | FinishDag
 
 
 @dataclass(slots=True)
@@ -156,12 +163,14 @@ class WorkflowEngine:
         self._abort_code = 0
         self._waits = [0] * len(plan.nodes)
         self._feeds: dict[int, list[int]] = {}
+        self._fed_by: dict[int, list[int]] = {}
         self._open = [len(parents) for parents, _ in plan.edges]
         for number, (parents, children) in enumerate(plan.edges):
             for parent in parents:
                 self._feeds.setdefault(parent, []).append(number)
             for child in children:
                 self._waits[child] += bool(parents)
+                self._fed_by.setdefault(child, []).append(number)
         self._final = next((at for at, node in enumerate(plan.nodes) if node.kind == "FINAL"), None)
         self._queues: dict[str, list[tuple[int, int]]] = {"PRE": [], "JOB": [], "POST": []}
         self._parked: dict[str, list[tuple[int, int]]] = {}
@@ -172,6 +181,7 @@ class WorkflowEngine:
         self._idle = 0
         self._active = 0
         self._actions: deque[WorkflowAction] = deque()
+        self._satisfied: deque[Iterator[int]] = deque()
         self._changed: set[int] = set()
 
     # -- beginning -----------------------------------------------------------------------------------------
@@ -196,7 +206,11 @@ class WorkflowEngine:
                 self.runs[at].state = NodeState.DONE
         for at, run in enumerate(self.runs):
             if run.state is NodeState.DONE:
-                self._satisfy(at, start=False)
+                self._satisfy(at)
+        for children in self._satisfied:
+            for child in children:
+                self._waits[child] -= 1
+        self._satisfied.clear()
         active = []
         for at, run in enumerate(self.runs):
             node = self.plan.nodes[at]
@@ -243,34 +257,41 @@ class WorkflowEngine:
 
     def next_action(self) -> WorkflowAction | None:
         """One thing to be done now; None where nothing is, until the next event."""
-        while True:
-            if self._actions:
-                return self._actions.popleft()
-            if self.halted or self.finished:
+        if self._actions:
+            return self._actions.popleft()
+        if self._satisfied:
+            self._open_children()
+            return NextTurn()
+        if self.halted or self.finished:
+            return None
+        for moment, limit in (("POST", self.plan.max_post), ("PRE", self.plan.max_pre)):
+            queue = self._queues[moment]
+            if queue and (not limit or self._scripts[moment] < limit):
+                return self._start_script(heapq.heappop(queue)[1], moment)
+        at = self._next_job()
+        if at is None:
+            if not self._can_finish():
                 return None
-            for moment, limit in (("POST", self.plan.max_post), ("PRE", self.plan.max_pre)):
-                queue = self._queues[moment]
-                if queue and (not limit or self._scripts[moment] < limit):
-                    return self._start_script(heapq.heappop(queue)[1], moment)
-            at = self._next_job()
-            if at is None:
-                if not self._can_finish():
-                    return None
-                self._finish()
-                continue
-            run = self.runs[at]
-            self._enter(at, NodeState.SUBMITTED)
-            if self.plan.nodes[at].noop:
-                self._job_over(at, 0)
-                continue
-            run.count = run.left = self.jobs_of(at)
-            self._take_place(at, run)
-            return SubmitNode(at)
+            self._finish()
+            return NextTurn()
+        run = self.runs[at]
+        self._enter(at, NodeState.SUBMITTED)
+        if self.plan.nodes[at].noop:
+            self._job_over(at, 0)
+            return NextTurn()
+        run.count = run.left = self.jobs_of(at)
+        self._take_place(at, run)
+        return SubmitNode(at)
 
     def jobs_of(self, at: int) -> int:
         """How many jobs a node queues in its present attempt."""
         node = self.plan.nodes[at]
         return node.jobs[min(self.runs[at].attempt, len(node.jobs) - 1)].count if node.jobs else 1
+
+    def parents_of(self, at: int, most: int) -> list[int]:
+        """The parents of a node; none where there are more than `most`."""
+        edges = [self.plan.edges[number][0] for number in self._fed_by.get(at, ())]
+        return [parent for parents in edges for parent in parents] if sum(map(len, edges)) <= most else []
 
     def _start_script(self, at: int, moment: str) -> StartScript:
         self._scripts[moment] += 1
@@ -293,7 +314,8 @@ class WorkflowEngine:
         return None
 
     def _can_finish(self) -> bool:
-        return not (self._active or self._deferred or any(self._queues.values()) or any(self._parked.values()))
+        waiting = self._active or self._deferred or self._satisfied
+        return not (waiting or any(self._queues.values()) or any(self._parked.values()))
 
     def _finish(self) -> None:
         """Nothing is left but the FINAL node, or nothing at all."""
@@ -454,7 +476,7 @@ class WorkflowEngine:
         if code == 0:
             self._enter(at, NodeState.DONE)
             if not aborts:
-                self._satisfy(at, start=not self.ending)
+                self._satisfy(at)
         elif not aborts and run.attempt < node.retries and code != node.unless_exit:
             again = NodeRun(NodeState.NOT_READY, run.attempt + 1, jobs=run.jobs)
             self._active -= run.is_active and not self._is_service(at)
@@ -470,15 +492,25 @@ class WorkflowEngine:
         if aborts:
             self.abort(DagStatus.ABORTED, code if node.abort_return is None else node.abort_return)
 
-    def _satisfy(self, at: int, *, start: bool) -> None:
+    def _satisfy(self, at: int) -> None:
+        """A node is done: its children wait for one node less, from the next steps on."""
         for number in self._feeds.get(at, ()):
             self._open[number] -= 1
-            if self._open[number]:
+            if not self._open[number]:
+                self._satisfied.append(iter(self.plan.edges[number][1]))
+
+    def _open_children(self, most: int = STEP) -> None:
+        """Go on with children of which one more set of parents is done, so many of them."""
+        for _ in range(most):
+            child = next(self._satisfied[0], None) if self._satisfied else None
+            if child is None:
+                if not self._satisfied:
+                    return
+                self._satisfied.popleft()
                 continue
-            for child in self.plan.edges[number][1]:
-                self._waits[child] -= 1
-                if start and not self._waits[child] and self.runs[child].state is NodeState.NOT_READY:
-                    self._make_ready(child)
+            self._waits[child] -= 1
+            if not (self._waits[child] or self.ending) and self.runs[child].state is NodeState.NOT_READY:
+                self._make_ready(child)
 
     def _doom(self, at: int) -> None:
         """The descendants of a failed node never run."""

@@ -12,6 +12,7 @@ from pool.policy.workflow import (
     DagStatus,
     DeferScript,
     FinishDag,
+    NextTurn,
     NodeRun,
     NodeState,
     PlanNode,
@@ -22,6 +23,7 @@ from pool.policy.workflow import (
     WorkflowEngine,
     WorkflowPlan,
 )
+from pool.policy.workflow.engine import STEP
 from pool.policy.workflow.plan import NodeJobs, NodeTemplate
 
 PRE, POST = PlanScript("pre"), PlanScript("post")
@@ -271,6 +273,7 @@ def test_a_service_ends_with_the_rest() -> None:
     engine.submitted(0, 2)
     assert engine.next_action() is None
     engine.job_ended(0, 0)
+    assert engine.next_action() == NextTurn()
     assert engine.next_action() == RemoveNode(1, 1)
     assert engine.next_action() == FinishDag(0, rescue=False)
 
@@ -367,3 +370,25 @@ def test_a_restart_at_any_step_changes_no_effect(seed: int) -> None:
     assert played.end is not None
     assert len(set(played.effects)) == len(played.effects), "each effect once"
     assert played.effects[-1][0] == "F"
+
+
+def test_long_graphs_are_walked_through_in_short_steps() -> None:
+    """A node with very many children, and a chain of nodes without jobs: no answer takes more than some of them."""
+    many = 5 * STEP
+    engine = WorkflowEngine(plan_of([node("A", noop=True), *(node(f"B{at}") for at in range(many))]))
+    engine.plan.edges.append(((0,), tuple(range(1, many + 1))))
+    engine = WorkflowEngine(engine.plan)
+    engine.begin()
+    steps = 0
+    while engine.next_action() == NextTurn():
+        ready = sum(run.state is NodeState.READY for run in engine.runs)
+        assert ready <= STEP * steps
+        steps += 1
+    assert steps >= 5
+    chain = plan_of([node(f"N{at}", noop=True) for at in range(50)], *((f"N{at}", f"N{at + 1}") for at in range(49)))
+    engine = WorkflowEngine(chain)
+    engine.begin()
+    for done in range(50):
+        while engine.runs[done].state is not NodeState.DONE:
+            assert engine.next_action() == NextTurn()
+        assert all(run.state is not NodeState.DONE for run in engine.runs[done + 1 :])

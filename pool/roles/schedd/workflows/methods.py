@@ -61,4 +61,4 @@ class WorkflowMethods(Service):
     @method(Right.READ, takes={"cluster": int, "nodes": bool | None})
     async def dag_status(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """How far a work flow is: {cluster, nodes} -> {status, counts, queued, failed, nodes, edges}"""
-        return self._workflows.status(params["cluster"], nodes=params.get("nodes") is True)
+        return await self._workflows.status(params["cluster"], nodes=params.get("nodes") is True)

@@ -23,19 +23,20 @@ from pool.policy.workflow import (
     DagStatus,
     DeferScript,
     FinishDag,
+    NextTurn,
     NodeRun,
     NodeState,
     RemoveNode,
     StartScript,
     SubmitNode,
     WorkflowEngine,
-    WorkflowPlan,
 )
 from pool.policy.workflow.plan import REMOVED, SUBMIT_FAILED, NodeTemplate
 from pool.policy.workflow.words import script_words
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import hold_step
 from pool.roles.schedd.core.ledger import JobChange
+from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import given_up_key, keys_of, node_key, plan_key
 from pool.roles.schedd.workflows.written_files import WorkflowFiles
 from pool.store import Change, SetMeta
@@ -78,6 +79,7 @@ class RunningWorkflow:
 
     Args:
         job: its own job in the queue.
+        engine: of its plan.
         queue_node: queues jobs for its owner.
         queue_workflow: queues an inner work flow.
         remove: removes a cluster from the queue, with a reason.
@@ -88,7 +90,7 @@ class RunningWorkflow:
     def __init__(
         self,
         job: QueuedJob,
-        plan: WorkflowPlan,
+        engine: WorkflowEngine,
         context: ScheddContext,
         files: WorkflowFiles,
         *,
@@ -99,8 +101,9 @@ class RunningWorkflow:
         over: Callable[[RunningWorkflow], None],
     ) -> None:
         self.job = job
-        self.plan = plan
-        self.engine = WorkflowEngine(plan)
+        self.plan = plan = engine.plan
+        self.engine = engine
+        self._has_begun = False
         self.owner = job.cluster.owner
         self.id = job.cluster.id
         self._context = context
@@ -111,7 +114,6 @@ class RunningWorkflow:
         self._remove = remove
         self._queued = queued
         self._over = over
-        self._parents = _parents_of(plan)
         self._starting: set[int] = set()
         self._submits = asyncio.Semaphore(SUBMITS)
         self._again = False
@@ -138,7 +140,8 @@ class RunningWorkflow:
             data = {"slot": changes["RemoteHost"], "started": now}
             await self._ledger.commit(JobChange(self.job, Happening.START, changes, EventKind.EXECUTE, data))
         gone = (DagStatus(given_up[0]), given_up[1]) if given_up is not None else None
-        active = self.engine.begin(known, gone)
+        active = await beside(len(self.plan.nodes), self.engine.begin, known, gone)
+        self._has_begun = True
         self.engine.halt(self.job.status is HELD)
         for at in active:
             self._queued(self.engine.runs[at].cluster, self, at)
@@ -217,7 +220,9 @@ class RunningWorkflow:
             self.engine.script_ended(at, code)
 
     def on_own_event(self, event: JobEvent) -> None:
-        """Something happened to its own job."""
+        """Something happened to its own job; before it has begun, `begin` sees it."""
+        if not self._has_begun:
+            return
         if event.kind is EventKind.RELEASED:
             self._context.spawn(self._resume(), "work flow", alone=True)
         elif event.kind is EventKind.HELD:
@@ -237,7 +242,7 @@ class RunningWorkflow:
     async def stop(self) -> None:
         """Do with its own job, which runs, as its user wishes."""
         wish = self.job.stored_note("_wish") or {}
-        if wish.get("what") == "remove":
+        if wish.get("what") == "remove" and self._has_begun:
             self.engine.abort(DagStatus.REMOVED)
             self.wake()
         elif wish.get("what") == "hold":
@@ -270,8 +275,10 @@ class RunningWorkflow:
         finally:
             self._pumping = False
 
-    def _carry_out(self, action: DeferScript | RemoveNode | FinishDag) -> None:
+    def _carry_out(self, action: DeferScript | RemoveNode | NextTurn | FinishDag) -> None:
         spawn = self._context.spawn
+        if isinstance(action, NextTurn):
+            return
         if isinstance(action, DeferScript):
             asyncio.get_running_loop().call_later(action.seconds, self._due, action)
         elif isinstance(action, RemoveNode):
@@ -285,16 +292,18 @@ class RunningWorkflow:
 
     async def _store_changes(self) -> None:
         """Make the states of nodes durable; those that are being queued become so with what is queued."""
-        changes: list[Change] = [
-            SetMeta(node_key(self.id, at), pack(run.to_wire()))
-            for at, run in self.engine.take_changes().items()
-            if at not in self._starting
-        ]
+        changes: list[Change] = []
         if self.engine.given_up is not None and not self._given_up_stored:
             self._given_up_stored = True
             changes.append(SetMeta(given_up_key(self.id), pack([int(part) for part in self.engine.given_up])))
-        for start in range(0, len(changes), MANY):
-            await self._ledger.write_changes(*changes[start : start + MANY])
+        for at, run in self.engine.take_changes().items():
+            if at not in self._starting:
+                changes.append(SetMeta(node_key(self.id, at), pack(run.to_wire())))
+            if len(changes) >= MANY:
+                await self._ledger.write_changes(*changes)
+                changes = []
+        if changes:
+            await self._ledger.write_changes(*changes)
         self._plan_status()
 
     def _plan_status(self) -> None:
@@ -388,8 +397,7 @@ class RunningWorkflow:
             "DAGManNodeRetry": run.attempt,
             "JobBatchName": str(self.job.get("JobBatchName") or f"{self.plan.file.rpartition('/')[2]}+{self.id}"),
         }
-        parents = self._parents.get(at, ())
-        if parents and len(parents) <= MOST_PARENTS:
+        if parents := self.engine.parents_of(at, MOST_PARENTS):
             shared["DAGParentNodeNames"] = ",".join(self.plan.nodes[parent].name for parent in parents)
         if node.kind == "FINAL":
             shared["DAG_Status"] = int(self.engine.status)
@@ -435,7 +443,7 @@ class RunningWorkflow:
 
     async def _finish(self, action: FinishDag) -> None:
         await self._store_changes()
-        counts = self.engine.counts()
+        counts = await beside(len(self.plan.nodes), self.engine.counts)
         now = self._context.outside.wall()
         if action.rescue:
             await self._files.write_rescue(self.owner, self.id, self.plan, self.engine)
@@ -473,15 +481,6 @@ class RunningWorkflow:
                 await self._ledger.write_changes(*some)
                 some = []
         await self._ledger.write_changes(*some, SetMeta(plan_key(self.id), None))
-
-
-def _parents_of(plan: WorkflowPlan) -> dict[int, tuple[int, ...]]:
-    found: dict[int, tuple[int, ...]] = {}
-    for parents, children in plan.edges:
-        for child in children:
-            if len(found.get(child, ())) <= MOST_PARENTS:
-                found[child] = (*found.get(child, ()), *parents)
-    return found
 
 
 def _code_of(ad: Wire) -> int:

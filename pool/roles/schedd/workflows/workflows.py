@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -11,16 +10,15 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
-from pool.policy.workflow import NodeState, WorkflowPlan
+from pool.policy.workflow import NodeState, WorkflowEngine, WorkflowPlan
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
 from pool.roles.schedd.workflows.workflow import QueueNode, RunningWorkflow
 from pool.roles.schedd.workflows.written_files import WorkflowFiles
 from pool.shadow.files import FilesOf
 from pool.store import Change, SetMeta
 
-#: A plan of more nodes is checked in a thread.
-MANY_NODES = 500
 #: Leftover names that are removed in one step.
 SOME = 500
 #: The attributes of a work flow's own job, beside those of its plan: no program is run for it.
@@ -44,9 +42,7 @@ OWN_AD: Wire = {
 async def read_plan(wire: Any) -> WorkflowPlan:
     """A plan from the wire. Raises PoolError."""
     nodes = wire.get("nodes") if isinstance(wire, dict) else None
-    if isinstance(nodes, list) and len(nodes) > MANY_NODES:
-        return await asyncio.to_thread(WorkflowPlan.from_wire, wire)
-    return WorkflowPlan.from_wire(wire)
+    return await beside(len(nodes) if isinstance(nodes, list) else 0, WorkflowPlan.from_wire, wire)
 
 
 class Workflows:
@@ -90,7 +86,7 @@ class Workflows:
     async def restore(self) -> None:
         """After a start of the schedd: go on with all that are in the queue; what is left of others is removed."""
         meta = self._ledger.meta
-        runs, given_up = read_records(meta)
+        runs, given_up = await beside(len(meta), read_records, dict(meta))
         known: set[int] = set()
         for cluster in [one for one in self._queue.clusters.values() if one.is_workflow]:
             packed = meta.get(plan_key(cluster.id))
@@ -98,7 +94,7 @@ class Workflows:
                 continue
             known.add(cluster.id)
             plan = await read_plan(unpack(packed))
-            workflow = self._make(next(iter(cluster.jobs.values())), plan)
+            workflow = await self._make(next(iter(cluster.jobs.values())), plan)
             await workflow.begin(runs.get(cluster.id, {}), given_up.get(cluster.id))
         orphans = {number for key in meta if key.startswith(PREFIX) and (number := _number(key)) not in known}
         if orphans:  # they were removed, and the schedd died before all of their jobs were
@@ -130,7 +126,7 @@ class Workflows:
             PoolError: it is no work flow, or is refused.
         """
         plan = await read_plan(wire)
-        packed = await asyncio.to_thread(pack, wire) if len(plan.nodes) > MANY_NODES else pack(wire)
+        packed = await beside(len(plan.nodes), pack, wire)
         ad = {**plan.ad, **OWN_AD, "Iwd": plan.iwd, "DAG_NodesTotal": len(plan.nodes), **(shared or {})}
         if isinstance(plan.ad.get("JobPrio"), int):
             ad["JobPrio"] = plan.ad["JobPrio"]
@@ -140,14 +136,14 @@ class Workflows:
             return [SetMeta(plan_key(number), packed), *also(number)]
 
         cluster = await self._queue_node(owner, ad, None, 1, changes, workflow=plan.file)
-        workflow = self._make(cluster.jobs[0], plan)
+        workflow = await self._make(cluster.jobs[0], plan)
         await workflow.begin()
         return cluster
 
-    def _make(self, job: QueuedJob, plan: WorkflowPlan) -> RunningWorkflow:
+    async def _make(self, job: QueuedJob, plan: WorkflowPlan) -> RunningWorkflow:
         workflow = RunningWorkflow(
             job,
-            plan,
+            await beside(len(plan.nodes), WorkflowEngine, plan),
             self._context,
             self._files,
             queue_node=self._queue_node,
@@ -189,7 +185,7 @@ class Workflows:
 
     # -- views ---------------------------------------------------------------------------------------------------
 
-    def status(self, number: int, *, nodes: bool) -> dict[str, Any]:
+    async def status(self, number: int, *, nodes: bool) -> dict[str, Any]:
         """How far a work flow is.
 
         Args:
@@ -202,9 +198,13 @@ class Workflows:
         if workflow is None:
             hint = f"`poolnode history {number}` has those that have ended"
             raise PoolError(f"there is no work flow {number} in the queue", hint=hint)
+        return await beside(len(workflow.plan.nodes), self._status, workflow, nodes)
+
+    @staticmethod
+    def _status(workflow: RunningWorkflow, nodes: bool) -> dict[str, Any]:
         engine, plan = workflow.engine, workflow.plan
         found: dict[str, Any] = {
-            "cluster": number,
+            "cluster": workflow.id,
             "owner": workflow.owner,
             "file": plan.file,
             "halted": engine.halted,

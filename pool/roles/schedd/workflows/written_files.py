@@ -16,6 +16,7 @@ from pool.outside import OutsideWorld
 from pool.policy.packed import pack, unpack
 from pool.policy.workflow import WorkflowEngine, WorkflowPlan
 from pool.policy.workflow.words import metrics_text, rescue_text, status_text
+from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import rescue_key
 from pool.shadow.files import FilesOf
 
@@ -51,13 +52,15 @@ class WorkflowFiles:
         if known is None:
             await self._keep(rescue_key(workflow), pack(number))
         moment = f"{self._moment():%m/%d/%Y %H:%M:%S}"
-        await self._write(owner, f"{plan.file}.rescue{number:03d}", rescue_text(plan, engine, moment, number))
+        text = await beside(len(plan.nodes), rescue_text, plan, engine, moment, number)
+        await self._write(owner, f"{plan.file}.rescue{number:03d}", text)
 
     async def write_save(self, owner: str, plan: WorkflowPlan, engine: WorkflowEngine, path: str) -> None:
         """A save point; one that is there gets the end `.old`."""
         if not path.startswith("/"):
             return
-        user, text = self._files(owner), rescue_text(plan, engine, f"{self._moment():%m/%d/%Y %H:%M:%S}", 0)
+        user, moment = self._files(owner), f"{self._moment():%m/%d/%Y %H:%M:%S}"
+        text = await beside(len(plan.nodes), rescue_text, plan, engine, moment, 0)
         with contextlib.suppress(PoolError):
             await user.makedirs(path.rpartition("/")[0])
         with contextlib.suppress(PoolError):
@@ -86,7 +89,8 @@ class WorkflowFiles:
     ) -> None:
         """The metrics, the last state of the nodes, and the last lines of its log."""
         now = self._outside.wall()
-        await self._write(owner, f"{plan.file}.metrics", metrics_text(plan, engine, workflow, parent, code, began, now))
+        text = await beside(len(plan.nodes), metrics_text, plan, engine, workflow, parent, code, began, now)
+        await self._write(owner, f"{plan.file}.metrics", text)
         await self.write_status(owner, plan, engine, 0)
         await self.log_line(
             owner, plan, f"**** condor_scheduniv_exec.{workflow}.0 (condor_DAGMAN) pid 0 EXITING WITH STATUS {code}"
@@ -97,7 +101,9 @@ class WorkflowFiles:
         path = plan.files.get("status")
         if isinstance(path, str) and path.startswith("/"):
             name = plan.file.rpartition("/")[2]
-            await self._write(owner, path, status_text([name], engine, int(self._outside.wall()), following, {}))
+            now = int(self._outside.wall())
+            text = await beside(len(plan.nodes), status_text, [name], engine, now, following, {})
+            await self._write(owner, path, text)
 
     async def log_line(self, owner: str, plan: WorkflowPlan, text: str) -> None:
         """A line of FILE.dagman.out."""

@@ -83,7 +83,7 @@ def test_a_diamond_runs_in_its_order() -> None:
             machines = Machines(pool)
             await machines.start()
             number = await machines.submit(plan([node(name) for name in "ABCD"], *DIAMOND))
-            status = pool.role("head", "schedd").workflows.status(number, nodes=True)
+            status = await pool.role("head", "schedd").workflows.status(number, nodes=True)
             assert status["counts"]["NOT_READY"] == 3
             ad = await machines.end(number)
             assert (ad["ExitCode"], ad["DAG_NodesDone"], ad["DAG_NodesTotal"], ad["JobStatus"]) == (0, 4, 4, 4)
