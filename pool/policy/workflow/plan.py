@@ -13,6 +13,8 @@ from pool.errors import PoolError
 Wire = dict[str, Any]
 #: Nodes, and words or names in one of them.
 MOST_NODES, MOST_WORDS = 1_000_000, 10_000
+#: Numbers are no larger: sums of two of them fit into an ad, and seconds into a timer.
+LARGEST = 2**31 - 1
 #: In place of a job's exit code, as DAGMan has them: its submit failed, it was removed, its PRE script failed.
 SUBMIT_FAILED, REMOVED, NO_JOB = -1001, -1002, -1004
 #: When a script may run.
@@ -30,14 +32,14 @@ def _typed(wire: Any, name: str, kind: type, default: Any) -> Any:
     value = wire.get(name, default)
     if value is default and name not in wire:
         return default
-    if type(value) is not kind:
+    if type(value) is not kind or (isinstance(value, int) and abs(value) > LARGEST):
         raise _malformed(f"{name} is {str(value)[:40]!r}")
     return value
 
 
 def _maybe(wire: Any, name: str) -> int | None:
     value = wire.get(name)
-    if value is not None and type(value) is not int:
+    if value is not None and (type(value) is not int or abs(value) > LARGEST):
         raise _malformed(f"{name} is {str(value)[:40]!r}")
     return value
 
