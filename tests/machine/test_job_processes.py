@@ -51,7 +51,8 @@ async def test_a_shell_waits_for_its_children_and_a_reader_for_its_writer(
     keeper: Callable[[str, Path], int], tmp_path: Path
 ) -> None:
     pid = keeper("sleep 600 | cat; true", tmp_path)
-    part = await until(pid, lambda part: "write into" in said(part).get("cat", "") and len(part.processes) == 3)
+    kinds = {"cat": "write into", "sh": "its child", "sleep": "sleeps"}  # all are shells until they have begun
+    part = await until(pid, lambda part: all(kind in said(part).get(name, "") for name, kind in kinds.items()))
     by_name = {process.threads[0].name: process for process in part.processes}
     assert f"waits for {by_name['sleep'].pid} (sleep) to write into pipe:[" in said(part)["cat"]
     assert said(part)["sh"].startswith("waits for its child ")
