@@ -27,3 +27,19 @@ async def test_private_memory_of_removed_files_and_what_children_do_not_get(
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text().splitlines() == ["ready", *["right"] * 5]
+
+
+async def test_memory_in_huge_pages_is_restored_into_huge_pages(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """As many as the kernel gave at first: none where it gives none, and then none are wanted."""
+    wanted = spec(scratch, compiled("huge"))
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1)
+    await saved(keepers, keeper, tmp_path / "image")
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+    first, then, contents = (scratch / "out").read_text().splitlines()
+    assert (contents, int(then) >= int(first) // 2) == ("right", True)

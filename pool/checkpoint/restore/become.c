@@ -173,6 +173,13 @@ static int attach_sysv(const struct restoring *r, const struct area *a, struct t
     return is_error(done) ? set_call_failure(f, "shmat", "System V shared memory", done) : 0;
 }
 
+/* The kernel makes huge pages when memory is first written, and only where that was asked before. Memory of which the
+ * image has little would take more room so. */
+static bool wants_huge_pages(const struct restoring *r, const struct area *a)
+{
+    return a->advice & ADVICE_HUGE && r->filled[a - (struct area *)r->image->areas.rows] >= (a->end - a->start) / 2;
+}
+
 static int map_areas(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     EACH(r->image, areas, area, a) {
@@ -193,6 +200,8 @@ static int map_areas(struct restoring *r, uint32_t row, struct restored_process 
                                         ? "memory of the job"
                                         : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path),
                                     done);
+        if (wants_huge_pages(r, a))
+            CALL(&b->threads[0], SYS_madvise, a->start, a->end - a->start, MADV_HUGEPAGE);
     }
     return 0;
 }
