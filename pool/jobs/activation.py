@@ -24,6 +24,7 @@ from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
+from pool.jobs.huge_pages import HUGE_PAGES, WISHES
 from pool.jobs.mpi import MPIRUN, PMIX_LIBRARY, RANKER, family_in
 from pool.jobs.network import JOB_NETWORK, OUTSIDE_CONNECTIONS, REFUSE, RESET
 from pool.jobs.nice import is_nice
@@ -89,6 +90,7 @@ class Activation:
         remaps: output name to the path it gets on the submit side.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
+        huge_pages: its wish about huge pages, see `huge_pages.is_wanted`.
         reset_connections: a restore from a checkpoint resets its connections to the outside.
         begins_in: the directory in which the program begins; empty for iwd, and where files are transferred.
         job_network: the network that it asks for, of `pool.jobs.network.MODES`; empty for the machine's own default.
@@ -145,6 +147,7 @@ class Activation:
     on_failure_too: bool = False
     network: bool = True
     reset_connections: bool = False
+    huge_pages: str = ""
     begins_in: str = ""
     append_output: bool = False
     checkpoint_code: int | None = None
@@ -422,6 +425,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False and job.value("DockerNetworkType") != "none",
+        huge_pages=wish if (wish := _text(job, HUGE_PAGES).lower()) in WISHES else "",
         reset_connections=job.value(OUTSIDE_CONNECTIONS, REFUSE) == RESET,
         begins_in="" if transfer else _text(job, "RemoteIwd"),
         processes=processes,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
+from pool.jobs.huge_pages import WISHES
 from pool.jobs.mpi import FAMILIES
 from pool.jobs.network import MODES as NETWORKS
 from pool.jobs.pipes.model import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
@@ -156,6 +157,7 @@ FIELDS: dict[str, Fits] = {
     "on_failure_too": _truth,
     "network": _truth,
     "reset_connections": _truth,
+    "huge_pages": lambda value: value in ("", *WISHES),
     "begins_in": lambda value: value == "" or is_directory(value),
     "append_output": _truth,
     "checkpoint_code": or_none(is_number(0, 255)),

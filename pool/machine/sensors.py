@@ -18,8 +18,10 @@ from typing import Any, Protocol
 
 import psutil
 
+from pool.jobs.huge_pages import HUGE_PAGES
 from pool.machine.activity import UserActivity
 from pool.machine.gpus import facts_of, find_gpus
+from pool.machine.huge_pages import offered_huge_pages
 from pool.machine.limits import usable_cpus, usable_memory
 from pool.machine.load import Count, Loads, OwnerLoad, ProcessTrees, running_tasks
 from pool.machine.logind import SessionIdle
@@ -137,6 +139,7 @@ def still_facts(resources: Mapping[str, int | float]) -> Facts:
         "Memory": usable_memory(memory) // 2**20,
         "TotalMemory": usable_memory(memory) // 2**20,
         "DetectedMemory": memory // 2**20,
+        HUGE_PAGES: offered_huge_pages(),
         "Subnet": own_subnet(),
         **resources,
     }

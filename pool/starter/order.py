@@ -12,6 +12,8 @@ from typing import Any
 from pool.jobs import network
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, FileMode
 from pool.jobs.gangs import HOSTS
+from pool.jobs.huge_pages import VARIABLE as TUNABLES
+from pool.jobs.huge_pages import is_wanted, tunables
 from pool.starter import devices, process_specs
 from pool.starter.files import VisibleFiles
 from pool.starter.job_image import JobImage
@@ -84,6 +86,8 @@ def order_of(
     }
     if setup and activation.is_node:
         env[HOSTS] = " ".join(map(network.address4, range(activation.parts)))
+    if is_wanted(activation.huge_pages, place.huge_pages):
+        env[TUNABLES] = tunables(env.get(TUNABLES, ""))
     if place.gpus is not None:
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None

@@ -13,6 +13,7 @@ from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.activation import Activation
 from pool.jobs.destinations import OutsideNames
+from pool.jobs.huge_pages import NEVER
 
 if TYPE_CHECKING:
     from pool.network.rooms import JobRoom
@@ -52,6 +53,7 @@ class ExecutionSite:
         outside_names: for a job whose network has a way out, the names outside; None where there is no way out.
         join_outside: such a job of one part begins, in this network; None where there is no way out.
         private_tmp: a job that opens its files in place has a /tmp of its own, too (PRIVATE_TMP).
+        huge_pages: what the kernel offers, see `pool.jobs.huge_pages`.
         gpus: the slot's; None on a machine that has none. devices: their files.
     """
 
@@ -68,6 +70,7 @@ class ExecutionSite:
     join_outside: Callable[[Activation, Keeper], JobRoom] | None = None
     processes: int | None = None
     private_tmp: bool = False
+    huge_pages: str = NEVER
     gpus: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ()
     empty: int | None = None

@@ -10,8 +10,11 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from pool.checkpoint.build import compiler
+from pool.jobs.huge_pages import VARIABLE as TUNABLES
+from pool.jobs.huge_pages import tunables
 from pool.starter.keeper import KeeperSpec, NativeKeepers
 from tests.benchmarks.checkpoint_peers import Measured, measured
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
@@ -92,8 +95,20 @@ def _bare_fork(program: Path, megabytes: int) -> float:
     return float(subprocess.run([program, "fork", str(megabytes)], check=True, capture_output=True, text=True).stdout)
 
 
-async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, float, float, float]:
-    """(standstill, dump, dump with a tenth of the pages written since, restore of that) in seconds."""
+class Taken(NamedTuple):
+    """Seconds: the job stands still, for the first image and for one with a tenth of the pages written since; both
+    images until they are written; a restore of the second; and stands still after that.
+    """
+
+    still: float
+    still_again: float
+    dump: float
+    increment: float
+    restore: float
+    still_restored: float
+
+
+async def _ours(place: Path, program: Path, megabytes: int, *, huge_pages: bool = False) -> Taken:
     keepers = NativeKeepers(place / f"keepers{megabytes}")
     await keepers.open()
     try:
@@ -101,7 +116,7 @@ async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, floa
         spec = KeeperSpec(
             id="1.0.0",
             argv=(str(program), str(megabytes)),
-            env={},
+            env={TUNABLES: tunables("")} if huge_pages else {},
             cwd=str(place),
             uid=os.getuid(),
             gid=os.getgid(),
@@ -121,11 +136,60 @@ async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, floa
         began = time.perf_counter()
         keeper = await keepers.start(spec, image=again)
         restore = time.perf_counter() - began
-        return max(report.standstill, increment.standstill), report.seconds, increment.seconds, restore
+        last = await keeper.checkpoint(image.with_name(image.name + "last"))
+        return Taken(
+            report.standstill,
+            increment.standstill,
+            report.seconds,
+            increment.seconds,
+            restore,
+            last.standstill,
+        )
     finally:
         await keepers.close(kill=True)
-        shutil.rmtree(place / f"image{megabytes}", ignore_errors=True)
-        shutil.rmtree(place / f"image{megabytes}again", ignore_errors=True)
+        out.unlink(missing_ok=True)
+        for which in ("", "again", "last"):
+            shutil.rmtree(place / f"image{megabytes}{which}", ignore_errors=True)
+
+
+def _in_huge_pages(what: str, goal: float, huge: Taken, plain: Taken) -> list[Row]:
+    """The stops of a job whose memory lies in huge pages, beside the same job without."""
+    peer = "the same without huge pages"
+    return [
+        Row(
+            f"job stands still, huge pages, {what}",
+            huge.still * 1000,
+            "ms",
+            Goal("at most", goal),
+            peer,
+            plain.still * 1000,
+        ),
+        Row(
+            f"job stands still, huge pages, every tenth page written since, {what}",
+            huge.still_again * 1000,
+            "ms",
+            Goal("at most", goal),
+            peer,
+            plain.still_again * 1000,
+        ),
+        Row(
+            f"job stands still, huge pages, after a restore, {what}",
+            huge.still_restored * 1000,
+            "ms",
+            Goal("at most", goal),
+            peer,
+            plain.still_restored * 1000,
+        ),
+        Row(
+            f"dump, 10 % dirty, huge pages, {what}",
+            huge.increment * 1000,
+            "ms",
+            None,
+            peer,
+            plain.increment * 1000,
+        ),
+        Row(f"restore, huge pages, {what}", huge.restore * 1000, "ms", None, peer, plain.restore * 1000),
+    ]
 
 
 def _beside(peer: Measured | None, what: str, gigabytes: float, still: float, dump: float, restore: float) -> list[Row]:
@@ -166,9 +230,13 @@ async def checkpoint(effort: Effort) -> list[Row]:
     rows = []
     try:
         program = _compiled(place)
-        for megabytes in (100, effort.of(1000, least=100), effort.of(4000, least=100)):
+        sizes = ((100, 3.0), (effort.of(1000, least=100), 5.0), (effort.of(4000, least=100), 15.0))
+        for megabytes, goal in sizes:
             await _ours(place, program, megabytes)  # memory the machine has never touched costs more the first time
-            still, dump, increment, restore = await _ours(place, program, megabytes)
+            plain = await _ours(place, program, megabytes)
+            huge = await _ours(place, program, megabytes, huge_pages=True)
+            still = max(plain.still, plain.still_again)
+            dump, increment, restore = plain.dump, plain.increment, plain.restore
             peers = await asyncio.to_thread(measured, place, program, megabytes)
             bare = await asyncio.to_thread(_bare_fork, program, megabytes)
             gigabytes = megabytes / 1000
@@ -184,6 +252,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
                     bare * 1000,
                 ),
                 Row(f"dump, 10 % dirty, {what}", increment * 1000, "ms", Goal("at most", 100 * gigabytes)),
+                *_in_huge_pages(what, goal, huge, plain),
                 *_beside(first, f", {what}", gigabytes, still, dump, restore),
                 *(row for peer in peers[1:] for row in _beside(peer, f", {what}", gigabytes, still, dump, restore)),
             ]

@@ -138,3 +138,9 @@ def test_a_shown_path_may_be_writable_and_for_some_only() -> None:
     ):
         with pytest.raises(WrongPath, match="SHOW_PATHS"):
             shown(wrong)
+
+
+def test_malloc_asks_for_huge_pages_where_the_kernel_takes_unused_ones_back(tmp_path: Path) -> None:
+    assert asked(tmp_path, huge_pages="thrifty").env["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert "GLIBC_TUNABLES" not in asked(tmp_path, huge_pages="wasteful").env
+    assert "GLIBC_TUNABLES" not in asked(tmp_path).env

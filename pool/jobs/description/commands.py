@@ -166,7 +166,7 @@ _SPECIAL_NAMES = """
     interactive_executable interactive_args send_credential dedicated expected_duration reservation
     public_input_files queue include
     pipe on_process_failure pipe_buffer spread mpi ranks_per_machine remote_io remote_io_trees rendezvousdir wantnametag
-    job_network outside_connections
+    job_network outside_connections huge_pages
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -187,7 +187,7 @@ _SPECIAL_ATTRIBUTES = """
     TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
     TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
     WantDedicated ExpectedDuration ReservationId MpiFamily MpiRun PmixLibrary RanksPerMachine JobNetwork
-    OutsideConnections
+    OutsideConnections HugePages
 """
 
 SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}

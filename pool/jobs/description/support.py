@@ -473,6 +473,13 @@ TABLE: tuple[Row, ...] = (
         "jobs/network.py",
         "OutsideConnections",
     ),
+    _done_row(
+        "huge_pages",
+        "on: malloc asks for memory in huge pages, for shorter stops at checkpoints; off: it does not; without it the "
+        "machine decides",
+        "jobs/huge_pages.py",
+        "HugePages",
+    ),
     _done_row("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
     _done_row("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),
     _done_row(

@@ -203,6 +203,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         _attributes("OutsideConnections"),
         _commands("outside_connections OutsideConnections"),
     ),
+    Section(resources.huge_pages, _attributes("HugePages"), _commands("huge_pages HugePages")),
     Section(policy.manifest, (), _commands("manifest_dir ManifestDir")),
     Section(policy.deferral, _attributes("DeferralTime DeferralWindow DeferralPrepTime")),
     Section(transfer.remote_io, _attributes("RemoteIO RemoteIOTrees")),

@@ -13,6 +13,8 @@ from pool.jobs.description.sections.policy import is_deferred
 from pool.jobs.description.sections.program import image_kind
 from pool.jobs.description.sections.resources import requested
 from pool.jobs.description.sections.transfer import TRANSFERRING
+from pool.jobs.huge_pages import CLAUSE as HUGE_PAGES_CLAUSE
+from pool.jobs.huge_pages import HUGE_PAGES, ON
 from pool.jobs.network import CLAUSES, JOB_NETWORK
 from pool.jobs.network import FACTS as NETWORK_FACTS
 
@@ -57,6 +59,8 @@ def requirements(job: JobDraft) -> None:
         clauses.append("TARGET.HasCheckpoint")
     if (clause := CLAUSES.get(job.text_of(JOB_NETWORK))) and not spoken & NETWORK_FACTS:
         clauses.append(clause)
+    if job.text_of(HUGE_PAGES) == ON and HUGE_PAGES.lower() not in spoken:
+        clauses.append(HUGE_PAGES_CLAUSE)
     if version := job.text_of("CUDAVersion"):
         clauses.append(_cuda(job, version))
     if job.is_true("OCUWanted"):

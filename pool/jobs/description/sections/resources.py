@@ -13,6 +13,7 @@ from pool.jobs.description.expressions import (
     wire_of,
 )
 from pool.jobs.description.job import JobDraft
+from pool.jobs.huge_pages import HUGE_PAGES, OFF, ON, WISHES
 from pool.jobs.network import (
     HOST,
     JOB_NETWORK,
@@ -101,6 +102,17 @@ def outside_connections(job: JobDraft) -> None:
             other=OUTSIDE_CONNECTIONS,
         )
     job.set(OUTSIDE_CONNECTIONS, wish)
+
+
+def huge_pages(job: JobDraft) -> None:
+    """`huge_pages`: whether malloc asks for memory in huge pages."""
+    text = job.param("huge_pages", HUGE_PAGES)
+    if text is None:
+        return
+    wish = {"true": ON, "yes": ON, "false": OFF, "no": OFF}.get(text.lower(), text.lower())
+    if wish not in WISHES:
+        raise job.refuse("huge_pages", f"expected {ON} or {OFF} for 'huge_pages', not {text!r}", other=HUGE_PAGES)
+    job.set(HUGE_PAGES, wish)
 
 
 def _cpus(job: JobDraft) -> None:

@@ -25,6 +25,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.machine.huge_pages import offered_huge_pages
 from pool.policy.queue import IDLE, QueuedCluster, QueuedJob
 from pool.policy.starter import Event
 from pool.roles.base import LANGUAGE, RoleContext
@@ -346,6 +347,7 @@ class LocalJobs:
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
             network=settings.text("JOB_NETWORK"),
             private_tmp=settings.flag("PRIVATE_TMP"),
+            huge_pages=offered_huge_pages(),
             processes=int(settings.number("JOB_PROCESSES")) or None,
         )
 

@@ -12,6 +12,7 @@ from pool.config.places import PRIVATE
 from pool.images import ImageStore
 from pool.jobs.activation import Activation
 from pool.jobs.destinations import OutsideNames
+from pool.jobs.huge_pages import HUGE_PAGES, NEVER
 from pool.network.rooms import JobRoom
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
@@ -66,6 +67,7 @@ class SlotPlaces:
                 outside_names=self.outside_names,
                 join_outside=self.join_outside,
                 private_tmp=settings.flag("PRIVATE_TMP"),
+                huge_pages=str(self.machine().get(HUGE_PAGES, NEVER)),
                 processes=int(settings.number("JOB_PROCESSES")) or None,
                 gpus=slot.gpus if self.machine().get("GPUs") else None,
                 devices=devices.files(slot.gpus),
