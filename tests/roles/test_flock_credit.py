@@ -61,8 +61,8 @@ def test_both_sides_measure_sign_and_keep_the_same() -> None:
             await flock.run_until(lambda: flock.queued() == 0, within=1000)
             await flock.settle(60)
             assert 400 <= assert_equal(flock, "chem", "physics") <= 440
-            assert not book(flock, "chem").uses
-            assert not book(flock, "physics").uses
+            assert not book(flock, "chem").measures.uses
+            assert not book(flock, "physics").measures.uses
             shown = book(flock, "physics").status("chem")
             assert (shown["agreement"], shown["disputed"]) == ("credit", 0.0)
             assert shown["history"][0]["lent"] is False
@@ -134,22 +134,22 @@ def lying(change: Callable[[Any], None]) -> None:
 
 
 def _longer(own: Any) -> None:
-    for use in own.uses.values():
+    for use in own.measures.uses.values():
         use.total += 10_000_000
 
 
 def _dearer(own: Any) -> None:
-    for use in own.uses.values():
+    for use in own.measures.uses.values():
         use.value *= 1000
 
 
 def _huge(own: Any) -> None:
-    for use in own.uses.values():
+    for use in own.measures.uses.values():
         use.total = 2**53
 
 
 def _foreign(own: Any) -> None:
-    for use in own.uses.values():
+    for use in own.measures.uses.values():
         use.claim = "ab" * 16
 
 

@@ -229,7 +229,7 @@ class MachineBorrower(Service):
         now = asyncio.get_running_loop().time()
         self._claims[route.id] = BorrowedClaim(name, schedd, float(params["lease"]), now + LEASES * params["lease"])
         owner, lease = str(params["owner"]), float(params["lease"])
-        self._credit.begin(pool, route.startd, item, lends=False, user=owner, lease=lease)
+        self._credit.measures.begin(pool, route.startd, item, lends=False, user=owner, lease=lease)
         user = params["submitter"]
         held = {
             "State": "Claimed",
@@ -248,13 +248,13 @@ class MachineBorrower(Service):
             for number in params["claims"]:
                 route = ClaimRoute.read(str(number))
                 self._forget(route.id)
-                self._credit.over(route.pool, route.startd, [route.claim], lends=False)
+                self._credit.measures.over(route.pool, route.startd, [route.claim], lends=False)
                 await self._pass(route, verb, call, {"claims": [route.claim]})
             return {}
         route = ClaimRoute.read(str(params.get("claim")))
         inner = with_claim(params, route.claim)
         answer = await self._pass(route, verb, call, inner)
-        self._credit.called(route.pool, route.startd, verb, inner, answer, lends=False)
+        self._credit.measures.called(route.pool, route.startd, verb, inner, answer, lends=False)
         if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
             answer["ad"] = self._known_again(route, call.identity.node, answer["ad"])
         return answer
@@ -342,14 +342,14 @@ class ComingBack(Service):
         if verb != "renew":
             route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
             passed = await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
-            self._credit.called(self._pool, startd, verb, inner, passed, lends=False)
+            self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)
             return passed
         own = {ClaimRoute(self._pool, startd, str(claim)).id: claim for claim in inner["claims"]}
         answer = await link.call("schedd.renew", {"claims": list(own)}, timeout=seconds_left(call))
         gone = [number for number in answer["gone"] if number in own]
         self._borrowing.renewed(list(own), gone)
         told = {"gone": [own[number] for number in gone]}
-        self._credit.called(self._pool, startd, verb, inner, told, lends=False)
+        self._credit.measures.called(self._pool, startd, verb, inner, told, lends=False)
         return told
 
     @method(None, takes={"key": str, "terms": dict, "entries": MAPPINGS})

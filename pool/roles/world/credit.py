@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +30,9 @@ from pool.policy.flock.ledger import (
     settling,
 )
 from pool.policy.flock.payback import lasts, slots_ahead
-from pool.policy.flock.value import value_in_ledger
 from pool.roles.base import Spawn
+from pool.roles.world.claim_measures import ClaimMeasures
+from pool.roles.world.ledger_disk import LedgerDisk, entry_row, partner_row, settling_row, use_row
 from pool.store.flock_ledger import FlockLedgerStore, Row
 from pool.wire import Connection
 from pool.wire.signing import SigningKey, is_signed
@@ -43,8 +44,6 @@ BATCH = 200
 PATIENCE = 30.0
 #: Seconds after the end of a claim for which others gather.
 GATHER = 1.0
-#: Seconds for which a borrower keeps the measurement of a claim that has ended and was not signed.
-KEPT = 30 * 86400.0
 #: Entries that `history` has, the newest first.
 SHOWN = 20
 #: A lender whose measurements were not signed for so much lends no more: machine-seconds, and a part of the bound.
@@ -102,14 +101,9 @@ class CreditBook:
         self._borrower = borrower
         self.every = every
         self.partners: dict[str, Partner] = {}
-        self.uses: dict[tuple[str, bool, str], ClaimUse] = {}
         self._settling: dict[tuple[str, str], CreditEntry] = {}
-        self._dirty: set[tuple[str, bool, str]] = set()
-        self._unwritten: list[Row] = []
-        self._wake = asyncio.Event()
-        self.ahead = asyncio.Event()
-        self._saving: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
+        self._disk = LedgerDisk(store, spawn, log)
+        self.measures = ClaimMeasures(self._disk, outside, terms=self.terms, counts=self._counts)
         self._agreed: dict[str, CreditTerms] = {}
         self._load()
 
@@ -124,7 +118,7 @@ class CreditBook:
                 self._partner(pool).ledger.add(SignedEntry.from_wire(value))
             elif part == "use":
                 use = ClaimUse.from_wire(value)
-                self.uses[use.pool, use.lends, use.claim] = use
+                self.measures.uses[use.pool, use.lends, use.claim] = use
             elif part == "terms":
                 self._agreed[pool] = CreditTerms.from_wire(value)
             elif part == "settling":
@@ -145,11 +139,11 @@ class CreditBook:
 
     async def agree(self, pool: str, terms: CreditTerms) -> None:
         """Keep our terms with a pool."""
-        for use in self._uses_of(pool):
+        for use in self.measures.of_pool(pool):
             if not use.closed:
-                self._measure(use)
+                self.measures.measure(use)
         self._agreed[pool] = terms
-        await self._save([("terms", pool, terms.to_wire())])
+        await self._disk.save([("terms", pool, terms.to_wire())])
         self.greet(pool)
 
     def balance(self, pool: str) -> float:
@@ -159,7 +153,7 @@ class CreditBook:
     def running(self, pool: str) -> float:
         """Machine-seconds that are measured and not in the ledger yet, as `balance` counts them."""
         now, wall, found = self._now(), self._outside.wall(), 0
-        for use in self._uses_of(pool) if self.terms(pool).credit else ():
+        for use in self.measures.of_pool(pool) if self.terms(pool).credit else ():
             total = use.total if use.closed else use.measured(now, wall)
             found += (total - use.forgone - self._signed(use)) * use.value * (1 if use.lends else -1)
         return found / UNIT
@@ -171,25 +165,25 @@ class CreditBook:
         return slots_ahead(-(self.balance(pool) + self.running(pool)), self._rate(pool))
 
     def _rate(self, pool: str) -> float:
-        return sum(use.value for use in self._uses_of(pool) if use.lends and not use.closed) / 1000
+        return sum(use.value for use in self.measures.of_pool(pool) if use.lends and not use.closed) / 1000
 
     def is_ahead(self, pool: str, startd: str, claim: object) -> bool:
         """Whether a claim on a machine of ours was given ahead of our own jobs."""
-        use = self.uses.get((pool, True, claim_digest(startd, str(claim))))
+        use = self.measures.find(pool, startd, claim, lends=True)
         return use is not None and use.by_credit
 
     def paid_back(self) -> Iterator[tuple[ClaimUse, float]]:
         """Claims that were given ahead of our own jobs, and the seconds until nothing is owed for them any more."""
-        for pool in {use.pool for use in self.uses.values() if use.by_credit and not use.closed}:
+        for pool in {use.pool for use in self.measures.uses.values() if use.by_credit and not use.closed}:
             left = lasts(-(self.balance(pool) + self.running(pool)), self._rate(pool))
-            for use in self._uses_of(pool):
+            for use in self.measures.of_pool(pool):
                 if use.by_credit and not use.closed:
                     yield use, left
 
     def why_not_lend(self, pool: str) -> str:
         """Why this pool gets no machine of ours, by its ledger; empty where it may."""
         terms, partner = self.terms(pool), self._partner(pool)
-        open_now = sum(use.disputed for use in self._uses_of(pool) if use.lends and use.confirmed)
+        open_now = sum(use.disputed for use in self.measures.of_pool(pool) if use.lends and use.confirmed)
         disputed = (partner.disputed + open_now) / UNIT
         if terms.credit and disputed > max(DISPUTED, DISPUTED_PART * terms.bound):
             return f"the ledgers of the two pools differ by {disputed / 3600:.1f} machine-hours"
@@ -223,106 +217,14 @@ class CreditBook:
             ],
         }
 
-    # -- measuring ---------------------------------------------------------------------------------------
-
-    def begin(
-        self,
-        pool: str,
-        startd: str,
-        made: Wire,
-        *,
-        lends: bool,
-        user: str,
-        lease: float,
-        way: tuple[str, str, str] | None = None,
-    ) -> None:
-        """A claim was made: {claim, slot, ad} as its startd said. Without an agreement with credit it is known, too: it
-        may outlive the day on which one is made, and counts from then on.
-
-        Args:
-            way: of a machine that was given ahead of our own jobs: the schedd, the startd and the claim's id.
-        """
-        claim = claim_digest(startd, str(made.get("claim")))
-        value = value_in_ledger(made.get("ad"))
-        use = ClaimUse(
-            pool, claim, lends, str(made.get("slot")), user, value, lease, way=way, by_credit=way is not None
-        )
-        use.confirmed = not lends
-        use.seen, use.seen_wall = self._now(), self._outside.wall()
-        self.uses[pool, lends, claim] = use
-        self._changed(use)
-        if way is not None:
-            self.ahead.set()
-
-    def seen(self, pool: str, startd: str, claims: Iterable[Any], *, lends: bool) -> None:
-        """Calls about these claims have passed."""
-        for claim in claims:
-            use = self.uses.get((pool, lends, claim_digest(startd, str(claim))))
-            if use is not None and not use.closed:
-                first = not use.confirmed or use.seen is None
-                self._measure(use)
-                use.confirmed = True
-                if first:
-                    self._changed(use)
-
-    def over(self, pool: str, startd: str, claims: Iterable[Any], *, lends: bool) -> None:
-        """These claims have ended."""
-        for claim in claims:
-            use = self.uses.get((pool, lends, claim_digest(startd, str(claim))))
-            if use is not None and not use.closed:
-                self._measure(use)
-                self._close(use)
-
-    def _measure(self, use: ClaimUse) -> None:
-        before = use.total
-        use.see(self._now(), self._outside.wall())
-        if not self.terms(use.pool).credit:
-            use.forgone += use.total - before  # nobody asks for time without an agreement
-
-    def called(self, pool: str, startd: str, verb: str, params: Wire, answer: Any, *, lends: bool) -> None:
-        """A call about claims has passed, either way: {claim} or {claims}, and the answer to it."""
-        claims = params["claims"] if isinstance(params.get("claims"), list) else [params.get("claim")]
-        gone = answer.get("gone") if verb == "renew" and isinstance(answer, dict) else None
-        ended = claims if verb in ("release", "revoked") else gone if isinstance(gone, list) else []
-        self.over(pool, startd, ended, lends=lends)
-        self.seen(pool, startd, (claim for claim in claims if claim not in ended), lends=lends)
-
     def taken_back(self, use: ClaimUse) -> None:
         """A claim is no longer ahead of our own jobs: its machine is taken back."""
         use.by_credit = False
-        self._changed(use)
+        self.measures.changed(use)
 
-    def sweep(self) -> None:
-        """Close claims that nobody renews any more, and forget what nobody will ask for."""
-        now, wall = self._now(), self._outside.wall()
-        for key, use in list(self.uses.items()):
-            silent = now - use.seen if use.seen is not None else wall - use.seen_wall
-            if not use.closed and silent > 2 * use.lease:
-                self._close(use)
-            elif use.closed and not use.lends and silent > KEPT:
-                self._drop(key)
-        self._dirty |= {key for key, use in self.uses.items() if not use.closed and self._counts(use)}
-        for pool, partner in self.partners.items():
-            gone = partner.ledger.forget_old(round(wall * 1000), self.terms(pool))
-            if gone:
-                self._spawn(self._save([_entry_row(pool, one, gone=True) for one in gone]), "forget", alone=True)
-
-    def _close(self, use: ClaimUse) -> None:
-        use.closed = True
-        if not self._counts(use):
-            self.uses.pop((use.pool, use.lends, use.claim), None)
-        elif use.lends and not use.confirmed:
-            self._drop((use.pool, use.lends, use.claim))  # no schedd of the other pool has ever known of it
-        else:
-            self._changed(use)
-            self._wake.set()
-
-    def _counts(self, use: ClaimUse) -> bool:
-        """Whether we want credit with its pool, or have had it: only then it is kept on disk and proposed."""
-        return self._own_terms(use.pool).credit or self._partner(use.pool).key != ""
-
-    def _uses_of(self, pool: str) -> list[ClaimUse]:
-        return [use for use in self.uses.values() if use.pool == pool]
+    def _counts(self, pool: str) -> bool:
+        """Whether we want credit with a pool, or have had it."""
+        return self._own_terms(pool).credit or self._partner(pool).key != ""
 
     def _signed(self, use: ClaimUse) -> int:
         partner = self._partner(use.pool)
@@ -341,22 +243,22 @@ class CreditBook:
         while True:
             try:
                 async with asyncio.timeout(self.every / 4):
-                    await self._wake.wait()
+                    await self.measures.ended.wait()
                 await asyncio.sleep(GATHER)
             except TimeoutError:
                 pass
-            self._wake.clear()
-            self.sweep()
-            await self._save_measurements()
-            lent = {use.pool for use in self.uses.values() if use.lends and self._counts(use)}
+            self.measures.ended.clear()
+            self.measures.sweep()
+            self._forget_old()
+            await self._disk.try_save()
+            lent = {use.pool for use in self.measures.uses.values() if use.lends and self._counts(use.pool)}
             for pool in sorted(lent | self._pools_to_settle()):
                 await self.exchange(pool)
 
-    async def _save_measurements(self) -> None:
-        try:
-            await self._save([])
-        except PoolError as error:
-            self._log.error("the flock's ledger is not saved", extra={"why": str(error)})
+    def _forget_old(self) -> None:
+        for pool, partner in self.partners.items():
+            gone = partner.ledger.forget_old(round(self._outside.wall() * 1000), self.terms(pool))
+            self._disk.put(entry_row(pool, one, gone=True) for one in gone)
 
     def _pools_to_settle(self) -> set[str]:
         return {pool for pool, _ in self._settling}
@@ -387,7 +289,7 @@ class CreditBook:
         wall, found = self._outside.wall(), list[tuple[SignedEntry, bool]]()
         partner, terms = self._partner(pool), self.terms(pool)
         owed = self.balance(pool)
-        for use in self._uses_of(pool):
+        for use in self.measures.of_pool(pool):
             if not use.lends or not use.confirmed:
                 continue
             if not use.closed and use.seen is None and wall - use.seen_wall < use.lease:
@@ -430,7 +332,7 @@ class CreditBook:
         terms = CreditTerms.from_wire(said.get("terms"))
         if (key, terms) != (partner.key, partner.terms):
             partner.key, partner.terms = key, terms
-            await self._save([("pool", pool, partner.to_wire())])
+            await self._disk.save([partner_row(pool, partner.to_wire())])
 
     async def _take_answers(self, pool: str, proposed: list[SignedEntry], answer: Wire) -> None:
         answers = answer.get("answers")
@@ -442,12 +344,12 @@ class CreditBook:
                 raise BadEntry(f"the pool {pool} has answered with no mapping")
             if "signed" in said:
                 rows += self._adopt(pool, mine, SignedEntry.from_wire(said["signed"]))
-            elif mine.entry.claim and (use := self.uses.get((pool, True, mine.entry.claim))) is not None:
+            elif mine.entry.claim and (use := self.measures.uses.get((pool, True, mine.entry.claim))) is not None:
                 rows += self._give_in(partner, use, said)
             else:
                 self._settling.pop((pool, mine.entry.claim), None)
-                rows.append(("settling", f"{pool}|{mine.entry.claim}", None))
-        await self._save(rows)
+                rows.append(settling_row(pool, mine.entry.claim, None))
+        await self._disk.save(rows)
 
     def _adopt(self, pool: str, mine: SignedEntry, signed: SignedEntry) -> list[Row]:
         """Take in an entry that the borrower has signed: this one, or one that we had proposed before."""
@@ -460,11 +362,11 @@ class CreditBook:
             raise BadEntry(f"the signature of the pool {pool} is wrong")
         rows: list[Row] = []
         if partner.ledger.add(signed):
-            rows.append(_entry_row(pool, signed))
-        use = self.uses.get((pool, True, entry.claim))
+            rows.append(entry_row(pool, signed))
+        use = self.measures.uses.get((pool, True, entry.claim))
         if use is None:
             self._settling.pop((pool, entry.claim), None)
-            rows.append(("settling", f"{pool}|{entry.claim}", None))
+            rows.append(settling_row(pool, entry.claim, None))
         elif use.closed and entry.total >= use.billed():
             rows += self._finish(partner, use)
         return rows
@@ -480,13 +382,13 @@ class CreditBook:
         if use.closed and (use.agreed <= last or use.agreed == before):
             return self._finish(partner, use)
         if use.closed:
-            self._wake.set()
-        return [_use_row(use)]
+            self.measures.ended.set()
+        return [use_row(use)]
 
     def _finish(self, partner: Partner, use: ClaimUse) -> list[Row]:
         partner.disputed += use.disputed
-        del self.uses[use.pool, use.lends, use.claim]
-        return [_use_row(use, gone=True), ("pool", use.pool, partner.to_wire())]
+        del self.measures.uses[use.pool, use.lends, use.claim]
+        return [use_row(use, gone=True), partner_row(use.pool, partner.to_wire())]
 
     async def settle(self, pool: str) -> float:
         """Forgive a pool what it owes us; machine-seconds. It is in both ledgers once the pool has answered."""
@@ -496,7 +398,7 @@ class CreditBook:
         claim = claim_digest(pool, self._outside.secret(16))
         entry = settling(forgiven, self._key.public, partner.key, claim, self._outside.wall())
         self._settling[pool, claim] = entry
-        await self._save([("settling", f"{pool}|{claim}", entry.to_wire())])
+        await self._disk.save([settling_row(pool, claim, entry.to_wire())])
         await self.exchange(pool)
         return forgiven
 
@@ -519,7 +421,7 @@ class CreditBook:
             told, more = self._judge(pool, item)
             answers.append(told)
             rows += more
-        await self._save(rows)  # only what is on disk is answered
+        await self._disk.save(rows)  # only what is on disk is answered
         return self._reply(pool, answers)
 
     def _reply(self, pool: str, answers: list[Wire]) -> Wire:
@@ -535,7 +437,7 @@ class CreditBook:
             raise BadEntry("the lender's signature is wrong")
         if not terms.credit:
             return {"refused": "there is no agreement with credit"}, []
-        use = self.uses.get((pool, False, entry.claim))
+        use = self.measures.uses.get((pool, False, entry.claim))
         found = judge_proposal(entry, partner.ledger, use, self._now(), self._outside.wall(), terms)
         if found.known is not None:
             return {"signed": found.known.to_wire()}, []
@@ -547,13 +449,13 @@ class CreditBook:
             return {"refused": found.refusal} | ({"measured": found.measured} if found.measured else {}), []
         signed = SignedEntry(entry, proposed.by_lender, self._key.sign(text))
         partner.ledger.add(signed)
-        self.ahead.set()
-        rows = [_entry_row(pool, signed)]
+        self.measures.ahead.set()
+        rows = [entry_row(pool, signed)]
         if use is not None and item.get("final") is True:
             if not use.closed:
                 use.closed = True  # the lender counts no more of it
-            rows.append(_use_row(use, gone=True))
-            del self.uses[pool, False, entry.claim]
+            rows.append(use_row(use, gone=True))
+            del self.measures.uses[pool, False, entry.claim]
         return {"signed": signed.to_wire()}, rows
 
     def forget_key(self, pool: str) -> None:
@@ -561,61 +463,12 @@ class CreditBook:
         if (partner := self.partners.get(pool)) is not None:
             partner.key, partner.terms = "", CreditTerms()
             self._agreed.pop(pool, None)
-            rows: list[Row] = [("pool", pool, partner.to_wire()), ("terms", pool, None)]
-            self._spawn(self._save(rows), "forget", alone=True)
-
-    # -- the disk ----------------------------------------------------------------------------------------
+            rows: list[Row] = [partner_row(pool, partner.to_wire()), ("terms", pool, None)]
+            self._disk.put_soon(rows)
 
     def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def _changed(self, use: ClaimUse) -> None:
-        if not self._counts(use):
-            return
-        self._dirty.add((use.pool, use.lends, use.claim))
-        if self._saving is None or self._saving.done():
-            self._saving = self._spawn(self._save([]), "save", alone=True)
-
-    def _drop(self, key: tuple[str, bool, str]) -> None:
-        use = self.uses.pop(key)
-        self._dirty.discard(key)
-        self._spawn(self._save([_use_row(use, gone=True)]), "save", alone=True)
-
-    async def _save(self, rows: list[Row]) -> None:
-        """Return when these rows, and all before them, are on disk.
-
-        Raises:
-            StoreError: they cannot be written; the next save tries again.
-        """
-        self._unwritten += rows
-        async with self._writing:
-            rows = [
-                *(_use_row(use) for key in self._dirty if (use := self.uses.get(key)) is not None),
-                *self._unwritten,
-            ]
-            self._dirty, self._unwritten = set(), []
-            if not rows:
-                return
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, self._store.save, rows)
-            except BaseException:
-                self._unwritten = rows + self._unwritten
-                raise
+        return self.measures.now()
 
     def close(self, *, killed: bool = False) -> None:
         """Write what is not written, unless the process was killed, and close the file."""
-        try:
-            if not killed:
-                counted = (use for use in self.uses.values() if self._counts(use))
-                self._store.save([*self._unwritten, *map(_use_row, counted)])
-        except PoolError as error:
-            self._log.error("the flock's ledger is not saved", extra={"why": str(error)})
-        self._store.close()
-
-
-def _entry_row(pool: str, signed: SignedEntry, *, gone: bool = False) -> Row:
-    return ("entry", f"{pool}|{signed.entry.lender}|{signed.entry.claim}", None if gone else signed.to_wire())
-
-
-def _use_row(use: ClaimUse, *, gone: bool = False) -> Row:
-    return ("use", f"{use.pool}|{int(use.lends)}|{use.claim}", None if gone else use.to_wire())
+        self._disk.close(self.measures.rows(), killed=killed)

@@ -105,7 +105,7 @@ class GuestSchedd(Service):
     async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
         asked = {**self._way, "verb": verb, "params": params}
         answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
-        self._credit.called(self._pool, self._startd, verb, params, answer, lends=True)
+        self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
             answer["next"] = guest_order(answer["next"], self._pool, ahead=ahead)
@@ -332,7 +332,7 @@ class MachineLender(Service):
             return
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
         for claim in made:
-            self._credit.begin(
+            self._credit.measures.begin(
                 request.pool,
                 startd,
                 claim,

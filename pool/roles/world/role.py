@@ -358,7 +358,7 @@ class World(Role):
             ahead = self.credit.is_ahead(call.identity.node, params["startd"], inner.get("claim"))
             inner = guest_order(inner, call.identity.node, ahead=ahead)
         answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
-        self.credit.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
+        self.credit.measures.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
         return answer
 
     @streaming(Right.FLOCK, takes=PASSED)
@@ -390,7 +390,7 @@ class World(Role):
                             self.lending.take_in(name, ad)
                         else:
                             self.lending.submitter(name, ad)
-                            self.credit.ahead.set()
+                            self.credit.measures.ahead.set()
             except (*TROUBLE, RemoteError) as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
@@ -401,8 +401,8 @@ class World(Role):
             due = await self.lending.end_payback()
             try:
                 async with asyncio.timeout(due):
-                    await self.credit.ahead.wait()
-                self.credit.ahead.clear()
+                    await self.credit.measures.ahead.wait()
+                self.credit.measures.ahead.clear()
                 for borrower in self._borrowers.values():
                     if (self.credit.slots_ahead(borrower.pool) > 0) != borrower.creditor:
                         borrower.wake.set()
