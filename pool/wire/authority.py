@@ -8,6 +8,7 @@ become an old one. The tokens decide who may join (`pool.wire.tokens`).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from pool.outside import OutsideWorld
 from pool.wire import certificates
 from pool.wire.dispatch import Call, Service, method
 from pool.wire.errors import WireError
+from pool.wire.revocation import REVOKED
 from pool.wire.tokens import TokenStore
 from pool.wire.trust_files import TrustError, kept_map, read_private, write_map, write_private
 
@@ -68,21 +70,25 @@ class Authority:
         """Whether an authority is kept there, and not only its certificate, which every node has."""
         return (directory / KEY).exists()
 
-    def issue_node(self, request: str, name: str, roles: Iterable[str], *, replace: bool = False) -> str:
+    def issue_node(
+        self, request: str, name: str, roles: Iterable[str], *, replace: bool = False, joins: bool = False
+    ) -> str:
         """A certificate for a node, PEM. Takes milliseconds, the first time more: not for the loop's thread.
 
         Args:
             request: a PEM signing request; what it says about names does not count.
             replace: whether the name may go over from the key that has it now.
+            joins: whether the caller has shown a token: the certificate is then newer than a removal of that name,
+                though a certificate's time has whole seconds.
 
         Raises:
             BadRequest: the request or the name cannot be.
             NodeNameTaken: another key has the name.
         """
-        roles = sorted(set(roles))
-        certificate, key = certificates.sign_request(
-            self._key, self.certificate, request, name, roles, self._outside.wall(), self.life
-        )
+        roles, now = sorted(set(roles)), self._outside.wall()
+        if joins and (removed := kept_map(self._directory / REVOKED).get(name)) is not None:
+            now = max(now, math.floor(float(removed)) + 1.0)
+        certificate, key = certificates.sign_request(self._key, self.certificate, request, name, roles, now, self.life)
         nodes = kept_map(self._directory / NODES)
         alike = [other for other in nodes if other.lower() == name.lower() and other != name]
         if alike:  # the language that jobs choose machines in does not tell them apart
@@ -142,7 +148,7 @@ class JoinService(Service):
             key = await asyncio.to_thread(certificates.key_fingerprint, request)
             grant = self._tokens.peek_grant(number, secret, key=key, node=str(name))
             certificate = await asyncio.to_thread(
-                self._authority.issue_node, request, str(name), grant.roles, replace=grant.node is not None
+                self._authority.issue_node, request, str(name), grant.roles, replace=grant.node is not None, joins=True
             )
             self._tokens.use(grant, key)
         return {"certificate": certificate, "name": name, "roles": list(grant.roles)}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
-from pool.wire.certificates import NotOfThisPool
+from pool.outside import OutsideWorld
+from pool.wire.authority import Authority
+from pool.wire.certificates import NotOfThisPool, new_request
+from pool.wire.credentials import pending_key
 from pool.wire.revocation import REVOKED, Revocations, Revoked, issued_at
 from pool.wire.trust_files import TrustError
 
@@ -45,3 +50,20 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotOfThisPool):
         Revocations(tmp_path / "none").check({})
     assert issued_at({}) == 0.0
+
+
+def test_a_name_that_joins_again_in_the_second_of_its_removal_is_let_in(tmp_path: Path) -> None:
+    """A certificate's time has whole seconds; a renewal that was under way at the removal stays worthless."""
+    now = 1_800_000_000.25
+    authority = Authority.open(tmp_path, "pool", OutsideWorld(wall=lambda: now, chance=random.Random(1)))
+    known, request = Revocations(tmp_path), new_request(pending_key(tmp_path), "bad")
+    known.replace({"bad": now})
+    now += 0.5
+    for joins in (True, False):
+        issued = x509.load_pem_x509_certificate(authority.issue_node(request, "bad", ["startd"], joins=joins).encode())
+        certificate = {**CERTIFICATE, "notBefore": f"{issued.not_valid_before_utc:%b %d %H:%M:%S %Y GMT}"}
+        if joins:
+            known.check(certificate)
+        else:
+            with pytest.raises(Revoked):
+                known.check(certificate)
