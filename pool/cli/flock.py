@@ -56,8 +56,11 @@ def flock(
         ),
     ] = None,
     lifetime: Annotated[
-        str, typer.Option("--lifetime", "-t", metavar="TIME", help="invite: how long the token is good for.")
-    ] = "1d",
+        str | None,
+        typer.Option(
+            "--lifetime", "-t", metavar="TIME", help="invite: how long the token is good for; 1d.", show_default=False
+        ),
+    ] = None,
     credit: Annotated[
         float | None,
         typer.Option(
@@ -68,8 +71,14 @@ def flock(
         ),
     ] = None,
     half_life: Annotated[
-        float, typer.Option("--half-life", metavar="DAYS", help="With --credit: half of a debt is forgotten; 0: none.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--half-life",
+            metavar="DAYS",
+            help="With --credit: half of a debt is forgotten; 0, none, if it is left out.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -97,39 +106,44 @@ def flock(
         raise UsageProblem(f"flock {action} takes {wanted}", hint="`poolnode flock --help` has examples")
     if credit is not None and action not in ("invite", "accept"):
         raise UsageProblem(f"flock {action} takes no --credit", hint="invite and accept do")
-    if credit is not None:
-        terms = {"pool": pool, "agreement": "credit", "bound": credit, "half_life": half_life}
-        query_pool(address, lambda node: node.call("world.terms", terms))
+    if half_life is not None and credit is None:
+        raise UsageProblem("--half-life says how a debt is forgotten", hint="it goes with --credit HOURS")
+    if lifetime is not None and action != "invite":
+        raise UsageProblem(f"flock {action} takes no --lifetime", hint="invite does")
+    terms = {} if credit is None else {"agreement": "credit", "bound": credit, "half_life": half_life}
     if action == "status":
         return _status(query_pool(address, lambda node: node.call("world.status", {})), as_json)
     if action == "invite":
-        return _invite(str(pool), seconds(lifetime), lifetime, as_json, address)
+        return _invite(str(pool), terms, lifetime or "1d", as_json, address)
     if action == "accept":
         token = read_join(file, os.environ)
-        done = query_pool(address, lambda node: node.call("world.accept", {"pool": pool, "token": token}))
-        if as_json:
-            print_json([done])
-        else:
-            print_lines([f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"])
-        return 0
-    if action == "settle":
-        done = query_pool(address, lambda node: node.call("world.settle", {"pool": pool}))
-        if as_json:
-            print_json([{"pool": pool, **done}])
-        else:
-            print_lines([f"{pool} is forgiven {_hours(done['forgiven'])} of machine time"])
-        return 0
-    done = query_pool(address, lambda node: _end_agreement(node, str(pool)))
+        done = query_pool(address, lambda node: node.call("world.accept", {"pool": pool, "token": token, **terms}))
+        words = f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"
+    elif action == "settle":
+        done = {"pool": pool, **query_pool(address, lambda node: node.call("world.settle", {"pool": pool}))}
+        unsigned = f", and {_hours(done['unsigned'])} that it has not signed" if done["unsigned"] else ""
+        later = "" if done["answered"] else "; it has not answered yet, and is asked again until it does"
+        words = f"{pool} is forgiven {_hours(done['forgiven'])} of machine time{unsigned}{later}"
+    else:
+        done = query_pool(address, lambda node: _end_agreement(node, str(pool)))
+        words = f"the agreement with {pool} has ended"
     if as_json:
         print_json([done])
     else:
-        print_lines([f"the agreement with {pool} has ended"])
+        print_lines([words])
     return 0
 
 
-def _invite(pool: str, life: float, lifetime: str, as_json: bool, address: str | None) -> int:
-    asked: dict[str, Any] = {"roles": ["flock"], "node": pool, "lifetime": life, "uses": 1}
-    made = query_pool(address, lambda node: node.call("node.token", asked))
+def _invite(pool: str, terms: dict[str, Any], lifetime: str, as_json: bool, address: str | None) -> int:
+    asked: dict[str, Any] = {"roles": ["flock"], "node": pool, "lifetime": seconds(lifetime), "uses": 1}
+
+    async def make(node: Pool) -> dict[str, Any]:
+        made: dict[str, Any] = await node.call("node.token", asked)
+        if terms:
+            await node.call("world.terms", {"pool": pool, **terms})
+        return made
+
+    made = query_pool(address, make)
     if as_json:
         print_json([{"pool": pool, "token": made["token"], "expires": made["expires"]}])
         return 0
@@ -144,9 +158,9 @@ async def _end_agreement(node: Pool, pool: str) -> dict[str, Any]:
     done: dict[str, Any] = await node.call("world.leave", {"pool": pool})
     try:
         await node.call("node.revoke", {"node": pool})
-    except PoolError:
+    except PoolError as error:
         if not done["left"]:
-            raise
+            raise PoolError(f"there is no agreement with a pool {pool}", hint="`poolnode flock` shows all") from error
     return {"pool": pool, "left": True}
 
 
@@ -178,11 +192,16 @@ def _entry(entry: Mapping[str, Any]) -> str:
 
 
 def _balance(one: Mapping[str, Any]) -> str:
-    return "" if one["agreement"] != "credit" else f"{_hours(one['balance'])} of {_hours(one['bound'])}"
+    """The debt by the ledger and with all that runs; negative where we owe."""
+    owed = max(-one["bound"], min(one["bound"], one["balance"] + one["running"]))
+    return "" if one["agreement"] != "credit" else f"{_hours(owed)} of {_hours(one['bound'])}"
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h"
+def _hours(amount: float) -> str:
+    """Machine time: hours, and seconds where it is less than a tenth of one."""
+    if abs(amount) < 0.5:
+        return "0"
+    return f"{amount / 3600:.1f} h" if abs(amount) >= 360 else f"{amount:.0f} s"
 
 
 def _remarks(one: Mapping[str, Any]) -> list[str]:
@@ -194,8 +213,10 @@ def _remarks(one: Mapping[str, Any]) -> list[str]:
         found.append("it wants credit, and we want none: nothing is counted")
     if one["disputed"] >= 1.0:
         found.append(f"it has not signed {_hours(one['disputed'])} that were measured here")
-    if one["agreement"] == "credit" and one["trouble"]:
-        found.append(f"the ledgers were not exchanged: {one['trouble']}")
+    if one["agreement"] == "credit" and one["ledger_trouble"]:
+        found.append(f"the ledgers were not exchanged: {one['ledger_trouble']}")
+    if one["not_lent"]:
+        found.append(f"it gets no machine of ours: {one['not_lent']}; `settle` forgives it")
     return found
 
 

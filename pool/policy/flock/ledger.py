@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -151,9 +151,14 @@ class CreditTerms:
     half_life: float = 0.0
 
     def with_theirs(self, other: CreditTerms) -> CreditTerms:
-        """The terms that hold, where the other pool has these: credit if both want it, and the smaller numbers."""
-        lives = [one for one in (self.half_life, other.half_life) if one > 0]
-        return CreditTerms(self.credit and other.credit, min(self.bound, other.bound), min(lives, default=0.0))
+        """The terms that hold, where the other pool has these: what both want.
+
+        There is credit if both want it, up to the smaller bound; a debt is forgotten no faster than either would, so
+        that no debtor can make its debt go by terms of its own.
+        """
+        lives = (self.half_life, other.half_life)
+        life = max(lives) if all(lives) else 0.0
+        return CreditTerms(self.credit and other.credit, min(self.bound, other.bound), life)
 
     def to_wire(self) -> Wire:
         return {"credit": self.credit, "bound": self.bound, "half_life": self.half_life}
@@ -255,7 +260,9 @@ class ClaimUse:
         total: milliseconds until `seen`, a time of the loop; None after a restart, when `seen_wall` is known.
         confirmed: the borrower has used the claim.
         agreed: where the borrower has measured less, what it would sign.
-        forgone: milliseconds that are not asked for: the debt had reached its bound, or nothing was agreed then.
+        forgone: milliseconds that nobody asks for: the debt had reached its bound, or nothing was agreed then.
+        split: milliseconds of the claim at the last change of terms; `forgone` is right up to there.
+        unasked: at the borrower, milliseconds that the lender had not asked for when an entry was last signed.
         by_credit: it was given ahead of the lender's own jobs; `way` is then its schedd, startd and id.
     """
 
@@ -273,13 +280,27 @@ class ClaimUse:
     closed: bool = False
     agreed: int | None = None
     forgone: int = 0
+    split: int = 0
+    unasked: int = 0
     by_credit: bool = False
     way: tuple[str, str, str] | None = None
 
-    def see(self, now: float, wall: float) -> None:
-        """The claim is alive: count the time until now."""
-        self.total = self.measured(now, wall)
+    def see(self, now: float, wall: float, *, credit: bool = True) -> None:
+        """The claim is alive: count the time until now, in which there was an agreement with credit or was none."""
+        total = self.measured(now, wall)
+        if not credit:
+            self.forgone += max(0, total - max(self.total, self.split))
+        self.total = total
         self.seen, self.seen_wall = now, wall
+
+    def terms_change(self, now: float, wall: float, *, credit: bool) -> None:
+        """The terms change now, before which there was credit or was none. It is no sign that the claim is alive."""
+        if self.closed:
+            return
+        until = self.measured(now, wall)
+        if not credit:
+            self.forgone += max(0, until - max(self.total, self.split))
+        self.split = max(self.split, until)
 
     def measured(self, now: float, wall: float) -> int:
         """Milliseconds until now, if the claim is alive."""
@@ -289,15 +310,25 @@ class ClaimUse:
             since, most = wall - self.seen_wall, 2 * self.lease
         return min(LARGEST, self.total + round(1000 * min(max(since, 0.0), most)))
 
-    def billed(self) -> int:
-        """The time that the lender asks for: its own measurement, or what the borrower would sign of it."""
-        asked = self.total - self.forgone
-        return asked if self.agreed is None else min(asked, self.agreed)
-
     @property
-    def disputed(self) -> int:
-        """Millionths of machine-seconds that the borrower did not sign."""
-        return (self.total - self.forgone - self.billed()) * self.value
+    def asked_time(self) -> int:
+        """The milliseconds that were measured while there was credit, and below the bound."""
+        return max(0, self.total - self.forgone)
+
+    def billed(self, last: int = 0) -> int:
+        """The time that the lender asks for: its own measurement, or what the borrower would sign of it.
+
+        Args:
+            last: signed already. Where that is all that the borrower would sign of a claim that goes on, it is asked
+                again for the whole: it may have been restarted, or cut off.
+        """
+        if self.agreed is None or (not self.closed and self.agreed <= last):
+            return self.asked_time
+        return min(self.asked_time, self.agreed)
+
+    def disputed(self, last: int) -> int:
+        """Millionths of machine-seconds that the borrower was asked for and did not sign; it has signed `last`."""
+        return max(0, self.asked_time - last) * self.value if self.agreed is not None else 0
 
     def to_wire(self) -> Wire:
         return {name: getattr(self, name) for name in self.__slots__ if name != "seen"}
@@ -308,27 +339,30 @@ class ClaimUse:
         way = wire.get("way")
         return cls(**{**wire, "way": tuple(way) if way else None})
 
-    def proposal(self, lender: str, borrower: str, sequence: int, wall: float) -> CreditEntry:
-        """The lender's next entry for it."""
-        at = round(wall * 1000)
-        return CreditEntry(lender, borrower, self.claim, sequence, self.billed(), self.value, at)
+    def proposal(self, lender: str, borrower: str, sequence: int, wall: float, last: int = 0) -> CreditEntry:
+        """The lender's next entry for it, after `last` milliseconds."""
+        at, total = round(wall * 1000), max(last, self.billed(last))
+        return CreditEntry(lender, borrower, self.claim, sequence, total, self.value, at)
 
 
 def judge_proposal(
-    entry: CreditEntry, ledger: CreditLedger, use: ClaimUse | None, now: float, wall: float, terms: CreditTerms
+    entry: CreditEntry, ledger: CreditLedger, use: ClaimUse | None, wall: float, terms: CreditTerms
 ) -> Judgement:
     """Whether the borrower signs an entry of the lender's.
 
     Args:
         entry: its keys are those of both worlds.
-        use: the borrower's own measurement of the claim; None where it has no such claim.
-        now, wall: loop and wall time.
+        use: the borrower's own measurement of the claim, up to the last call about it that passed here; None where it
+            has no such claim.
+        wall: wall time.
         terms: those that hold.
     """
     owed = -ledger.balance(round(wall * 1000), terms)
     known = ledger.find(entry.lender, entry.claim)
     if known is not None and known.entry.sequence >= entry.sequence:
         return Judgement(known=known)
+    if known is not None and known.entry.kind is not entry.kind:
+        return Judgement(refusal="an entry of another kind has this name")
     if abs(entry.at - wall * 1000) > CLOCKS:
         return Judgement(refusal="the clocks of the two pools differ by days")
     if entry.kind is EntryKind.SETTLED:
@@ -339,14 +373,14 @@ def judge_proposal(
         return Judgement(refusal="this pool has no such claim")
     if entry.value != use.value:
         return Judgement(refusal=f"the machine's value was {use.value / 1000:g} when it was claimed")
-    measured = use.total if use.closed else use.measured(now, wall)
-    most = most_signed(measured)
-    if entry.total > most:
-        return Judgement(refusal="more than was measured here", measured=measured)
-    if known is not None and entry.total < known.entry.total:
+    if entry.total > most_signed(use.asked_time):
+        return Judgement(refusal="more than was measured here", measured=use.asked_time)
+    last = known.entry.total if known is not None else 0
+    if entry.total < last:
         return Judgement(refusal="less than was signed before")
-    allowed = room_for(terms, owed, known.entry.total if known is not None else 0, entry.value)
-    if entry.total > allowed + SLACK:
+    after = owed + (entry.total - last) * entry.value / UNIT
+    if entry.total > last and after > terms.bound * (1 + SLACK_PART) + SLACK * entry.value / UNIT:
+        allowed = room_for(terms, owed, last, entry.value)
         return Judgement(refusal="the bound of the agreement is reached", measured=allowed)
     return Judgement(accepted=True)
 
@@ -374,7 +408,7 @@ def given_in(use: ClaimUse, measured: Any, last: int) -> int:
     """
     if type(measured) is not int or not 0 <= measured <= LARGEST:
         measured = 0
-    return max(last, min(use.total - use.forgone, most_signed(measured)))
+    return max(last, min(use.asked_time, most_signed(measured)))
 
 
 def settling(balance: float, lender: str, borrower: str, claim: str, wall: float) -> CreditEntry:
@@ -386,11 +420,6 @@ def settling(balance: float, lender: str, borrower: str, claim: str, wall: float
 def claim_digest(startd: str, claim: str) -> str:
     """The name of a claim in ledgers, which is no secret as the claim's id is."""
     return hashlib.sha256(f"{startd}|{claim}".encode()).hexdigest()[:32]
-
-
-def reopened(use: ClaimUse) -> ClaimUse:
-    """A measurement that was kept over a restart; its loop time means nothing any more."""
-    return replace(use, seen=None)
 
 
 def _whole(value: Any, name: str) -> int:

@@ -218,7 +218,10 @@ class MachineBorrower(Service):
             answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
         finally:
             self._new_key(slot)
-        claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in answer["claims"]]
+        # Not more than were asked for: each that begins here is one that we may be asked to pay for.
+        given = answer["claims"][: asked["count"]]
+        claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in given]
+        await self._credit.measures.write()
         return {"claims": claims, "refused": None}
 
     def _borrowed_claim(self, pool: str, schedd: str, params: Wire, item: Wire) -> Wire:

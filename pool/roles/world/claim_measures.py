@@ -90,7 +90,17 @@ class ClaimMeasures:
         gone = answer.get("gone") if verb == "renew" and isinstance(answer, dict) else None
         ended = claims if verb in ("release", "revoked") else gone if isinstance(gone, list) else []
         self.over(pool, startd, ended, lends=lends)
-        self.seen(pool, startd, (claim for claim in claims if claim not in ended), lends=lends)
+        alive = [claim for claim in claims if claim not in ended]
+        if lends and verb == "renew":
+            self._open_again(pool, startd, alive)
+        self.seen(pool, startd, alive, lends=lends)
+
+    def _open_again(self, pool: str, startd: str, claims: Iterable[Any]) -> None:
+        """Our startd says that these claims live."""
+        for claim in claims:
+            use = self.find(pool, startd, claim, lends=True)
+            if use is not None and use.closed:
+                use.closed = False
 
     def seen(self, pool: str, startd: str, claims: Iterable[Any], *, lends: bool) -> None:
         """Calls about these claims have passed."""
@@ -113,10 +123,17 @@ class ClaimMeasures:
 
     def measure(self, use: ClaimUse) -> None:
         """A claim is alive: count its time until now."""
-        before = use.total
-        use.see(self.now(), self._outside.wall())
-        if not self._terms(use.pool).credit:
-            use.forgone += use.total - before  # nobody asks for time without an agreement
+        use.see(self.now(), self._outside.wall(), credit=self._terms(use.pool).credit)
+
+    def terms_change(self, pool: str | None = None) -> None:
+        """The terms with a pool, or all, are about to change: what was used until now was used under the present."""
+        for use in self.uses.values() if pool is None else self.of_pool(pool):
+            use.terms_change(self.now(), self._outside.wall(), credit=self._terms(use.pool).credit)
+
+    async def write(self) -> None:
+        """Return when all measurements are on disk, or cannot be written: then machines are lent all the same, and
+        what a crash loses of them is not counted."""
+        await self._disk.try_save()
 
     def changed(self, use: ClaimUse) -> None:
         """Keep a measurement."""
@@ -136,10 +153,10 @@ class ClaimMeasures:
                 self._close(use)
             elif use.closed and not use.lends and silent > KEPT:
                 self._drop(use)
-        self._disk.put(use_row(use) for use in self.uses.values() if not use.closed and self._counts(use.pool))
+        self._disk.add_rows(use_row(use) for use in self.uses.values() if not use.closed and self._counts(use.pool))
 
     def _close(self, use: ClaimUse) -> None:
-        use.closed = True
+        use.closed, use.agreed = True, None  # the borrower is asked for the whole once more
         if not self._counts(use.pool):
             self.uses.pop((use.pool, use.lends, use.claim), None)
         elif use.lends and not use.confirmed:

@@ -29,7 +29,7 @@ class LedgerDisk:
         self._writing = asyncio.Lock()
         self.trouble = ""
 
-    def put(self, rows: Iterable[Row]) -> None:
+    def add_rows(self, rows: Iterable[Row]) -> None:
         """Write these with the next save."""
         for row in rows:
             self._rows.pop(row[:2], None)
@@ -37,7 +37,7 @@ class LedgerDisk:
 
     def put_soon(self, rows: Iterable[Row]) -> None:
         """Write these in the background; trouble is logged, and the next save tries again."""
-        self.put(rows)
+        self.add_rows(rows)
         if self._task is None or self._task.done():
             self._task = self._spawn(self.try_save(), "save", alone=True)
 
@@ -56,7 +56,7 @@ class LedgerDisk:
         Raises:
             StoreError: they cannot be written; the next save tries again.
         """
-        self.put(rows)
+        self.add_rows(rows)
         async with self._writing:
             found, self._rows = self._rows, {}
             if not found:
@@ -72,7 +72,7 @@ class LedgerDisk:
 
     def close(self, rows: Iterable[Row], *, killed: bool) -> None:
         """Write what is not written, and these rows, unless the process was killed; close the file."""
-        self.put(rows)
+        self.add_rows(rows)
         try:
             if not killed:
                 self._store.save(self._rows.values())

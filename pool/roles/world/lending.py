@@ -47,6 +47,8 @@ GATHER = 0.5
 MOST_WAITING = 10_000
 #: Seconds after which it is looked again whether a debt is paid back.
 LONGEST_PAYBACK = 60.0
+#: Seconds after which a machine is taken back again whose startd did not answer.
+AGAIN = 5.0
 #: Seconds for which a claim that was asked to end with its job counts as one that will.
 ENDING = 3600.0
 PAID_BACK = "its pool has got back all the machine time that it was owed"
@@ -104,7 +106,11 @@ class GuestSchedd(Service):
 
     async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
         asked = {**self._way, "verb": verb, "params": params}
+        if verb == "revoked":  # whatever the other pool says to that
+            self._credit.measures.over(self._pool, self._startd, [params.get("claim")], lends=True)
         answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
+        if verb == "renew" and not (isinstance(answer, dict) and TEXTS.fits(answer.get("gone"))):
+            raise NoWay(f"the pool {self._pool} does not say which claims it still has")
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
@@ -134,6 +140,7 @@ class MachineLender(Service):
         node: str,
         address: Callable[[], str],
         wall: Callable[[], float],
+        longest_lease: Callable[[], float],
         spawn: Spawn,
         log: logging.Logger,
         peer: Callable[[str], Connection],
@@ -146,6 +153,7 @@ class MachineLender(Service):
         self._node = node
         self._address = address
         self._wall = wall
+        self._longest_lease = longest_lease
         self._spawn = spawn
         self._log = log
         self._peer = peer
@@ -154,6 +162,7 @@ class MachineLender(Service):
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
         self._ending: dict[str, float] = {}
+        self._taking_back: set[str] = set()
         self._requests: dict[int, GuestRequest] = {}
         self._number = 0
         self._demand = DemandCount(advertiser.outside.chance)
@@ -217,13 +226,12 @@ class MachineLender(Service):
             raise NoMachine(f"the pool {pool} has {MOST_WAITING} requests waiting here", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
         ad = guest_request(params["ad"], owner, pool)
+        lease = min(max(float(params["lease"]), 1.0), self._longest_lease())
         taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
         ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken))
         self._number += 1
         number = self._number
-        request = GuestRequest(
-            pool, owner, str(params["schedd"]), ad, float(params["lease"]), count, self._wall(), ahead
-        )
+        request = GuestRequest(pool, owner, str(params["schedd"]), ad, lease, count, self._wall(), ahead)
         self._requests[number] = request
         self._advertise(request, more=True)
         try:
@@ -341,6 +349,7 @@ class MachineLender(Service):
                 lease=request.lease,
                 way=(request.schedd, startd, str(claim["claim"])) if ahead else None,
             )
+        await self._credit.measures.write()  # before the other pool knows of them
         request.claims += made
         request.left += count - len(made)
         request.ahead += count - len(made) if ahead else 0
@@ -372,8 +381,10 @@ class MachineLender(Service):
             if left > 0:
                 due = min(due, left)
             elif self.own_wait:
-                self._credit.taken_back(use)
-                self._spawn(self._take_back(use), "take back", alone=True)
+                due = min(due, AGAIN)
+                if use.claim not in self._taking_back:
+                    self._taking_back.add(use.claim)
+                    self._spawn(self._take_back(use), "take back", alone=True)
         return due
 
     async def _take_back(self, use: ClaimUse) -> None:
@@ -381,8 +392,11 @@ class MachineLender(Service):
         try:
             link = await self.tunnel(use.pool, schedd, startd)
             await link.call("startd.take_back", {"claim": claim, "why": PAID_BACK}, timeout=PATIENCE)
+            self._credit.taken_back(use)
         except (*TROUBLE, RemoteError, NoWay) as error:
             self._log.info("a machine was not taken back", extra={"slot": use.slot, "why": str(error)})
+        finally:
+            self._taking_back.discard(use.claim)
 
     # -- the way to a startd -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pool.policy.flock.agreements import (
     credit_terms,
     read_agreements,
 )
+from pool.policy.flock.ledger import CreditTerms
 from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, gives_way, guest_order, shown_to_creditor
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
@@ -40,6 +41,7 @@ SWEEP = 30.0
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 #: Methods of a startd that take the order to start a job.
 ORDERS = ("activate", "restore_order")
+TERMS = {"pool": str, "agreement": str, "bound": int | float | None, "half_life": int | float | None}
 PASSED = {"schedd": str, "startd": str, "verb": str, "params": dict}
 
 
@@ -88,6 +90,7 @@ class World(Role):
             if given.state is not None
             else SigningKey(SigningKey.new_secret()),
             self.outside,
+            turns=given.turns,
             spawn=self.spawn,
             log=self.log,
             terms=lambda pool: self._agreement(pool).terms or self.credit.agreed(pool),
@@ -101,6 +104,7 @@ class World(Role):
             node=given.node,
             address=lambda: given.address,
             wall=self.outside.wall,
+            longest_lease=lambda: self.settings.number("CLAIM_LEASE_MAX"),
             spawn=self.spawn,
             log=self.log,
             peer=self._borrower,
@@ -141,7 +145,9 @@ class World(Role):
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)
-        self._agreements = self._read()
+        agreements = self._read()
+        self.credit.measures.terms_change()
+        self._agreements = agreements
         for pool in {*self._lenders, *self._admitting_pools()}:
             if self._agreement(pool).sends_out:
                 self._begin(pool)
@@ -213,12 +219,18 @@ class World(Role):
             raise NoWay(f"there is no agreement with a pool {pool[:100]}")
         return known[0]
 
-    @method(
-        Right.ADMINISTER,
-        takes={"pool": str, "agreement": str, "bound": int | float | None, "half_life": int | float | None},
-    )
+    @method(Right.ADMINISTER, takes=TERMS)
     async def terms(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Our terms with a pool: {pool, agreement: credit or idle-only, bound: machine-hours, half_life: days}"""
+        await self.credit.agree(params["pool"], self._checked_terms(params))
+        return {"pool": params["pool"]}
+
+    def _checked_terms(self, params: dict[str, Any]) -> CreditTerms:
+        """Terms as an administrator says them.
+
+        Raises:
+            PoolError: they make no sense, or the flock's file has others.
+        """
         from pool.wire.certificates import check_name
 
         check_name(params["pool"], ())
@@ -230,22 +242,23 @@ class World(Role):
             raise PoolError("the bound or the half-life of an agreement is out of range")
         if (known := self._agreements.get(params["pool"])) is not None and known.terms is not None:
             raise PoolError(f"FLOCK_FILE says what is agreed with {params['pool']}", hint="change it there")
-        await self.credit.agree(params["pool"], credit_terms(params["agreement"], *numbers))
-        return {"pool": params["pool"]}
+        return credit_terms(params["agreement"], *numbers)
 
     @method(Right.ADMINISTER, takes={"pool": str})
     async def settle(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Forgive a pool what it owes us: {pool} -> {forgiven: machine-seconds}"""
-        return {"forgiven": await self.credit.settle(params["pool"])}
+        """Forgive a pool what it owes us: {pool} -> {forgiven, unsigned: machine-seconds, answered: by it}"""
+        forgiven, unsigned, answered = await self.credit.settle(params["pool"])
+        return {"forgiven": forgiven, "unsigned": unsigned, "answered": answered}
 
-    @method(Right.ADMINISTER, takes={"token": str, "pool": str})
+    @method(Right.ADMINISTER, takes={**TERMS, "token": str, "agreement": str | None})
     async def accept(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Take another pool's invitation: {token, pool: its name here} -> {pool, address, name}"""
+        """Take another pool's invitation: {token, pool: its name here, and `terms`} -> {pool, address, name}"""
         from pool.wire.certificates import check_name
         from pool.wire.join import join
 
         pool = params["pool"]
         check_name(pool, ())
+        terms = self._checked_terms(params) if params.get("agreement") is not None else None
         place = self._directory / pool
         if (place / "node.crt").exists():
             raise PoolError(
@@ -256,17 +269,21 @@ class World(Role):
         except BaseException:
             await asyncio.to_thread(shutil.rmtree, place, True)
             raise
+        if terms is not None:
+            await self.credit.agree(pool, terms)
         self._begin(pool)
         return {"pool": pool, "address": credentials.address, "name": self.own_name}
 
     @method(Right.ADMINISTER, takes={"pool": str})
     async def leave(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Use a pool's machines no more: {pool} -> {left}. Jobs that run there end with their leases."""
+        """Use a pool's machines no more, and forget our terms and its key: {pool} -> {left: whether there were any}.
+        Jobs that run there end with their leases."""
         pool = params["pool"]
-        if pool not in self._admitting_pools():
-            return {"left": False}
-        self._end(pool)
+        known = pool in self.credit.pools
         self.credit.forget_key(pool)
+        if pool not in self._admitting_pools():
+            return {"left": known}
+        self._end(pool)
         await asyncio.to_thread(shutil.rmtree, self._directory / pool)
         return {"left": True}
 
@@ -275,7 +292,7 @@ class World(Role):
         """The flock as this pool sees it: {} -> {name, pools: [{pool, ...}]}"""
         offered, borrowed, waiting = self.borrowing.on_offer(), self.borrowing.lent(), self.lending.waiting()
         pools = []
-        for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements, *self.credit.partners}):
+        for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements, *self.credit.pools}):
             agreement, lender = self._agreement(pool), self._lenders.get(pool)
             pools.append(
                 {

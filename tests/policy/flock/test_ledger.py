@@ -41,7 +41,7 @@ def use(**changes: Any) -> ClaimUse:
 
 
 def judged(proposal: CreditEntry, own: ClaimUse | None, ledger: CreditLedger | None = None) -> str:
-    found = judge_proposal(proposal, ledger or CreditLedger(BORROWER), own, 0.0, 0.0, TERMS)
+    found = judge_proposal(proposal, ledger or CreditLedger(BORROWER), own, 0.0, TERMS)
     return "accepted" if found.accepted else "known" if found.known is not None else found.refusal
 
 
@@ -74,10 +74,54 @@ def test_an_entry_that_is_said_again_is_answered_with_what_was_signed() -> None:
 def test_no_debt_passes_the_bound() -> None:
     ledger = CreditLedger(BORROWER)
     terms = CreditTerms(True, bound=50.0)
-    found = judge_proposal(entry(), ledger, use(), 0.0, 0.0, terms)
+    found = judge_proposal(entry(), ledger, use(), 0.0, terms)
     assert (found.accepted, found.measured) == (False, 50_000)
     assert room_for(terms, 20.0, 7_000, 2000) == 7_000 + 15_000
     assert room_for(terms, 60.0, 7_000, 2000) == 7_000
+
+
+@pytest.mark.parametrize("value", [1, 1000, 1_000_000])
+def test_many_small_steps_pass_the_bound_no_more_than_one_does(value: int) -> None:
+    """A lender proposes five seconds more, again and again, of a claim that was measured."""
+    ledger, terms = CreditLedger(BORROWER), CreditTerms(True, bound=100.0 * value / 1000)
+    own = use(total=10**9, value=value)
+    for sequence in range(1, 100):
+        proposal = entry(sequence=sequence, total=SLACK * sequence, value=value)
+        if judge_proposal(proposal, ledger, own, 0.0, terms).accepted:
+            ledger.add(SignedEntry(proposal, "", ""))
+    assert terms.bound <= -ledger.balance(0, terms) <= 1.01 * terms.bound + SLACK * value / 1e6
+
+
+def test_a_name_of_a_forgiven_debt_is_no_name_of_a_claim() -> None:
+    ledger = CreditLedger(BORROWER)
+    ledger.add(SignedEntry(entry(kind=EntryKind.SETTLED, total=1), "", ""))
+    assert "another kind" in judged(entry(sequence=2), use(), ledger)
+
+
+def test_time_without_an_agreement_is_not_signed() -> None:
+    own = use(total=0, closed=False, seen=0.0)
+    own.see(100.0, 100.0, credit=False)
+    own.terms_change(130.0, 130.0, credit=False)
+    own.terms_change(150.0, 150.0, credit=True)
+    own.terms_change(170.0, 170.0, credit=False)
+    own.see(200.0, 200.0, credit=True)
+    assert (own.total, own.asked_time) == (200_000, 50_000)
+    assert "more than was measured" in judged(entry(total=56_000), own)
+    for second in range(10_000):
+        own.terms_change(200.0 + second, 200.0 + second, credit=second % 2 == 0)
+    own.closed = True
+    assert own.total == 200_000, "terms that change are no sign of life"
+
+
+def test_a_machine_of_which_nothing_was_heard_is_worth_nothing() -> None:
+    """Made, and never used: no call about it has passed."""
+    own = use(total=0, closed=False, seen=0.0, lease=10_000.0)
+    assert "more than was measured" in judged(entry(total=SLACK + 1), own)
+
+
+@pytest.mark.parametrize(("one", "other", "holds"), [(0, 5, 0), (5, 0, 0), (5, 9, 9), (0, 0, 0)])
+def test_a_debt_is_forgotten_no_faster_than_either_wants(one: float, other: float, holds: float) -> None:
+    assert CreditTerms(True, 1.0, one).with_theirs(CreditTerms(True, 2.0, other)) == CreditTerms(True, 1.0, holds)
 
 
 def test_a_debt_is_halved_and_forgiven() -> None:
@@ -87,7 +131,7 @@ def test_a_debt_is_halved_and_forgiven() -> None:
     assert mine.balance(0, terms) == 60.0
     assert mine.balance(200_000, terms) == -theirs.balance(200_000, terms) == 15.0
     forgiving = settling(15.0, LENDER, BORROWER, "c" * 32, 200.0)
-    assert judge_proposal(forgiving, theirs, None, 0.0, 200.0, terms).accepted
+    assert judge_proposal(forgiving, theirs, None, 200.0, terms).accepted
     for ledger in (mine, theirs):
         ledger.add(SignedEntry(forgiving, "", ""))
     assert mine.balance(200_000, terms) == theirs.balance(200_000, terms) == 0.0
@@ -116,7 +160,7 @@ def test_a_lender_gives_in_to_what_a_borrower_would_sign(said: Any) -> None:
     own = use(lends=True, agreed=None)
     own.agreed = given_in(own, said, last=10_000)
     assert 10_000 <= own.billed() <= own.total
-    assert own.disputed == (own.total - own.billed()) * 1000
+    assert own.disputed(10_000) == (own.total - 10_000) * 1000, "whatever it says"
 
 
 class Side:
@@ -161,7 +205,7 @@ def test_both_ledgers_are_equal_after_any_trouble(seed: int) -> None:
             own = lender.uses[claim]
             own.agreed = given_in(own, measured, known.entry.total if known is not None else 0)
         else:
-            found = judge_proposal(what, borrower.ledger, borrower.uses[what.claim], 0.0, 0.0, TERMS)
+            found = judge_proposal(what, borrower.ledger, borrower.uses[what.claim], 0.0, TERMS)
             if found.known is not None:
                 flying.append(("answer", found.known))
             elif found.accepted:
