@@ -37,21 +37,21 @@ SETTINGS = {
     "DAGMAN_MAX_PRE_SCRIPTS": "max_pre",
     "DAGMAN_MAX_POST_SCRIPTS": "max_post",
     "DAGMAN_MAX_RESCUE_NUM": "most_rescues",
+    "DAGMAN_NODE_JOB_FAILURE_TOLERANCE": "tolerance",
+    "DAGMAN_METRICS_FILE_VERSION": "metrics",
 }
 SWITCHES = {
     "DAGMAN_ALWAYS_RUN_POST": "always_run_post",
     "DAGMAN_DEFAULT_APPEND_VARS": "append_variables",
     "DAGMAN_RESET_RETRIES_UPON_RESCUE": "reset_retries",
+    "DAGMAN_REMOVE_JOB_LIST_ON_FAILURE": "removes_rest",
 }
 _QUEUE = re.compile(r"^[ \t]*queue\b[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 _PLAIN_QUEUE = re.compile(r"[0-9]*[ \t]*")
 _CONDITION = re.compile(r"^[ \t]*(if|include)\b", re.IGNORECASE | re.MULTILINE)
 _RESCUE = re.compile(r"\.rescue([0-9]{3})$")
-#: Statements of the language that the schedd does not do: they are refused, never ignored.
-NOT_DONE = {
-    "dot": "DOT: the file is not written while the work flow runs: poolnode dag show --dot FILE draws it",
-    "jobstate_log": "JOBSTATE_LOG is not written yet: take the line out",
-}
+#: Characters of a file that DOT includes.
+LONGEST_INCLUDE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -65,6 +65,8 @@ class WorkflowOptions:
         rescue_from: the number of the rescue file to go on from; None for the newest.
         use_dag_dir: names in each DAG file start from its own directory.
         inherit: patterns of further variables of this process that scripts see.
+        tolerance: so many jobs of a node may fail. removes_rest: then the others are removed.
+        metrics: the version of the metrics file.
         append: further attributes of its own job, `NAME = EXPRESSION` each.
     """
 
@@ -76,6 +78,9 @@ class WorkflowOptions:
     always_run_post: bool = False
     append_variables: bool = False
     reset_retries: bool = True
+    tolerance: int = 0
+    removes_rest: bool = True
+    metrics: int = 2
     force: bool = False
     rescue_from: int | None = None
     load_save: str = ""
@@ -141,7 +146,6 @@ def draft_workflow(
     first = os.path.join(where, files[0])
     first = first if len(files) == 1 else f"{first}_multi"
     rescue, number = _apply_rescue(dag, first, where, options)
-    _refuse_undone(dag)
     draft = WorkflowDraft(dag, _plan_of(dag, first, where, options, number), rescue=rescue)
     draft.warnings = [*map(str, dag.warnings), *warnings]
     _Drafting(draft, where, options, depth).write()
@@ -163,7 +167,9 @@ def _take_settings(text: str, name: str, options: WorkflowOptions) -> list[str]:
             found = whole_number(value)
             if found is None:
                 raise PoolError(f"{name}:{number}: {setting} is a whole number, not {value[:40]!r}")
-            if not getattr(options, SETTINGS[setting]) or SETTINGS[setting] == "most_rescues":
+            if SETTINGS[setting] == "metrics" and found not in (1, 2):
+                raise PoolError(f"{name}:{number}: {setting} is 1 or 2, not {found}")
+            if not getattr(options, SETTINGS[setting]) or SETTINGS[setting] in ("most_rescues", "metrics"):
                 setattr(options, SETTINGS[setting], found)
         elif setting in SWITCHES:
             if value.lower() not in ("true", "false"):
@@ -199,19 +205,25 @@ def _apply_rescue(dag: Dag, first: str, where: str, options: WorkflowOptions) ->
     return path, number
 
 
-def _refuse_undone(dag: Dag) -> None:
-    from pool.jobs.dag import NodeKind
+def _files_of(dag: Dag, where: str, options: WorkflowOptions) -> Wire:
+    """The files that are written about it."""
+    from pool.client.descriptions import read_file
 
-    for name, why in NOT_DONE.items():
-        if getattr(dag, name):
-            raise PoolError(f"{dag.file}: {why}")
-    for node in dag.nodes.values():
-        if node.kind is NodeKind.PROVISIONER:
-            raise PoolError(f"{node.where}: PROVISIONER is not done here yet: make it a node that others wait for")
-        for script in node.scripts.values():
-            if script.debug_file:
-                hint = f"have {script.program} redirect its output itself"
-                raise PoolError(f"{node.where}: SCRIPT DEBUG is not done here yet", hint=hint)
+    files: Wire = {"metrics": options.metrics}
+    if dag.status_file is not None:
+        files["status"] = os.path.join(where, dag.status_file.path)
+        files |= {"seconds": dag.status_file.seconds, "always": dag.status_file.always}
+    if dag.jobstate_log:
+        files["jobstate"] = os.path.join(where, dag.jobstate_log)
+    if dag.dot is not None:
+        path = os.path.join(where, dag.dot.path)
+        files["dot"] = {"path": path, "update": dag.dot.update, "overwrite": dag.dot.overwrite}
+        if dag.dot.include:
+            text = read_file(Path(where, dag.dot.include))
+            if len(text) > LONGEST_INCLUDE:
+                raise PoolError(f"{dag.dot.include} is too long to be included in a drawing")
+            files["dot"]["include"] = [dag.dot.include, text]
+    return files
 
 
 def _plan_of(dag: Dag, first: str, where: str, options: WorkflowOptions, rescue: int) -> Wire:
@@ -235,14 +247,11 @@ def _plan_of(dag: Dag, first: str, where: str, options: WorkflowOptions, rescue:
     script_ad = dict(base.clusters[0].attributes)
     environment = imported(os.environ, [*INHERITED, *options.inherit, *dag.inherited]) | dag.environment
     script_ad["Environment"] = _environment(environment)
-    files: Wire = {}
-    if dag.status_file is not None:
-        files = {"status": os.path.join(where, dag.status_file.path), "seconds": dag.status_file.seconds}
-        files["always"] = dag.status_file.always
     return {
         "file": first,
         "iwd": where,
         "edges": edges,
+        "weak": [number for number, edge in enumerate(dag.dependencies) if edge.weak],
         "limits": dict(dag.limits),
         "templates": [],
         **{name: getattr(options, name) for name in ("max_jobs", "max_idle", "max_pre", "max_post", "most_rescues")},
@@ -251,7 +260,9 @@ def _plan_of(dag: Dag, first: str, where: str, options: WorkflowOptions, rescue:
         "script_ad": script_ad,
         "ad": own,
         "rescue": rescue,
-        "files": files,
+        "tolerance": options.tolerance,
+        "removes_rest": options.removes_rest,
+        "files": _files_of(dag, where, options),
     }
 
 
@@ -312,10 +323,10 @@ class _Drafting:
 
     def _node(self, node: DagNode) -> Wire:
         wire: Wire = {"name": node.name, "kind": str(node.kind), "directory": self._directory(node)}
-        for name in ("noop", "done", "retries", "priority", "category"):
+        for name in ("noop", "done", "retries", "priority", "category", "is_percentage", "on_failure"):
             if value := getattr(node, name):
                 wire[name] = value
-        for name in ("unless_exit", "abort_on", "abort_return", "pre_skip"):
+        for name in ("unless_exit", "abort_on", "abort_return", "pre_skip", "tolerance"):
             if (value := getattr(node, name)) is not None:
                 wire[name] = value
         if node.save_point is not None:
@@ -327,6 +338,8 @@ class _Drafting:
                     "arguments": list(script.arguments),
                     "defer_status": script.defer_status,
                     "defer_seconds": script.defer_seconds,
+                    "debug_file": self._debug_file(node, script.debug_file),
+                    "debug_streams": script.debug_streams,
                 }
                 for kind, script in node.scripts.items()
             }
@@ -334,6 +347,9 @@ class _Drafting:
 
     def _directory(self, node: DagNode) -> str:
         return os.path.normpath(os.path.join(self.where, node.directory)) if node.directory else self.where
+
+    def _debug_file(self, node: DagNode, name: str) -> str:
+        return os.path.normpath(os.path.join(self._directory(node), name)) if name else ""
 
     def _inner(self, node: DagNode) -> Wire:
         if self.depth >= DEEPEST:
@@ -402,6 +418,8 @@ class _Drafting:
         cluster = self._read_rows(text, members, attempts)
         self._add_template(cluster)
         each = cluster.count // sum(attempts[at] for at, _ in members)
+        if each > 1 and (one := next((node for _, node in members if node.kind == "PROVISIONER"), None)):
+            raise PoolError(f"{one.where}: the PROVISIONER node {one.name} is one job", hint="queue 1")
         first = 0
         for at, _ in members:
             self.draft.nodes[at]["jobs"] = [[template, first + number * each, each] for number in range(attempts[at])]

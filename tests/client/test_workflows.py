@@ -131,16 +131,36 @@ def test_settings_of_the_work_flow(tmp_path: Path) -> None:
     assert draft.warnings == ["c.config:4: warning: DAGMAN_VERBOSITY has no meaning here"]
 
 
+def test_statements_about_files_and_failures(tmp_path: Path) -> None:
+    dag = "JOB A n.sub DIR sub\nJOB B n.sub\nPROVISIONER P n.sub\nWEAK PARENT A CHILD B\nTOLERANCE B 20% WAIT\n"
+    dag += "DOT it.dot UPDATE DONT-OVERWRITE INCLUDE head.dot\nJOBSTATE_LOG it.log\nCONFIG c.config\n"
+    dag += "SCRIPT DEBUG it.debug STDOUT POST A post\n"
+    config = "DAGMAN_NODE_JOB_FAILURE_TOLERANCE = 2\nDAGMAN_REMOVE_JOB_LIST_ON_FAILURE = false\n"
+    config += "DAGMAN_METRICS_FILE_VERSION = 1\n"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "n.sub").write_text(NODE)
+    draft = drafted(tmp_path, dag, n_sub=NODE, c_config=config, head_dot="rankdir=LR;\n")
+    assert draft.wire["weak"] == [0]
+    assert (draft.wire["tolerance"], draft.wire["removes_rest"]) == (2, False)
+    files = draft.wire["files"]
+    assert files["dot"]["path"] == f"{tmp_path}/it.dot"
+    assert (files["dot"]["update"], files["dot"]["overwrite"]) == (True, False)
+    assert files["dot"]["include"] == ["head.dot", "rankdir=LR;\n"]
+    assert (files["jobstate"], files["metrics"]) == (f"{tmp_path}/it.log", 1)
+    assert draft.nodes[0]["scripts"]["POST"]["debug_file"] == f"{tmp_path}/sub/it.debug"
+    assert (draft.nodes[1]["tolerance"], draft.nodes[1]["on_failure"]) == (20, "WAIT")
+    assert WorkflowPlan.from_wire(draft.whole()).weak == {0}
+
+
 @pytest.mark.parametrize(
     ("dag", "said"),
     [
         ("JOB A none.sub\n", "it.dag:1: cannot read job file"),
         ("JOB A bad.sub\n", "it.dag:1: A: bad.sub:2: "),
         ("JOB A {\nexecutable = /bin/true\nqueue\n}\n", "it.dag:1: a description in braces has no queue statement"),
-        ("JOB A n.sub\nDOT it.dot\n", "it.dag: DOT: "),
-        ("JOB A n.sub\nJOBSTATE_LOG x\n", "it.dag: JOBSTATE_LOG is not written"),
-        ("PROVISIONER A n.sub\n", "it.dag:1: PROVISIONER is not done here yet"),
-        ("JOB A n.sub\nSCRIPT DEBUG f ALL PRE A x\n", "SCRIPT DEBUG is not done here yet"),
+        ("JOB A n.sub\nDOT it.dot INCLUDE none.dot\n", "none.dot"),
+        ("PROVISIONER A three.sub\nJOB B n.sub\n", "it.dag:1: the PROVISIONER node A is one job"),
+        ("JOB A n.sub\nCONFIG m.config\n", "m.config:1: DAGMAN_METRICS_FILE_VERSION is 1 or 2, not 3"),
         ("JOB A n.sub\nRETRY A 1000\n", "at most 100 are possible then"),
         ("SUBDAG EXTERNAL A it.dag\n", "do they in a circle?"),
         ("SUBDAG EXTERNAL A none.dag\n", "it.dag:1: SUBDAG A: none.dag: cannot read DAG file none.dag"),
@@ -148,8 +168,9 @@ def test_settings_of_the_work_flow(tmp_path: Path) -> None:
     ],
 )
 def test_refused_in_one_line(tmp_path: Path, dag: str, said: str) -> None:
+    more = {"three_sub": NODE.replace("queue", "queue 3"), "m_config": "DAGMAN_METRICS_FILE_VERSION = 3\n"}
     with pytest.raises(PoolError) as caught:
-        drafted(tmp_path, dag, n_sub=NODE, bad_sub="executable = /bin/true\nqueue what\n")
+        drafted(tmp_path, dag, n_sub=NODE, **more, bad_sub="executable = /bin/true\nqueue what\n")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -14,12 +14,14 @@ JOB A node.sub
 JOB B node.sub
 JOB C node.sub
 SCRIPT PRE B pre.sh $JOB $RETRY
-SCRIPT POST C pre.sh post $RETURN
+SCRIPT DEBUG scripts.log ALL POST C pre.sh post $RETURN
 VARS ALL_NODES x="v-$(JOB)"
 PARENT A CHILD B
 PARENT B CHILD C
 RETRY B 1
 NODE_STATUS_FILE it.status 1
+JOBSTATE_LOG it.states
+DOT it.dot
 """
 NODE = """
 executable = /bin/sh
@@ -32,7 +34,7 @@ def test_a_work_flow_fails_and_is_taken_up_again(nodes: Nodes) -> None:
     home = nodes.directory("home")
     (home / "it.dag").write_text(DAG)
     (home / "node.sub").write_text(NODE)
-    (home / "pre.sh").write_text("#!/bin/sh\necho script $* >> told\n")
+    (home / "pre.sh").write_text("#!/bin/sh\necho script $* >> told\necho out $2\necho err $1 >&2\n")
     (home / "pre.sh").chmod(0o755)
     shutil.copytree(REPOSITORY / "examples" / "dag", home / "dag")
     address = nodes.start("whole", ALL, POLICY="dedicated").ready().address
@@ -61,6 +63,15 @@ def test_a_work_flow_fails_and_is_taken_up_again(nodes: Nodes) -> None:
         "C 0 v-C",
         "script post 0",
     ]
+    banner, *kept = (home / "scripts.log").read_text().splitlines()
+    assert banner.startswith("*** Node=C Type=POST ExitCode=0 Completion=")
+    assert banner.endswith(" Cmd='pre.sh post 0'")
+    assert kept == ["out 0", "err post"]
+    assert not list(home.glob("scripts.log.*"))
+    states = (home / "it.states").read_text().splitlines()
+    assert states[-1].endswith("INTERNAL *** DAGMAN_FINISHED 0 ***")
+    assert sum(" JOB_SUCCESS 0 " in line for line in states) == 3
+    assert '"A" -> "B";' in (home / "it.dot").read_text()
     found = json.loads(run(f"dag status --json {number}"))
     assert (found["code"], found["counts"]["DONE"]) == (0, 3)
     run(f"wait {example}")

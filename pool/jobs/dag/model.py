@@ -75,6 +75,8 @@ class DagNode:
         unless_exit: with this exit code it is not tried again.
         abort_on: with this exit code the whole DAG ends; `abort_return` is the DAG's exit code then, None for the same.
         pre_skip: with this exit code of the PRE script the node is done.
+        tolerance: so many of its jobs may fail, or so many of a hundred where `is_percentage`; None for the default.
+        on_failure: FAIL-FAST or WAIT: the other jobs are removed when it has failed, or run on; empty for the default.
         save_point: where the progress is written at its first start; None for nowhere.
     """
 
@@ -93,6 +95,9 @@ class DagNode:
     pre_skip: int | None = None
     priority: int = 0
     category: str = ""
+    tolerance: int | None = None
+    is_percentage: bool = False
+    on_failure: str = ""
     save_point: str | None = None
     scripts: dict[ScriptKind, DagScript] = field(default_factory=dict)
     variables: dict[str, NodeVariable] = field(default_factory=dict)
@@ -105,10 +110,15 @@ class DagNode:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Each child waits for all parents. Two splices with a thousand ends make two thousand names, not a million."""
+    """Each child waits for all parents. Two splices with a thousand ends make two thousand names, not a million.
+
+    Attributes:
+        weak: it is enough that the parents have run.
+    """
 
     parents: tuple[str, ...]
     children: tuple[str, ...]
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,9 +100,9 @@ class DagScope:
             raise StatementError(f"{name} is a {node.kind} node, which has no parents or children")
         return (node.name,)
 
-    def connect(self, parents: tuple[str, ...], children: tuple[str, ...]) -> None:
+    def connect(self, parents: tuple[str, ...], children: tuple[str, ...], *, weak: bool = False) -> None:
         """One more dependency."""
-        edge = Dependency(tuple(dict.fromkeys(parents)), tuple(dict.fromkeys(children)))
+        edge = Dependency(tuple(dict.fromkeys(parents)), tuple(dict.fromkeys(children)), weak)
         self.edges.append(edge)
         self.dag.dependencies.append(edge)
 

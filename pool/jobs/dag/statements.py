@@ -19,9 +19,6 @@ SECOND: dict[str, Handler] = {}
 REFUSED = {
     "DATA": "Stork's data nodes left DAGMan long ago: describe the transfer as a JOB",
     "STORK": "Stork's data nodes left DAGMan long ago: describe the transfer as a JOB",
-    "WEAK": "dependencies that a parent's failure does not break are not done here: give the parent a POST script that "
-    "exits with 0",
-    "TOLERANCE": "a number of failures to tolerate is not done here: give the nodes a POST script that exits with 0",
 }
 #: Statements about the DAG as a whole, which only its first file may make.
 WHOLE = ("CONFIG", "ENV", "SET_JOB_ATTR", "NODE_STATUS_FILE", "JOBSTATE_LOG", "DOT")
@@ -148,13 +145,24 @@ def _read_reject(scope: DagScope, line: DagLine, words: list[str]) -> None:
 
 @statement("PARENT", SECOND)
 def _read_parent(scope: DagScope, line: DagLine, words: list[str]) -> None:
+    _connect(scope, words, weak=False)
+
+
+@statement("WEAK", SECOND)
+def _read_weak(scope: DagScope, line: DagLine, words: list[str]) -> None:
+    if not words or words[0].upper() != "PARENT":
+        raise StatementError("expected: WEAK PARENT NAME ... CHILD NAME ...")
+    _connect(scope, words[1:], weak=True)
+
+
+def _connect(scope: DagScope, words: list[str], *, weak: bool) -> None:
     upper = [word.upper() for word in words]
     at = upper.index("CHILD") if "CHILD" in upper else 0
     if not at or at == len(words) - 1:
         raise StatementError("expected: PARENT NAME ... CHILD NAME ...")
     parents = [end for name in words[:at] for end in scope.ends(name, last=True)]
     children = [end for name in words[at + 1 :] for end in scope.ends(name, last=False)]
-    scope.connect(tuple(parents), tuple(children))
+    scope.connect(tuple(parents), tuple(children), weak=weak)
 
 
 def _pin(pins: dict[int, list[str]], scope: DagScope, words: list[str], form: str) -> None:
@@ -212,7 +220,7 @@ def _read_script(scope: DagScope, line: DagLine, words: list[str]) -> None:
         words = words[3:]
     if words[0].upper() == "DEBUG":
         expect(words, 6, None, form)
-        file, streams = scope.path(words[1]), words[2].upper()
+        file, streams = words[1], words[2].upper()
         if streams not in ("STDOUT", "STDERR", "ALL"):
             raise StatementError(f"DEBUG keeps STDOUT, STDERR or ALL, not {words[2]}")
         words = words[3:]
@@ -265,6 +273,20 @@ def _read_pre_skip(scope: DagScope, line: DagLine, words: list[str]) -> None:
         raise StatementError("PRE_SKIP needs an exit code other than 0")
     for node in scope.nodes(words[0]):
         node.pre_skip = code
+
+
+@statement("TOLERANCE", SECOND)
+def _read_tolerance(scope: DagScope, line: DagLine, words: list[str]) -> None:
+    form = "TOLERANCE NODE NUMBER[%] [FAIL-FAST | WAIT]"
+    if len(words) > 2 and words[2] == "%":
+        words = [words[0], f"{words[1]}%", *words[3:]]
+    expect(words, 2, 3, form)
+    mode = words[2].upper().replace("_", "-") if len(words) > 2 else ""
+    if mode not in ("", "FAIL-FAST", "WAIT"):
+        raise StatementError(f"expected: {form}")
+    value = count(words[1].removesuffix("%"), "TOLERANCE")
+    for node in scope.nodes(words[0]):
+        node.tolerance, node.is_percentage, node.on_failure = value, words[1].endswith("%"), mode
 
 
 @statement("PRIORITY", SECOND)

@@ -1,19 +1,20 @@
 """Decisions about work flows: which node comes next, how a node and the whole of them end. Pure."""
 
-from pool.policy.workflow.engine import (
+from pool.policy.workflow.engine import WorkflowEngine
+from pool.policy.workflow.plan import NO_JOB, NodeJobs, NodeTemplate, PlanNode, PlanScript, WorkflowPlan
+from pool.policy.workflow.states import (
     DagStatus,
     DeferScript,
     FinishDag,
     NextTurn,
+    NodeNote,
     NodeRun,
     NodeState,
     RemoveNode,
     StartScript,
     SubmitNode,
     WorkflowAction,
-    WorkflowEngine,
 )
-from pool.policy.workflow.plan import NO_JOB, NodeJobs, NodeTemplate, PlanNode, PlanScript, WorkflowPlan
 
 __all__ = [
     "NO_JOB",
@@ -23,6 +24,7 @@ __all__ = [
     "NextTurn",
     "NodeTemplate",
     "NodeJobs",
+    "NodeNote",
     "NodeRun",
     "NodeState",
     "PlanNode",

@@ -15,130 +15,28 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
 
-from pool.policy.workflow.plan import NO_JOB, PlanNode, WorkflowPlan
+from pool.policy.workflow.plan import NO_JOB, SUBMIT_FAILED, PlanNode, WorkflowPlan
+from pool.policy.workflow.states import (
+    DagStatus,
+    DeferScript,
+    FinishDag,
+    NextTurn,
+    NodeNote,
+    NodeRun,
+    NodeState,
+    RemoveNode,
+    StartScript,
+    SubmitNode,
+    WorkflowAction,
+)
 
 #: The exit code of a work flow some of whose nodes failed, and of one that was removed.
 EXIT_FAILED, EXIT_REMOVED = 1, 2
+#: Nodes of these kinds that fail make the work flow fail.
+_COUNTED = ("JOB", "SUBDAG", "PROVISIONER")
 #: Children that become ready in one step.
 STEP = 200
-
-
-class NodeState(IntEnum):
-    """States of a node, by DAGMan's numbers."""
-
-    NOT_READY = 0
-    READY = 1
-    PRERUN = 2
-    SUBMITTED = 3
-    POSTRUN = 4
-    DONE = 5
-    ERROR = 6
-    FUTILE = 7
-
-
-class DagStatus(IntEnum):
-    """DAG_Status, by DAGMan's numbers."""
-
-    OK = 0
-    ERROR = 1
-    NODE_FAILED = 2
-    ABORTED = 3
-    REMOVED = 4
-    HALTED = 6
-
-
-@dataclass(frozen=True, slots=True)
-class StartScript:
-    """Run a node's script."""
-
-    node: int
-    moment: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeferScript:
-    """Call `script_due` for a script after so many seconds."""
-
-    node: int
-    moment: str
-    seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitNode:
-    """Queue a node's jobs."""
-
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveNode:
-    """Remove what a node has in the queue."""
-
-    node: int
-    cluster: int
-
-
-@dataclass(frozen=True, slots=True)
-class NextTurn:
-    """Nothing to be done: ask again, after others had their turn. Long graphs are walked through in such steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishDag:
-    """All is over: the work flow ends with this exit code. `rescue`: what is left is worth a rescue file."""
-
-    code: int
-    rescue: bool
-
-
-WorkflowAction = StartScript | DeferScript | SubmitNode | RemoveNode | NextTurn | FinishDag
-
-
-@dataclass(slots=True)
-class NodeRun:
-    """The progress of one node.
-
-    Attributes:
-        attempt: 0 at first.
-        cluster: of its job or script in the queue; 0 where it has none there.
-        jobs: the cluster of its last job, for $JOBID.
-        left: jobs of the cluster that have not ended.
-        count: jobs of the cluster.
-        started: of those that are left, how many run.
-        pre_code: the PRE script's exit code in this attempt; None before it.
-        job_code: the first exit code of its jobs other than 0.
-    """
-
-    state: NodeState = NodeState.NOT_READY
-    attempt: int = 0
-    cluster: int = 0
-    jobs: int = 0
-    left: int = 0
-    count: int = 0
-    started: int = 0
-    pre_code: int | None = None
-    job_code: int = 0
-
-    def to_wire(self) -> list[int | None]:
-        """For the store."""
-        return [int(self.state), self.attempt, self.cluster, self.jobs, self.count, self.pre_code, self.job_code]
-
-    @classmethod
-    def from_wire(cls, wire: list[int | None]) -> NodeRun:
-        """The same again; all of its jobs count as left."""
-        state, attempt, cluster, jobs, count, pre_code, job_code = wire
-        run = cls(NodeState(state or 0), attempt or 0, cluster or 0, jobs or 0, count or 0, count or 0)
-        run.pre_code, run.job_code = pre_code, job_code or 0
-        return run
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it has something in the queue, or waits for its POST script."""
-        return self.state in (NodeState.PRERUN, NodeState.SUBMITTED, NodeState.POSTRUN)
 
 
 class WorkflowEngine:
@@ -150,6 +48,10 @@ class WorkflowEngine:
         failed: how many nodes have failed.
         halted: nothing new is started.
         ending: the whole is being given up: nothing but the FINAL node is started.
+        provisioned: other nodes may begin: there is no PROVISIONER, or its job has said so.
+        now: wall seconds of the event that is being handled; the caller sets it.
+        notes: what has happened to nodes since the caller last took them, for the logs.
+        running, peak: nodes whose job or script runs, and the most of them so far.
     """
 
     def __init__(self, plan: WorkflowPlan) -> None:
@@ -161,17 +63,12 @@ class WorkflowEngine:
         self.ending = False
         self.finished = False
         self._abort_code = 0
-        self._waits = [0] * len(plan.nodes)
-        self._feeds: dict[int, list[int]] = {}
-        self._fed_by: dict[int, list[int]] = {}
-        self._open = [len(parents) for parents, _ in plan.edges]
-        for number, (parents, children) in enumerate(plan.edges):
-            for parent in parents:
-                self._feeds.setdefault(parent, []).append(number)
-            for child in children:
-                self._waits[child] += bool(parents)
-                self._fed_by.setdefault(child, []).append(number)
-        self._final = next((at for at, node in enumerate(plan.nodes) if node.kind == "FINAL"), None)
+        self.now = 0.0
+        self.notes: list[NodeNote] = []
+        self.running = self.peak = 0
+        #: Jobs of nodes: submitted, succeeded, failed; in this run of the caller.
+        self.job_counts = [0, 0, 0]
+        self._connect()
         self._queues: dict[str, list[tuple[int, int]]] = {"PRE": [], "JOB": [], "POST": []}
         self._parked: dict[str, list[tuple[int, int]]] = {}
         self._in_category: dict[str, int] = {}
@@ -183,6 +80,26 @@ class WorkflowEngine:
         self._actions: deque[WorkflowAction] = deque()
         self._satisfied: deque[Iterator[int]] = deque()
         self._changed: set[int] = set()
+
+    def _connect(self) -> None:
+        """The tables of edges and of nodes of which there is one."""
+        plan = self.plan
+        self._waits = [0] * len(plan.nodes)
+        self._feeds: dict[int, list[int]] = {}
+        self._fed_by: dict[int, list[int]] = {}
+        self._open = [len(parents) for parents, _ in plan.edges]
+        for number, (parents, children) in enumerate(plan.edges):
+            for parent in parents:
+                self._feeds.setdefault(parent, []).append(number)
+            for child in children:
+                self._waits[child] += bool(parents)
+                self._fed_by.setdefault(child, []).append(number)
+        self._final = self._only("FINAL")
+        self._provisioner = self._only("PROVISIONER")
+        self.provisioned = self._provisioner is None or self.runs[self._provisioner].state is NodeState.DONE
+
+    def _only(self, kind: str) -> int | None:
+        return next((at for at, node in enumerate(self.plan.nodes) if node.kind == kind and not node.removed), None)
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -204,17 +121,13 @@ class WorkflowEngine:
                 self.runs[at] = run
             elif node.done:
                 self.runs[at].state = NodeState.DONE
-        for at, run in enumerate(self.runs):
-            if run.state is NodeState.DONE:
-                self._satisfy(at)
-        for children in self._satisfied:
-            for child in children:
-                self._waits[child] -= 1
-        self._satisfied.clear()
+            if node.removed:
+                self.runs[at] = NodeRun(NodeState.DONE)
+        self._count_parents()
         active = []
         for at, run in enumerate(self.runs):
             node = self.plan.nodes[at]
-            if run.state is NodeState.ERROR and node.kind in ("JOB", "SUBDAG"):
+            if run.state is NodeState.ERROR and node.kind in _COUNTED:
                 self.failed += 1
                 self.status = DagStatus.NODE_FAILED
                 self._doom(at)
@@ -227,11 +140,82 @@ class WorkflowEngine:
                     active.append(at)
                 else:
                     self._queue_up(at, "PRE" if run.state is NodeState.PRERUN else "POST")
-            elif run.state is NodeState.NOT_READY and not self._waits[at] and at != self._final:
-                self._make_ready(at)
+        self._begin_free()
         if given_up is not None:
             self.abort(*given_up)
         return active
+
+    def _count_parents(self) -> None:
+        """How many sets of parents each node waits for, by the states of all nodes."""
+        if self._provisioner is not None:
+            self.provisioned = self.runs[self._provisioner].state in (NodeState.DONE, NodeState.ERROR)
+        for at, run in enumerate(self.runs):
+            if run.state in (NodeState.DONE, NodeState.ERROR):
+                self._satisfy(at, failed=run.state is NodeState.ERROR)
+        for children in self._satisfied:
+            for child in children:
+                self._waits[child] -= 1
+        self._satisfied.clear()
+
+    def _begin_free(self) -> None:
+        """Nodes that wait for nothing become ready; before the PROVISIONER is, no other does."""
+        for at, run in enumerate(self.runs):
+            waits = run.state is not NodeState.NOT_READY or self._waits[at] or at == self._final
+            if not waits and (self.provisioned or at == self._provisioner):
+                self._make_ready(at)
+
+    def provision(self) -> None:
+        """The PROVISIONER's job has said that all is there."""
+        if not self.provisioned and not self.ending:
+            self.provisioned = True
+            self._begin_free()
+
+    # -- an edited plan ------------------------------------------------------------------------------------
+
+    def adopt(self, plan: WorkflowPlan, revived: Mapping[int, NodeRun]) -> None:
+        """Go on with an edited plan, whose first nodes are those of the plan so far.
+
+        Args:
+            revived: failed nodes that are begun anew, with their progress.
+        """
+        waiting = [(step, at) for step, queue in self._queues.items() for _, at in sorted(queue)]
+        waiting += [("JOB", at) for queue in self._parked.values() for _, at in queue]
+        self.plan = plan
+        self.runs += [NodeRun() for _ in range(len(plan.nodes) - len(self.runs))]
+        provisioned = self.provisioned
+        for at, run in revived.items():
+            self.runs[at] = run
+            self._changed.add(at)
+        for at, (node, run) in enumerate(zip(plan.nodes, self.runs, strict=True)):
+            if node.removed:
+                self.runs[at] = NodeRun(NodeState.DONE)
+                self._changed.discard(at)
+            elif run.state is NodeState.FUTILE:
+                run.state = NodeState.NOT_READY
+            elif node.done and run.state is NodeState.NOT_READY and not run.attempt:
+                run.state = NodeState.DONE
+        self._satisfied.clear()
+        self._connect()
+        self._count_parents()
+        self.provisioned = self.provisioned or provisioned
+        for queue in (*self._queues.values(), *self._parked.values()):
+            queue.clear()
+        for step, at in waiting:
+            run = self.runs[at]
+            if plan.nodes[at].removed:
+                continue
+            if run.state is NodeState.READY and not run.has_begun and self._waits[at]:
+                run.state = NodeState.NOT_READY
+            else:
+                self._queue_up(at, step)
+        failed = [at for at, run in enumerate(self.runs) if run.state is NodeState.ERROR]
+        self.failed = sum(plan.nodes[at].kind in _COUNTED for at in failed)
+        if not self.failed and self.status is DagStatus.NODE_FAILED:
+            self.status = DagStatus.OK
+        for at in failed:
+            self._doom(at)
+        if not self.ending:
+            self._begin_free()
 
     @property
     def given_up(self) -> tuple[DagStatus, int] | None:
@@ -277,8 +261,12 @@ class WorkflowEngine:
         run = self.runs[at]
         self._enter(at, NodeState.SUBMITTED)
         if self.plan.nodes[at].noop:
+            run.began = self.now
+            for event in ("SUBMIT", "EXECUTE", "JOB_TERMINATED"):
+                self.note(at, event, proc=at + 1, code=0)
             self._job_over(at, 0)
             return NextTurn()
+        self.note(at, "SUBMITTING")
         run.count = run.left = self.jobs_of(at)
         self._take_place(at, run)
         return SubmitNode(at)
@@ -295,6 +283,8 @@ class WorkflowEngine:
 
     def _start_script(self, at: int, moment: str) -> StartScript:
         self._scripts[moment] += 1
+        self._runs_more(1)
+        self.note(at, f"{moment}_SCRIPT_STARTED")
         self._enter(at, NodeState.PRERUN if moment == "PRE" else NodeState.POSTRUN)
         return StartScript(at, moment)
 
@@ -314,7 +304,7 @@ class WorkflowEngine:
         return None
 
     def _can_finish(self) -> bool:
-        waiting = self._active or self._deferred or self._satisfied
+        waiting = self._active or self._deferred or self._satisfied or (self.plan.open and not self.ending)
         return not (waiting or any(self._queues.values()) or any(self._parked.values()))
 
     def _finish(self) -> None:
@@ -337,6 +327,8 @@ class WorkflowEngine:
             return self._abort_code & 0xFF, bool(self._abort_code)
         if self.status is DagStatus.REMOVED:
             return EXIT_REMOVED, True
+        if self.status is DagStatus.ERROR:
+            return EXIT_FAILED, True
         stuck = any(run.state is NodeState.NOT_READY for run in self.runs)  # nodes of a client's that wait in a circle
         return (EXIT_FAILED, True) if self.failed or stuck else (0, False)
 
@@ -348,6 +340,9 @@ class WorkflowEngine:
         run.cluster = cluster
         if run.state is NodeState.SUBMITTED:
             run.jobs = cluster
+            self.job_counts[0] += run.count
+            for proc in range(run.count):
+                self.note(at, "SUBMIT", proc=proc)
         if self.ending and at != self._final:
             self._actions.append(RemoveNode(at, cluster))
 
@@ -355,6 +350,7 @@ class WorkflowEngine:
         """A node's jobs or script could not be queued at all."""
         run = self.runs[at]
         if run.state is NodeState.SUBMITTED:
+            self.note(at, "SUBMIT_FAILURE", code=code)
             run.job_code = code
             self._leave_place(at, run)
             self._job_over(at, code)
@@ -367,6 +363,9 @@ class WorkflowEngine:
         if run.started < run.left:
             run.started += 1
             self._idle -= 1
+            run.began = run.began or self.now
+            if run.started == 1:
+                self._runs_more(1)
 
     def job_stopped(self, at: int) -> None:
         """One of its jobs waits again: evicted, or its machine was at fault."""
@@ -374,28 +373,43 @@ class WorkflowEngine:
         if run.started:
             run.started -= 1
             self._idle += 1
+            if not run.started:
+                self._runs_more(-1)
 
-    def job_ended(self, at: int, code: int) -> None:
+    def _runs_more(self, change: int) -> None:
+        self.running += change
+        self.peak = max(self.peak, self.running)
+
+    def job_ended(self, at: int, code: int, proc: int = 0) -> None:
         """One of its jobs has left the queue.
 
         Args:
             code: its exit code, a signal's number below 0, or REMOVED.
+            proc: its number in its cluster.
         """
-        run = self.runs[at]
+        run, node = self.runs[at], self.plan.nodes[at]
         if run.state is not NodeState.SUBMITTED or not run.left:
             return
         if run.started:
             run.started -= 1
+            if not run.started:
+                self._runs_more(-1)
         else:
             self._idle -= 1
         run.left -= 1
-        if code and not run.job_code:
-            run.job_code = code
-            if run.left:
+        self.job_counts[2 if code else 1] += 1
+        if node.keeps_codes:
+            run.codes[proc] = code
+        tolerated = node.tolerated(run.count, self.plan.tolerance)
+        if code:
+            run.job_code = run.job_code or code
+            run.failures += 1
+            removes = node.on_failure == "FAIL-FAST" if node.on_failure else self.plan.removes_rest
+            if run.left and run.failures == tolerated + 1 and removes:
                 self._actions.append(RemoveNode(at, run.cluster))
         if not run.left:
             self._leave_place(at, run)
-            self._job_over(at, run.job_code)
+            self._job_over(at, run.job_code if run.failures > tolerated else 0)
 
     def script_ended(self, at: int, code: int) -> None:
         """Its script has ended."""
@@ -404,6 +418,7 @@ class WorkflowEngine:
         if run.state not in (NodeState.PRERUN, NodeState.POSTRUN):
             return
         self._scripts[moment] -= 1
+        self._runs_more(-1)
         run.cluster = 0
         script = node.scripts[moment]
         if script.defer_status is not None and code == script.defer_status and not (self.ending and at != self._final):
@@ -411,6 +426,9 @@ class WorkflowEngine:
             self._changed.add(at)
             self._actions.append(DeferScript(at, moment, script.defer_seconds))
             return
+        if moment == "POST":
+            self.note(at, "POST_SCRIPT_TERMINATED", code=code)
+        self.note(at, f"{moment}_SCRIPT_{'FAILURE' if code else 'SUCCESS'}", code=code)
         if moment == "POST":
             self._node_over(at, code)
             return
@@ -422,6 +440,7 @@ class WorkflowEngine:
             self._enter(at, NodeState.READY)
             self._queue_up(at, "JOB")
         elif code == node.pre_skip:
+            self.note(at, "PRESKIP", code=code)
             self._node_over(at, 0)
         elif code != node.abort_on and self.plan.always_run_post and "POST" in node.scripts and not given_up:
             run.job_code = NO_JOB
@@ -460,6 +479,8 @@ class WorkflowEngine:
 
     def _job_over(self, at: int, code: int) -> None:
         run = self.runs[at]
+        if code != SUBMIT_FAILED:
+            self.note(at, "JOB_FAILURE" if code else "JOB_SUCCESS", code=code)
         run.cluster, run.job_code = 0, code
         if "POST" in self.plan.nodes[at].scripts and not (self.ending and at != self._final):
             self._enter(at, NodeState.POSTRUN)
@@ -473,28 +494,38 @@ class WorkflowEngine:
             self._enter(at, NodeState.NOT_READY)
             return
         aborts = node.abort_on is not None and code == node.abort_on
+        if at == self._provisioner and not self.provisioned:
+            code = code or NO_JOB
         if code == 0:
             self._enter(at, NodeState.DONE)
             if not aborts:
                 self._satisfy(at)
-        elif not aborts and run.attempt < node.retries and code != node.unless_exit:
-            again = NodeRun(NodeState.NOT_READY, run.attempt + 1, jobs=run.jobs)
+        elif not aborts and run.attempt - run.base < node.retries and code != node.unless_exit:
+            self.note(at, "RETRY", code=run.attempt - run.base + 1)
+            again = NodeRun(NodeState.NOT_READY, run.attempt + 1, jobs=run.jobs, base=run.base)
             self._active -= run.is_active and not self._is_service(at)
             self.runs[at] = again
             self._make_ready(at)
         else:
             self._enter(at, NodeState.ERROR)
-            if node.kind in ("JOB", "SUBDAG"):
+            if node.kind in _COUNTED:
                 self.failed += 1
                 if self.status is DagStatus.OK:
                     self.status = DagStatus.NODE_FAILED
                 self._doom(at)
+                self._satisfy(at, failed=True)
+            if at == self._provisioner and not self.provisioned:
+                self.abort(DagStatus.ERROR)
         if aborts:
             self.abort(DagStatus.ABORTED, code if node.abort_return is None else node.abort_return)
 
-    def _satisfy(self, at: int) -> None:
-        """A node is done: its children wait for one node less, from the next steps on."""
+    def _satisfy(self, at: int, *, failed: bool = False) -> None:
+        """A node is done: its children wait for one node less, from the next steps on. If it has failed, those do
+        for which it is enough that it has run.
+        """
         for number in self._feeds.get(at, ()):
+            if failed and number not in self.plan.weak:
+                continue
             self._open[number] -= 1
             if not self._open[number]:
                 self._satisfied.append(iter(self.plan.edges[number][1]))
@@ -513,10 +544,13 @@ class WorkflowEngine:
                 self._make_ready(child)
 
     def _doom(self, at: int) -> None:
-        """The descendants of a failed node never run."""
+        """The descendants of a failed node never run, but for children to which it is enough that it has run."""
         todo = [at]
         while todo:
-            for number in self._feeds.get(todo.pop(), ()):
+            parent = todo.pop()
+            for number in self._feeds.get(parent, ()):
+                if parent == at and number in self.plan.weak:
+                    continue
                 for child in self.plan.edges[number][1]:
                     if self.runs[child].state is NodeState.NOT_READY:
                         self.runs[child].state = NodeState.FUTILE
@@ -541,6 +575,10 @@ class WorkflowEngine:
         run = self.runs[at]
         before = run.is_active
         run.state = state
+        if state is NodeState.PRERUN:
+            run.began = run.began or self.now
+        elif state in (NodeState.DONE, NodeState.ERROR):
+            run.began, run.ended = run.began or self.now, self.now
         if state is not NodeState.READY or run.pre_code is not None or run.attempt:
             self._changed.add(at)
         if not self._is_service(at):
@@ -559,6 +597,8 @@ class WorkflowEngine:
     def _leave_place(self, at: int, run: NodeRun) -> None:
         category = self.plan.nodes[at].category
         self._idle -= run.left - run.started
+        if run.started:
+            self._runs_more(-1)
         run.left = run.started = 0
         self._submitted -= 1
         if category:
@@ -571,9 +611,27 @@ class WorkflowEngine:
     def counts(self) -> dict[NodeState, int]:
         """How many nodes are in each state."""
         found = dict.fromkeys(NodeState, 0)
-        for run in self.runs:
-            found[run.state] += 1
+        for node, run in zip(self.plan.nodes, self.runs, strict=True):
+            if not node.removed:
+                found[run.state] += 1
         return found
+
+    def note(self, at: int, event: str, *, proc: int = 0, code: int | None = None, text: str = "") -> None:
+        """Something that logs tell about a node."""
+        run = self.runs[at]
+        cluster = run.cluster if run.state is NodeState.SUBMITTED else run.jobs
+        self.notes.append(NodeNote(at, run.attempt, event, self.now, cluster, proc, code, text))
+
+    def take_notes(self) -> list[NodeNote]:
+        """What logs tell, since the last call."""
+        taken, self.notes = self.notes, []
+        return taken
+
+    def feeds_weakly(self, at: int) -> bool:
+        """Whether nodes wait for this one, and to each of them it is enough that it has run."""
+        edges = self._feeds.get(at, ())
+        strong = {child for edge in edges if edge not in self.plan.weak for child in self.plan.edges[edge][1]}
+        return bool(edges) and not strong
 
     def in_queue(self) -> Iterable[tuple[int, NodeRun]]:
         """The nodes that have something in the queue."""

@@ -19,7 +19,11 @@ LARGEST = 2**31 - 1
 SUBMIT_FAILED, REMOVED, NO_JOB = -1001, -1002, -1004
 #: When a script may run.
 SCRIPTS = ("PRE", "POST", "HOLD")
-KINDS = ("JOB", "SUBDAG", "FINAL", "SERVICE")
+KINDS = ("JOB", "SUBDAG", "FINAL", "PROVISIONER", "SERVICE")
+#: What becomes of the other jobs of a node that has failed.
+FAILURE_MODES = ("", "FAIL-FAST", "WAIT")
+#: Words of scripts for which the exit code of each job is kept.
+CODE_WORDS = frozenset({"$EXIT_CODES", "$EXIT_CODE_LIST", "$EXIT_CODE_COUNTS", "$JOB_ABORT_COUNT"})
 #: Work flows in work flows.
 DEEPEST = 20
 
@@ -76,8 +80,8 @@ class PlanScript:
             tuple(words),
             _maybe(wire, "defer_status"),
             max(0, seconds),
-            texts["debug_file"],
-            texts["debug_streams"],
+            texts["debug_file"] if texts["debug_file"].startswith("/") else "",
+            texts["debug_streams"] if texts["debug_streams"] in ("STDOUT", "STDERR", "ALL") else "",
         )
 
 
@@ -105,6 +109,10 @@ class PlanNode:
     Attributes:
         jobs: of each attempt, the last of them for all later ones.
         save: where the progress is written at its first start; empty for nowhere.
+        tolerance: so many of its jobs may fail, or so many of a hundred where `is_percentage`; None for the plan's.
+        on_failure: see FAILURE_MODES; empty for the plan's.
+        source: a digest of all that makes its jobs: the same text of the same description has the same.
+        removed: it was taken out while the work flow ran; its number stays.
         plan: the inner work flow of a SUBDAG, in wire form.
     """
 
@@ -121,6 +129,11 @@ class PlanNode:
     category: str = ""
     directory: str = ""
     save: str = ""
+    tolerance: int | None = None
+    is_percentage: bool = False
+    on_failure: str = ""
+    source: str = ""
+    removed: bool = False
     jobs: tuple[NodeJobs, ...] = ()
     scripts: dict[str, PlanScript] = field(default_factory=dict)
     plan: Wire | None = None
@@ -151,13 +164,33 @@ class PlanNode:
             category=_typed(wire, "category", str, ""),
             directory=_typed(wire, "directory", str, ""),
             save=_typed(wire, "save", str, ""),
+            tolerance=_maybe(wire, "tolerance"),
+            is_percentage=_typed(wire, "is_percentage", bool, False),
+            on_failure=_typed(wire, "on_failure", str, ""),
+            source=_typed(wire, "source", str, "")[:64],
+            removed=_typed(wire, "removed", bool, False),
             jobs=tuple(_jobs_of(one, templates) for one in _typed(wire, "jobs", list, [])),
             scripts={moment: PlanScript.from_wire(script) for moment, script in scripts.items()},
             plan=plan if isinstance(plan, dict) else None,
         )
         if not node.noop and not node.jobs and node.plan is None:
             raise _malformed(f"the node {name[:80]} has no job")
+        if node.on_failure not in FAILURE_MODES or (node.tolerance or 0) < 0:
+            raise _malformed(f"the node {name[:80]} tolerates no such failures")
+        if kind == "PROVISIONER" and any(jobs.count != 1 for jobs in node.jobs):
+            raise _malformed(f"the PROVISIONER node {name[:80]} has several jobs")
         return node
+
+    @property
+    def keeps_codes(self) -> bool:
+        """Whether a script of it asks for the exit codes of all jobs."""
+        return any(word.upper() in CODE_WORDS for script in self.scripts.values() for word in script.arguments)
+
+    def tolerated(self, jobs: int, default: int) -> int:
+        """How many of so many jobs may fail."""
+        if self.tolerance is None:
+            return default
+        return jobs * self.tolerance // 100 if self.is_percentage else self.tolerance
 
 
 def _jobs_of(wire: Any, templates: list[NodeTemplate]) -> NodeJobs:
@@ -178,11 +211,15 @@ class WorkflowPlan:
         file: the first DAG file's absolute path.
         iwd: where it was submitted from.
         edges: numbers of parents, and of the children that wait for all of them.
+        weak: numbers of the edges for which it is enough that the parents have run.
         limits: by category.
         max_jobs, max_idle, max_pre, max_post: 0 for no limit.
         script_ad: attributes of the jobs that its scripts are.
         ad: attributes of its own job.
         rescue: the number of the rescue file that it goes on from.
+        tolerance: so many jobs of a node may fail.
+        removes_rest: whether the other jobs of a node that has failed are removed.
+        open: it does not end when nothing is left to do: more nodes are to come.
         files: what is written about it: `status`, `jobstate`, `dot`, and so on; see `pool.client.workflows`.
     """
 
@@ -203,6 +240,10 @@ class WorkflowPlan:
     rescue: int = 0
     most_rescues: int = 100
     files: Wire = field(default_factory=dict)
+    weak: frozenset[int] = frozenset()
+    tolerance: int = 0
+    removes_rest: bool = True
+    open: bool = False
 
     @classmethod
     def from_wire(cls, wire: Any, depth: int = 0) -> WorkflowPlan:
@@ -214,8 +255,9 @@ class WorkflowPlan:
         if not 1 <= len(given) <= MOST_NODES:
             raise _malformed(f"it has {len(given)} nodes")
         nodes = [PlanNode.from_wire(one, templates) for one in given]
-        if sum(node.kind == "FINAL" for node in nodes) > 1:
-            raise _malformed("it has two FINAL nodes")
+        for kind in ("FINAL", "PROVISIONER"):
+            if sum(node.kind == kind and not node.removed for node in nodes) > 1:
+                raise _malformed(f"it has two {kind} nodes")
         for node in nodes:
             if node.plan is not None:
                 cls.from_wire(node.plan, depth + 1)
@@ -245,6 +287,10 @@ class WorkflowPlan:
             rescue=max(0, _typed(wire, "rescue", int, 0)),
             most_rescues=min(999, max(1, _typed(wire, "most_rescues", int, 100))),
             files=_typed(wire, "files", dict, {}),
+            weak=frozenset(_numbers(_typed(wire, "weak", list, []), len(edges))),
+            tolerance=max(0, _typed(wire, "tolerance", int, 0)),
+            removes_rest=_typed(wire, "removes_rest", bool, True),
+            open=_typed(wire, "open", bool, False),
         )
 
 

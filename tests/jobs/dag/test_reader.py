@@ -225,7 +225,10 @@ def test_a_rescue_file() -> None:
         ("SPLICE A it.dag\n", "it.dag:1: DAG files include each other in a circle: it.dag -> it.dag"),
         ("INCLUDE it.dag\n", "in a circle"),
         ("DATA A b\n", "it.dag:1: DATA: Stork's data nodes left DAGMan"),
-        ("JOB A a\nJOB B b\nWEAK PARENT A CHILD B\n", "it.dag:3: WEAK: dependencies that"),
+        ("JOB A a\nJOB B b\nWEAK A CHILD B\n", "it.dag:3: expected: WEAK PARENT NAME ... CHILD NAME ..."),
+        ("JOB A a\nTOLERANCE A -1\n", "TOLERANCE is at least 0"),
+        ("JOB A a\nTOLERANCE A % WAIT\n", "expected a whole number for TOLERANCE"),
+        ("JOB A a\nTOLERANCE A 1 SOMETIMES\n", "expected: TOLERANCE NODE NUMBER[%] [FAIL-FAST | WAIT]"),
         ("# nothing\n", "it.dag: there is no node in it"),
         ("JOB A a\nSCRIPT PRE A\n", "expected: SCRIPT"),
         ("JOB A a\nSCRIPT DEBUG x OUT PRE A y\n", "DEBUG keeps STDOUT, STDERR or ALL, not OUT"),
@@ -252,3 +255,13 @@ def test_wide_dependencies_cost_names_not_pairs() -> None:
     others = tuple(f"b{number}" for number in range(2000))
     assert find_cycle([*many, *others], [Dependency(many, others)]) == []
     assert find_cycle([*many, *others], [Dependency(many, others), Dependency(others[:1], many[-1:])]) != []
+
+
+def test_weak_dependencies_and_tolerated_failures() -> None:
+    dag = reading(
+        "JOB A a\nJOB B b\nJOB C c\nweak parent A child B C\nPARENT B CHILD C\nTOLERANCE ALL_NODES 5\n"
+        "TOLERANCE B 10% fail-fast\nTOLERANCE C 7 % FAIL_FAST\n"
+    )
+    assert [(edge.parents, edge.weak) for edge in dag.dependencies] == [(("A",), True), (("B",), False)]
+    found = [(one.tolerance, one.is_percentage, one.on_failure) for one in dag.nodes.values()]
+    assert found == [(5, False, ""), (10, True, "FAIL-FAST"), (7, True, "FAIL-FAST")]

@@ -30,15 +30,21 @@ from pool.policy.workflow import (
     StartScript,
     SubmitNode,
     WorkflowEngine,
+    WorkflowPlan,
 )
+from pool.policy.workflow.logs import JOB_EVENTS
 from pool.policy.workflow.plan import REMOVED, SUBMIT_FAILED, NodeTemplate
 from pool.policy.workflow.words import script_words
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import hold_step
 from pool.roles.schedd.core.ledger import JobChange
+from pool.roles.schedd.workflows.event_logs import WorkflowLogs
 from pool.roles.schedd.workflows.large import beside
+from pool.roles.schedd.workflows.pictures import WorkflowPictures
 from pool.roles.schedd.workflows.records import given_up_key, keys_of, node_key, plan_key
-from pool.roles.schedd.workflows.written_files import WorkflowFiles
+from pool.roles.schedd.workflows.script_output import ScriptOutput
+from pool.roles.schedd.workflows.written_files import WorkflowFiles, own_path
+from pool.shadow.files import UserFiles
 from pool.store import Change, SetMeta
 
 #: Submits of one work flow that are under way at once: they are written together.
@@ -49,6 +55,8 @@ AGAIN = 5.0
 MANY = 500
 #: Parents that a job's ad names.
 MOST_PARENTS = 50
+#: The value of a PROVISIONER job's attribute ProvisionerState by which other nodes may begin.
+PROVISIONED = 2
 
 
 class QueueNode(Protocol):
@@ -80,6 +88,7 @@ class RunningWorkflow:
     Args:
         job: its own job in the queue.
         engine: of its plan.
+        own_files: of its owner.
         queue_node: queues jobs for its owner.
         queue_workflow: queues an inner work flow.
         remove: removes a cluster from the queue, with a reason.
@@ -93,6 +102,7 @@ class RunningWorkflow:
         engine: WorkflowEngine,
         context: ScheddContext,
         files: WorkflowFiles,
+        own_files: UserFiles,
         *,
         queue_node: QueueNode,
         queue_workflow: QueueWorkflow,
@@ -101,7 +111,6 @@ class RunningWorkflow:
         over: Callable[[RunningWorkflow], None],
     ) -> None:
         self.job = job
-        self.plan = plan = engine.plan
         self.engine = engine
         self._has_begun = False
         self.owner = job.cluster.owner
@@ -119,10 +128,30 @@ class RunningWorkflow:
         self._again = False
         self._pumping = False
         self._given_up_stored = False
-        seconds = plan.files.get("seconds")
-        self._status_seconds = max(1, seconds) if isinstance(seconds, int) else 60
-        self._status_written = -float(self._status_seconds)
-        self._status_planned = False
+        self._own_files = own_files
+        self._held: dict[int, set[int]] = {}
+        self._hold_count = 0
+        self._hold_scripts: dict[int, tuple[int, ScriptOutput]] = {}
+        plan = engine.plan
+        jobstate = plan.files.get("jobstate")
+        self._logs = WorkflowLogs(
+            self.id,
+            engine,
+            own_files,
+            context.outside,
+            context.log,
+            own_path(plan, self.id, plan.file),
+            own_path(plan, self.id, jobstate) if isinstance(jobstate, str) and jobstate.startswith("/") else "",
+        )
+        self._pictures = WorkflowPictures(self.id, self.owner, engine, context, files, self._held_counts)
+
+    @property
+    def plan(self) -> WorkflowPlan:
+        """As it is now: it may have been edited."""
+        return self.engine.plan
+
+    def _held_counts(self) -> dict[int, int]:
+        return {at: len(procs) for at, procs in self._held.items()}
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -139,6 +168,7 @@ class RunningWorkflow:
             }
             data = {"slot": changes["RemoteHost"], "started": now}
             await self._ledger.commit(JobChange(self.job, Happening.START, changes, EventKind.EXECUTE, data))
+        self.engine.now = self._context.outside.wall()
         gone = (DagStatus(given_up[0]), given_up[1]) if given_up is not None else None
         active = await beside(len(self.plan.nodes), self.engine.begin, known, gone)
         self._has_begun = True
@@ -147,30 +177,52 @@ class RunningWorkflow:
             self._queued(self.engine.runs[at].cluster, self, at)
         for at in active:
             await self._catch_up(at)
+        if known is not None:
+            self._logs.resumed()
         if (self.job.stored_note("_wish") or {}).get("what") == "remove":
             self.engine.abort(DagStatus.REMOVED)
         self.wake()
 
     async def _catch_up(self, at: int) -> None:
         """Learn what became of a node's cluster before this run of the schedd."""
-        run = self.engine.runs[at]
+        engine, run = self.engine, self.engine.runs[at]
         cluster = self._context.queue.clusters.get(run.cluster)
         there = set(cluster.jobs) if cluster is not None else set()
+        is_job = run.state is NodeState.SUBMITTED
+        for proc in range(run.count if is_job else 0):
+            engine.note(at, "SUBMIT", proc=proc)
         for job in cluster.jobs.values() if cluster is not None else ():
-            if job.status is RUNNING:
-                self.engine.job_started(at)
-        if len(there) >= max(1, run.count) and run.state is NodeState.SUBMITTED:
+            if job.status is RUNNING and is_job:
+                engine.note(at, "EXECUTE", proc=job.id[1])
+                engine.job_started(at)
+            elif job.status is HELD:
+                self._held.setdefault(at, set()).add(job.id[1])
+            if self._is_provisioned(at, job.get("ProvisionerState")):
+                engine.provision()
+        if there and (len(there) >= max(1, run.count) or not is_job):
             return
-        if there and run.state is not NodeState.SUBMITTED:
-            return
-        ends: dict[int, int] = {}
+        ends: dict[int, tuple[int, float]] = {}
         async for rows in self._ledger.store.history(jobs=[(run.cluster, None)]):
             for row in rows:
-                ends[row.proc] = _code_of(unpack_over(row.ad, row.shared))
+                ad = unpack_over(row.ad, row.shared)
+                ends[row.proc] = _code_of(ad), float(ad.get("CompletionDate") or engine.now)
+                if self._is_provisioned(at, ad.get("ProvisionerState")):
+                    engine.provision()
+                if is_job and ad.get("NumJobStarts"):
+                    engine.note(at, "EXECUTE", proc=row.proc)
         number = run.cluster
         for proc in range(max(1, run.count)):
-            if proc not in there and self.engine.runs[at].cluster == number:
-                self._ended(at, ends.get(proc, REMOVED))
+            if proc in there or self.engine.runs[at].cluster != number:
+                continue
+            code, ended = ends.get(proc, (REMOVED, engine.now))
+            if is_job:
+                engine.note(at, "JOB_ABORTED" if code == REMOVED else "JOB_TERMINATED", proc=proc, code=code)
+            elif (kept := self._output_of(at, _moment_of(run.state))) is not None:
+                await self._collect(kept, code, ended, again=True)
+            self._ended(at, code, proc)
+
+    def _is_provisioned(self, at: int, value: Any) -> bool:
+        return self.plan.nodes[at].kind == "PROVISIONER" and value == PROVISIONED
 
     def wake(self) -> None:
         """Do what is to be done now."""
@@ -184,38 +236,102 @@ class RunningWorkflow:
     def on_event(self, at: int, event: JobEvent) -> None:
         """Something happened to a cluster of one of its nodes."""
         engine, run = self.engine, self.engine.runs[at]
+        engine.now = event.time
+        kind = event.kind
+        if kind.ends and (found := self._hold_scripts.pop(event.cluster, None)) is not None:
+            spawn = self._context.spawn
+            spawn(self._collect(found[1], _end_of(event), event.time), "work flow", alone=True)
         if run.cluster != event.cluster:
             return
-        kind = event.kind
-        if kind is EventKind.HELD and run.state is NodeState.SUBMITTED and "HOLD" in self.plan.nodes[at].scripts:
-            self._context.spawn(self._run_hold_script(at), "work flow", alone=True)
+        if run.state is not NodeState.SUBMITTED:
+            self._on_script_event(at, event)
+            return
+        code = _end_of(event)
+        if kind in JOB_EVENTS:
+            why = str(event.data.get("why") or "")
+            engine.note(at, JOB_EVENTS[kind], proc=max(0, event.proc), code=code if kind.ends else None, text=why)
+        if kind is EventKind.HELD:
+            self._held.setdefault(at, set()).add(event.proc)
+            if "HOLD" in self.plan.nodes[at].scripts:
+                self._context.spawn(self._run_hold_script(at), "work flow", alone=True)
+        elif at in self._held and kind in (EventKind.RELEASED, EventKind.TERMINATED, EventKind.ABORTED):
+            self._held[at].discard(event.proc)
         if kind is EventKind.EXECUTE:
             engine.job_started(at)
         elif kind in (EventKind.EVICTED, EventKind.SHADOW_EXCEPTION):
             engine.job_stopped(at)
-        elif kind is EventKind.HELD and run.state is not NodeState.SUBMITTED:
-            why = str(event.data.get("why", ""))
-            self._context.spawn(
-                self._remove(event.cluster, self.owner, f"the script cannot run: {why}"), "work flow", alone=True
-            )
-            return
-        elif kind is EventKind.TERMINATED:
-            self._ended(
-                at, -int(event.data["signal"]) if event.data.get("signal") else int(event.data.get("code") or 0)
-            )
-        elif kind is EventKind.ABORTED:
-            self._ended(at, REMOVED)
-        else:
+        elif kind.ends:
+            self._ended(at, code, event.proc)
+        elif kind is EventKind.NOTICE and self.plan.nodes[at].kind == "PROVISIONER":
+            job = self._context.queue.find(event.cluster, event.proc)
+            if job is not None and self._is_provisioned(at, job.get("ProvisionerState")):
+                engine.provision()
+        elif kind not in JOB_EVENTS:
             return
         self.wake()
 
+    def waits_for(self, at: int, cluster: int) -> bool:
+        """Whether further events of a cluster of a node are of interest."""
+        return self.engine.runs[at].cluster == cluster or self.keeps_output_of(cluster)
+
+    def keeps_output_of(self, cluster: int) -> bool:
+        """Whether a cluster is a HOLD script whose output is kept when it has ended."""
+        return cluster in self._hold_scripts
+
+    def _on_script_event(self, at: int, event: JobEvent) -> None:
+        if event.kind is EventKind.HELD:
+            why = str(event.data.get("why", ""))
+            removing = self._remove(event.cluster, self.owner, f"the script cannot run: {why}")
+            self._context.spawn(removing, "work flow", alone=True)
+        elif event.kind.ends:
+            code, state = _end_of(event), self.engine.runs[at].state
+            if (kept := self._output_of(at, _moment_of(state))) is not None:
+                self._context.spawn(self._end_script(at, kept, code, event), "work flow", alone=True)
+                return
+            self._ended(at, code)
+            self.wake()
+
+    async def _end_script(self, at: int, kept: ScriptOutput, code: int, event: JobEvent) -> None:
+        await self._collect(kept, code, event.time)
+        self.engine.now = event.time
+        self._ended(at, code)
+        self.wake()
+
+    async def _collect(self, kept: ScriptOutput, code: int, ended: float, *, again: bool = False) -> None:
+        try:
+            await kept.collect(self._own_files, code, ended, again=again)
+        except PoolError as error:
+            self._context.log.warning(
+                "a script's output cannot be kept", extra={"workflow": self.id, "file": kept.file, "why": str(error)}
+            )
+
+    def _output_of(self, at: int, moment: str, mark: str = "") -> ScriptOutput | None:
+        """Where the output of a script of the present attempt goes; None where it is not kept."""
+        node, run = self.plan.nodes[at], self.engine.runs[at]
+        script = node.scripts.get(moment)
+        if script is None or not script.debug_file:
+            return None
+        base = f"{script.debug_file}.{self.id}.{at}.{moment}.{run.attempt}{mark}"
+        command = " ".join([script.program, *script_words(self.engine, at, moment, self.id)])
+        return ScriptOutput(script.debug_file, base, script.debug_streams, node.name, moment, command)
+
     async def _run_hold_script(self, at: int) -> None:
         """Nothing follows from its end, and nothing from its failure."""
-        await self._queue_node(self.owner, self._script_of(at, "HOLD"), None, 1, lambda number: [])
+        self._hold_count += 1
+        kept = self._output_of(at, "HOLD", f".{self._hold_count}")
 
-    def _ended(self, at: int, code: int) -> None:
+        def also(number: int) -> list[Change]:
+            if kept is not None:
+                self._hold_scripts[number] = at, kept
+                self._queued(number, self, at)
+            return []
+
+        ad = self._script_of(at, "HOLD") | (kept.attributes() if kept is not None else {})
+        await self._queue_node(self.owner, ad, None, 1, also)
+
+    def _ended(self, at: int, code: int, proc: int = 0) -> None:
         if self.engine.runs[at].state is NodeState.SUBMITTED:
-            self.engine.job_ended(at, code)
+            self.engine.job_ended(at, code, max(0, proc))
         else:
             self.engine.script_ended(at, code)
 
@@ -258,6 +374,7 @@ class RunningWorkflow:
         try:
             while self._again:
                 self._again = False
+                self.engine.now = self._context.outside.wall()
                 async with self._context.turns.work(self.owner, "run a work flow") as turn:
                     while (action := self.engine.next_action()) is not None:
                         if turn.is_over:
@@ -287,11 +404,13 @@ class RunningWorkflow:
             spawn(self._finish(action), "work flow", alone=True)
 
     def _due(self, action: DeferScript) -> None:
+        self.engine.now = self._context.outside.wall()
         self.engine.script_due(action.node, action.moment)
         self.wake()
 
     async def _store_changes(self) -> None:
         """Make the states of nodes durable; those that are being queued become so with what is queued."""
+        await self._logs.flush()
         changes: list[Change] = []
         if self.engine.given_up is not None and not self._given_up_stored:
             self._given_up_stored = True
@@ -304,26 +423,7 @@ class RunningWorkflow:
                 changes = []
         if changes:
             await self._ledger.write_changes(*changes)
-        self._plan_status()
-
-    def _plan_status(self) -> None:
-        """Have the node status file written, where there is one: now, or when its time has come."""
-        if "status" not in self.plan.files or self._status_planned or self.engine.finished:
-            return
-        self._status_planned = True
-        loop = asyncio.get_running_loop()
-        wait = max(0.0, self._status_written + self._status_seconds - loop.time())
-        loop.call_later(wait, lambda: self._context.spawn(self._write_status(), "work flow status", alone=True))
-
-    async def _write_status(self) -> None:
-        self._status_planned = False
-        if self.engine.finished:
-            return
-        self._status_written = asyncio.get_running_loop().time()
-        following = int(self._context.outside.wall() + self._status_seconds)
-        await self._files.write_status(self.owner, self.plan, self.engine, following)
-        if self.plan.files.get("always") is True:
-            self._plan_status()
+        self._pictures.changed()
 
     async def _start(self, action: SubmitNode | StartScript) -> None:
         at = action.node
@@ -340,6 +440,7 @@ class RunningWorkflow:
             return [SetMeta(node_key(self.id, at), pack(run.to_wire()))]
 
         try:
+            await self._logs.flush()
             await self._write_save(action)
             inner = self.plan.nodes[at].plan
             if isinstance(action, StartScript):
@@ -358,9 +459,11 @@ class RunningWorkflow:
             self._context.log.warning(
                 "a node was not queued", extra={"workflow": self.id, "node": name, "why": str(error)}
             )
+            engine.now = self._context.outside.wall()
             engine.submit_failed(at, SUBMIT_FAILED)
         else:
             self._starting.discard(at)
+            engine.now = self._context.outside.wall()
             engine.submitted(at, number)
         finally:
             self._submits.release()
@@ -427,7 +530,7 @@ class RunningWorkflow:
         node = self.plan.nodes[at]
         script, iwd = node.scripts[moment], node.directory or self.plan.iwd
         program = script.program if script.program.startswith("/") else f"{iwd.rstrip('/')}/{script.program}"
-        words = script_words(self.engine, at, moment)
+        words = script_words(self.engine, at, moment, self.id)
         own = {
             "JobUniverse": 12,
             "Cmd": program,
@@ -437,6 +540,8 @@ class RunningWorkflow:
             "Requirements": ["true"],
             "JobPrio": node.priority,
         }
+        if moment != "HOLD" and (kept := self._output_of(at, moment)) is not None:
+            own |= kept.attributes()
         return dict(self.plan.script_ad) | self._shared(at) | own
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -448,7 +553,9 @@ class RunningWorkflow:
         if action.rescue:
             await self._files.write_rescue(self.owner, self.id, self.plan, self.engine)
         began, parent = float(self.job.get("JobStartDate") or now), int(self.job.get("DAGManJobId") or 0)
-        await self._files.write_end(self.owner, self.id, self.plan, self.engine, action.code, began, parent)
+        await self._files.write_metrics(self.owner, self.id, self.engine, action.code, began, parent)
+        await self._pictures.write_last()
+        await self._logs.flush(end=action.code)
         changes: dict[str, Any] = {
             "ExitCode": action.code,
             "ExitBySignal": False,
@@ -489,3 +596,14 @@ def _code_of(ad: Wire) -> int:
         return -int(ad.get("ExitSignal") or 0) or REMOVED
     code = ad.get("ExitCode")
     return code if isinstance(code, int) else REMOVED
+
+
+def _moment_of(state: NodeState) -> str:
+    return "PRE" if state is NodeState.PRERUN else "POST"
+
+
+def _end_of(event: JobEvent) -> int:
+    """The end of a job as DAGMan counts it."""
+    if event.kind is not EventKind.TERMINATED:
+        return REMOVED
+    return -int(event.data["signal"]) if event.data.get("signal") else int(event.data.get("code") or 0)

@@ -66,6 +66,7 @@ class Workflows:
         self._ledger = context.ledger
         self._queue_node = queue_node
         self._remove = remove
+        self._files_of = files
         self._files = WorkflowFiles(
             files,
             context.outside,
@@ -146,6 +147,7 @@ class Workflows:
             await beside(len(plan.nodes), WorkflowEngine, plan),
             self._context,
             self._files,
+            self._files_of(job.cluster.owner),
             queue_node=self._queue_node,
             queue_workflow=self.submit,
             remove=self._remove,
@@ -160,6 +162,9 @@ class Workflows:
 
     def _over(self, workflow: RunningWorkflow) -> None:
         self.running.pop(workflow.id, None)
+        for number in [one for one, (whose, _) in self._nodes.items() if whose is workflow]:
+            if not workflow.keeps_output_of(number):
+                del self._nodes[number]
         self._ledger.meta.pop(f"{plan_key(workflow.id)}.rescue", None)
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -172,7 +177,7 @@ class Workflows:
                 continue
             workflow, at = found
             workflow.on_event(at, event)
-            if event.kind.ends and workflow.engine.runs[at].cluster != event.cluster:
+            if event.kind.ends and not workflow.waits_for(at, event.cluster):
                 del self._nodes[event.cluster]
 
     async def stop(self, job: QueuedJob) -> bool:

@@ -1,4 +1,4 @@
-"""The files that a work flow leaves beside its DAG file: rescue file, metrics, its log, the state of its nodes.
+"""The files that a work flow leaves beside its DAG file: rescue file, metrics, the state of its nodes, its drawing.
 
 They are written with the user's rights. A file that cannot be written is logged, and changes nothing for the work flow.
 """
@@ -9,18 +9,24 @@ import contextlib
 import datetime
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.packed import pack, unpack
 from pool.policy.workflow import WorkflowEngine, WorkflowPlan
+from pool.policy.workflow.logs import dot_text
 from pool.policy.workflow.words import metrics_text, rescue_text, status_text
 from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import rescue_key
 from pool.shadow.files import FilesOf
 
 _RESCUE = re.compile(r"\.rescue([0-9]{3})$")
+
+
+def own_path(plan: WorkflowPlan, workflow: int, path: str) -> str:
+    """A file of a run: with the run's number in its name where another run of the same DAG file goes on."""
+    return f"{path}.{workflow}" if plan.files.get("apart") is True else path
 
 
 class WorkflowFiles:
@@ -48,12 +54,12 @@ class WorkflowFiles:
     async def write_rescue(self, owner: str, workflow: int, plan: WorkflowPlan, engine: WorkflowEngine) -> None:
         """The rescue file with the next number. Its number is durable first: a restart writes the same file."""
         known = self._recall(rescue_key(workflow))
-        number = unpack(known) if known is not None else await self._next_rescue(owner, plan)
+        number = unpack(known) if known is not None else await self._next_rescue(owner, workflow, plan)
         if known is None:
             await self._keep(rescue_key(workflow), pack(number))
         moment = f"{self._moment():%m/%d/%Y %H:%M:%S}"
         text = await beside(len(plan.nodes), rescue_text, plan, engine, moment, number)
-        await self._write(owner, f"{plan.file}.rescue{number:03d}", text)
+        await self._write(owner, f"{own_path(plan, workflow, plan.file)}.rescue{number:03d}", text)
 
     async def write_save(self, owner: str, plan: WorkflowPlan, engine: WorkflowEngine, path: str) -> None:
         """A save point; one that is there gets the end `.old`."""
@@ -67,8 +73,8 @@ class WorkflowFiles:
             await user.rename(path, f"{path}.old")
         await self._write(owner, path, text)
 
-    async def _next_rescue(self, owner: str, plan: WorkflowPlan) -> int:
-        folder, _, name = plan.file.rpartition("/")
+    async def _next_rescue(self, owner: str, workflow: int, plan: WorkflowPlan) -> int:
+        folder, _, name = own_path(plan, workflow, plan.file).rpartition("/")
         try:
             names = await self._files(owner).listdir(folder or "/")
         except PoolError:
@@ -77,41 +83,54 @@ class WorkflowFiles:
         numbers = [int(found[1]) for found in ends if found]
         return min(plan.most_rescues, max(numbers, default=0) + 1)
 
-    async def write_end(
-        self,
-        owner: str,
-        workflow: int,
-        plan: WorkflowPlan,
-        engine: WorkflowEngine,
-        code: int,
-        began: float,
-        parent: int,
+    async def write_metrics(
+        self, owner: str, workflow: int, engine: WorkflowEngine, code: int, began: float, parent: int
     ) -> None:
-        """The metrics, the last state of the nodes, and the last lines of its log."""
-        now = self._outside.wall()
-        text = await beside(len(plan.nodes), metrics_text, plan, engine, workflow, parent, code, began, now)
-        await self._write(owner, f"{plan.file}.metrics", text)
-        await self.write_status(owner, plan, engine, 0)
-        await self.log_line(
-            owner, plan, f"**** condor_scheduniv_exec.{workflow}.0 (condor_DAGMAN) pid 0 EXITING WITH STATUS {code}"
-        )
+        """The metrics of a work flow that has ended.
 
-    async def write_status(self, owner: str, plan: WorkflowPlan, engine: WorkflowEngine, following: int) -> None:
-        """The node status file, where the work flow has one."""
+        Args:
+            began: wall seconds. parent: the work flow around it; 0 for none.
+        """
+        now, plan = self._outside.wall(), engine.plan
+        text = await beside(len(plan.nodes), metrics_text, plan, engine, workflow, parent, code, began, now)
+        await self._write(owner, f"{own_path(plan, workflow, plan.file)}.metrics", text)
+
+    async def write_status(
+        self, owner: str, workflow: int, engine: WorkflowEngine, following: int, held: Mapping[int, int]
+    ) -> None:
+        """The node status file, where the work flow has one.
+
+        Args:
+            following: when it is written next, wall seconds; 0 for never.
+            held: of nodes' jobs, how many are held.
+        """
+        plan = engine.plan
         path = plan.files.get("status")
         if isinstance(path, str) and path.startswith("/"):
             name = plan.file.rpartition("/")[2]
             now = int(self._outside.wall())
-            text = await beside(len(plan.nodes), status_text, [name], engine, now, following, {})
-            await self._write(owner, path, text)
+            text = await beside(len(plan.nodes), status_text, [name], engine, now, following, held)
+            await self._write(owner, own_path(plan, workflow, path), text)
 
-    async def log_line(self, owner: str, plan: WorkflowPlan, text: str) -> None:
-        """A line of FILE.dagman.out."""
-        line = f"{self._moment():%m/%d/%y %H:%M:%S} {text}\n"
-        try:
-            await self._files(owner).append(f"{plan.file}.dagman.out", line.encode(errors="surrogateescape"))
-        except PoolError as error:
-            self._log.warning("a work flow's log cannot be written", extra={"file": plan.file, "why": str(error)})
+    async def write_dot(self, owner: str, workflow: int, engine: WorkflowEngine) -> None:
+        """The drawing of DOT; a new file with the next number where none is written over."""
+        plan = engine.plan
+        wanted = plan.files.get("dot")
+        path = wanted.get("path") if isinstance(wanted, dict) else None
+        if not isinstance(wanted, dict) or not isinstance(path, str) or not path.startswith("/"):
+            return
+        path = own_path(plan, workflow, path)
+        if wanted.get("overwrite") is False:
+            folder, _, name = path.rpartition("/")
+            try:
+                there = set(await self._files(owner).listdir(folder or "/"))
+            except PoolError:
+                there = set()
+            path = f"{path}.{next(number for number in range(len(there) + 1) if f'{name}.{number}' not in there)}"
+        include = wanted.get("include")
+        more = [str(part) for part in include] if isinstance(include, list) else []
+        text = await beside(len(plan.nodes), dot_text, engine, self._outside.wall(), more)
+        await self._write(owner, path, text)
 
     def _moment(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._outside.wall())
