@@ -170,7 +170,7 @@ def test_statements_about_files_and_failures(tmp_path: Path) -> None:
 def test_refused_in_one_line(tmp_path: Path, dag: str, said: str) -> None:
     more = {"three_sub": NODE.replace("queue", "queue 3"), "m_config": "DAGMAN_METRICS_FILE_VERSION = 3\n"}
     with pytest.raises(PoolError) as caught:
-        drafted(tmp_path, dag, n_sub=NODE, **more, bad_sub="executable = /bin/true\nqueue what\n")
+        drafted(tmp_path, dag, None, n_sub=NODE, **more, bad_sub="executable = /bin/true\nqueue what\n")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 

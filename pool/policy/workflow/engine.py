@@ -263,10 +263,10 @@ class WorkflowEngine:
         if self.plan.nodes[at].noop:
             run.began = self.now
             for event in ("SUBMIT", "EXECUTE", "JOB_TERMINATED"):
-                self.note(at, event, proc=at + 1, code=0)
+                self.add_note(at, event, proc=at + 1, code=0)
             self._job_over(at, 0)
             return NextTurn()
-        self.note(at, "SUBMITTING")
+        self.add_note(at, "SUBMITTING")
         run.count = run.left = self.jobs_of(at)
         self._take_place(at, run)
         return SubmitNode(at)
@@ -284,7 +284,7 @@ class WorkflowEngine:
     def _start_script(self, at: int, moment: str) -> StartScript:
         self._scripts[moment] += 1
         self._runs_more(1)
-        self.note(at, f"{moment}_SCRIPT_STARTED")
+        self.add_note(at, f"{moment}_SCRIPT_STARTED")
         self._enter(at, NodeState.PRERUN if moment == "PRE" else NodeState.POSTRUN)
         return StartScript(at, moment)
 
@@ -342,7 +342,7 @@ class WorkflowEngine:
             run.jobs = cluster
             self.job_counts[0] += run.count
             for proc in range(run.count):
-                self.note(at, "SUBMIT", proc=proc)
+                self.add_note(at, "SUBMIT", proc=proc)
         if self.ending and at != self._final:
             self._actions.append(RemoveNode(at, cluster))
 
@@ -350,7 +350,7 @@ class WorkflowEngine:
         """A node's jobs or script could not be queued at all."""
         run = self.runs[at]
         if run.state is NodeState.SUBMITTED:
-            self.note(at, "SUBMIT_FAILURE", code=code)
+            self.add_note(at, "SUBMIT_FAILURE", code=code)
             run.job_code = code
             self._leave_place(at, run)
             self._job_over(at, code)
@@ -427,8 +427,8 @@ class WorkflowEngine:
             self._actions.append(DeferScript(at, moment, script.defer_seconds))
             return
         if moment == "POST":
-            self.note(at, "POST_SCRIPT_TERMINATED", code=code)
-        self.note(at, f"{moment}_SCRIPT_{'FAILURE' if code else 'SUCCESS'}", code=code)
+            self.add_note(at, "POST_SCRIPT_TERMINATED", code=code)
+        self.add_note(at, f"{moment}_SCRIPT_{'FAILURE' if code else 'SUCCESS'}", code=code)
         if moment == "POST":
             self._node_over(at, code)
             return
@@ -440,7 +440,7 @@ class WorkflowEngine:
             self._enter(at, NodeState.READY)
             self._queue_up(at, "JOB")
         elif code == node.pre_skip:
-            self.note(at, "PRESKIP", code=code)
+            self.add_note(at, "PRESKIP", code=code)
             self._node_over(at, 0)
         elif code != node.abort_on and self.plan.always_run_post and "POST" in node.scripts and not given_up:
             run.job_code = NO_JOB
@@ -480,7 +480,7 @@ class WorkflowEngine:
     def _job_over(self, at: int, code: int) -> None:
         run = self.runs[at]
         if code != SUBMIT_FAILED:
-            self.note(at, "JOB_FAILURE" if code else "JOB_SUCCESS", code=code)
+            self.add_note(at, "JOB_FAILURE" if code else "JOB_SUCCESS", code=code)
         run.cluster, run.job_code = 0, code
         if "POST" in self.plan.nodes[at].scripts and not (self.ending and at != self._final):
             self._enter(at, NodeState.POSTRUN)
@@ -501,7 +501,7 @@ class WorkflowEngine:
             if not aborts:
                 self._satisfy(at)
         elif not aborts and run.attempt - run.base < node.retries and code != node.unless_exit:
-            self.note(at, "RETRY", code=run.attempt - run.base + 1)
+            self.add_note(at, "RETRY", code=run.attempt - run.base + 1)
             again = NodeRun(NodeState.NOT_READY, run.attempt + 1, jobs=run.jobs, base=run.base)
             self._active -= run.is_active and not self._is_service(at)
             self.runs[at] = again
@@ -616,14 +616,14 @@ class WorkflowEngine:
                 found[run.state] += 1
         return found
 
-    def note(self, at: int, event: str, *, proc: int = 0, code: int | None = None, text: str = "") -> None:
+    def add_note(self, at: int, event: str, *, proc: int = 0, code: int | None = None, text: str = "") -> None:
         """Something that logs tell about a node."""
         run = self.runs[at]
         cluster = run.cluster if run.state is NodeState.SUBMITTED else run.jobs
         self.notes.append(NodeNote(at, run.attempt, event, self.now, cluster, proc, code, text))
 
     def take_notes(self) -> list[NodeNote]:
-        """What logs tell, since the last call."""
+        """The notes since the last call."""
         taken, self.notes = self.notes, []
         return taken
 

@@ -192,11 +192,11 @@ def last_line(workflow: int, code: int) -> str:
     return f"**** condor_scheduniv_exec.{workflow}.0 (condor_DAGMAN) pid 0 EXITING WITH STATUS {code}"
 
 
-# -- what is there already -------------------------------------------------------------------------------------------
+# -- lines of an earlier run of the schedd ---------------------------------------------------------------------------
 
 
 class OldLines:
-    """What both logs have of a run that another run of the schedd goes on with.
+    """The lines of both logs about a run that another run of the schedd goes on with.
 
     Args:
         names: nodes about which something may be told again.

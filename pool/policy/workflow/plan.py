@@ -20,7 +20,7 @@ SUBMIT_FAILED, REMOVED, NO_JOB = -1001, -1002, -1004
 #: When a script may run.
 SCRIPTS = ("PRE", "POST", "HOLD")
 KINDS = ("JOB", "SUBDAG", "FINAL", "PROVISIONER", "SERVICE")
-#: What becomes of the other jobs of a node that has failed.
+#: The other jobs of a node that has failed: removed, or left alone.
 FAILURE_MODES = ("", "FAIL-FAST", "WAIT")
 #: Words of scripts for which the exit code of each job is kept.
 CODE_WORDS = frozenset({"$EXIT_CODES", "$EXIT_CODE_LIST", "$EXIT_CODE_COUNTS", "$JOB_ABORT_COUNT"})

@@ -182,3 +182,14 @@ def test_a_post_script_decides_though_a_job_is_tolerated() -> None:
     played = Player(plan, failing("A.POST"))
     played.play()
     assert played.states() == {"A": "ERROR"}
+
+
+def test_a_script_is_no_idle_job_after_a_restart() -> None:
+    plan = plan_of([node("A", scripts={"POST": POST}), node("B"), node("C")], max_idle=1)
+    engine = WorkflowEngine(plan)
+    engine.begin({0: NodeRun(NodeState.POSTRUN, cluster=9, jobs=8, count=1)})
+    again = WorkflowEngine(plan)
+    assert again.begin({0: NodeRun.from_wire(engine.runs[0].to_wire())}) == [0]
+    again.job_started(0)
+    assert isinstance(again.next_action(), SubmitNode)
+    assert again.next_action() is None

@@ -190,10 +190,10 @@ class RunningWorkflow:
         there = set(cluster.jobs) if cluster is not None else set()
         is_job = run.state is NodeState.SUBMITTED
         for proc in range(run.count if is_job else 0):
-            engine.note(at, "SUBMIT", proc=proc)
+            engine.add_note(at, "SUBMIT", proc=proc)
         for job in cluster.jobs.values() if cluster is not None else ():
             if job.status is RUNNING and is_job:
-                engine.note(at, "EXECUTE", proc=job.id[1])
+                engine.add_note(at, "EXECUTE", proc=job.id[1])
                 engine.job_started(at)
             elif job.status is HELD:
                 self._held.setdefault(at, set()).add(job.id[1])
@@ -209,14 +209,14 @@ class RunningWorkflow:
                 if self._is_provisioned(at, ad.get("ProvisionerState")):
                     engine.provision()
                 if is_job and ad.get("NumJobStarts"):
-                    engine.note(at, "EXECUTE", proc=row.proc)
+                    engine.add_note(at, "EXECUTE", proc=row.proc)
         number = run.cluster
         for proc in range(max(1, run.count)):
             if proc in there or self.engine.runs[at].cluster != number:
                 continue
             code, ended = ends.get(proc, (REMOVED, engine.now))
             if is_job:
-                engine.note(at, "JOB_ABORTED" if code == REMOVED else "JOB_TERMINATED", proc=proc, code=code)
+                engine.add_note(at, "JOB_ABORTED" if code == REMOVED else "JOB_TERMINATED", proc=proc, code=code)
             elif (kept := self._output_of(at, _moment_of(run.state))) is not None:
                 await self._collect(kept, code, ended, again=True)
             self._ended(at, code, proc)
@@ -249,7 +249,7 @@ class RunningWorkflow:
         code = _end_of(event)
         if kind in JOB_EVENTS:
             why = str(event.data.get("why") or "")
-            engine.note(at, JOB_EVENTS[kind], proc=max(0, event.proc), code=code if kind.ends else None, text=why)
+            engine.add_note(at, JOB_EVENTS[kind], proc=max(0, event.proc), code=code if kind.ends else None, text=why)
         if kind is EventKind.HELD:
             self._held.setdefault(at, set()).add(event.proc)
             if "HOLD" in self.plan.nodes[at].scripts:

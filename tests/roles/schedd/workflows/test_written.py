@@ -1,4 +1,4 @@
-"""What a work flow writes while it runs, in a pool that does not exist, with the schedd killed at every step."""
+"""Files that a work flow writes while it runs, in a pool that does not exist, with the schedd killed at every step."""
 
 from __future__ import annotations
 
