@@ -35,8 +35,12 @@ def test_ring(sanitized_ranker: Path, tmp_path: Path, mpich: InstalledMpi, kinds
     ],
 )
 def test_ends(ranker: Path, tmp_path: Path, mpich: InstalledMpi, how: str, code: int, words: str) -> None:
+    """MPICH of the other rank may crash at once. Where its ranker sees that before it sees the cause, the job's end is
+    one that both have seen, and rank 1's part names rank 1's always."""
     with Parts(ranker, tmp_path, [(1, 2)], [mpich.compiled("ends"), how, 1]) as parts:
-        assert parts.codes() == [code, code]
+        first, second = parts.codes()
+        assert first == second
+        assert first == code or (first == -signal.SIGSEGV and "rank 0 ended by signal 11" in parts.err(0))
         assert words in parts.err(1)
 
 

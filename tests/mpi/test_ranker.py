@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.mpi.parts import LIMIT, Parts
@@ -297,6 +299,65 @@ def test_random_bytes(sanitized_ranker: Path, tmp_path: Path, seed: int) -> None
         assert "does not keep to PMI" in parts.err()
 
 
+def part_alone(ranker: Path, place: Path, command: list[str]) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Part 0 of two, each of one rank; the test is part 1: to where it writes, and from where it reads."""
+    reading, writing = os.pipe()
+    back_reads, back_writes = os.pipe()
+    (place / "status").touch()
+    options = ["--part", "0", "--layout", "1x2", "--down", f"{reading},{back_writes}"]
+    process = subprocess.Popen(
+        [str(ranker), *options, "--status", str(place / "status"), "--", *command],
+        pass_fds=(reading, back_writes),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "POOLNODE_MPI_NAME": "a"},
+    )
+    os.close(reading)
+    os.close(back_writes)
+    return process, writing, back_reads
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for that, with a deadline."""
+    deadline = time.monotonic() + LIMIT
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def end_of_another_part(at: float) -> bytes:
+    """Its rank exited with 7 at that time (seconds since 1970)."""
+    body = b"e" + bytes([1, 7, 1]) + int(at * 1e6).to_bytes(8, "little") + b"rank 1 exited with code 7\0"
+    return len(body).to_bytes(4, "little") + body
+
+
+@pytest.mark.parametrize(("later", "code"), [(-60.0, 7), (60.0, 3)])
+@pytest.mark.parametrize("unseen", [False, True])
+def test_of_two_ends_the_first_is_the_jobs_and_each_is_named(
+    sanitized_ranker: Path, tmp_path: Path, later: float, code: int, unseen: bool
+) -> None:
+    """A rank that vanishes may take one of another part with it before that part hears of its end."""
+    process, writing, back_reads = part_alone(sanitized_ranker, tmp_path, ["sh", "-c", "read line; exit 3"])
+    assert process.stdin is not None
+    if unseen:
+        until(lambda: [one.name() for one in psutil.Process(process.pid).children()] == ["sh"])
+        process.send_signal(signal.SIGSTOP)
+        process.stdin.close()
+        until(lambda: psutil.Process(process.pid).children()[0].status() == psutil.STATUS_ZOMBIE)
+    else:
+        process.stdin.close()
+        assert os.read(back_reads, 1)  # it says how its rank has ended
+    os.write(writing, end_of_another_part(time.time() + later))
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(LIMIT) == code
+    assert process.stderr is not None
+    said = process.stderr.read()
+    os.close(writing)
+    os.close(back_reads)
+    assert said.decode().startswith("poolnode: rank 0 exited with code 3\n")
+    assert ("but first: rank 1 exited with code 7" in said.decode()) == (code == 7)
+
+
 @pytest.mark.parametrize(
     "junk",
     [
@@ -310,28 +371,9 @@ def test_random_bytes(sanitized_ranker: Path, tmp_path: Path, seed: int) -> None
     ],
 )
 def test_nonsense_from_another_part_is_named(sanitized_ranker: Path, tmp_path: Path, junk: bytes) -> None:
-    reading, writing = os.pipe()
-    back_reads, back_writes = os.pipe()
-    (tmp_path / "status").touch()
-    options = [
-        "--part",
-        "0",
-        "--layout",
-        "1x2",
-        "--down",
-        f"{reading},{back_writes}",
-        "--status",
-        str(tmp_path / "status"),
-    ]
-    process = subprocess.Popen(
-        [str(sanitized_ranker), *options, "--", "sleep", "600"],
-        pass_fds=(reading, back_writes),
-        stderr=subprocess.PIPE,
-        env={**os.environ, "POOLNODE_MPI_NAME": "a"},
-    )
+    process, writing, back_reads = part_alone(sanitized_ranker, tmp_path, ["sleep", "600"])
     os.write(writing, junk)
-    for fd in (reading, writing, back_writes):
-        os.close(fd)
+    os.close(writing)
     _, said = process.communicate(timeout=LIMIT)
     os.close(back_reads)
     assert process.returncode == 1

@@ -11,7 +11,8 @@ enum kind {
     GATHER = 'g', /* a piece of what the ranks give each other in a fence of PMIx */
     BARRIER =
         'b', /* nothing: all ranks of a part are in the barrier or fence; and the answer, that all of the job are */
-    END = 'e', /* how, code, text: the job ends */
+    END = 'e', /* how, code, whether none of its ranks is left, eight bytes of when (us since 1970), text, zero: the job
+                  ends */
     LAUNCH = 'l', /* the part's number in four bytes, and what it is to run, zero; goes down only */
     DONE = 'd', /* a byte: whether its ranks have called MPI_Init. All have ended well; nothing follows. */
     /* From the PMIx server only. A rank is four bytes: its place among those of the part. */

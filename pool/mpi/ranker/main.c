@@ -187,6 +187,13 @@ long now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+int64_t us_of_day(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* Those to the parts below, the one to the part above, and the one to the PMIx server; some may be closed. */
 static struct link *link_at(int i)
 {
@@ -199,9 +206,7 @@ static void turn(const sigset_t *signals, struct pollfd *polled, long most)
     int links = me.below_count + 2, count = 0;
     for (int i = 0; i < me.count; i++) {
         const struct rank *r = &me.ranks[i];
-        /* A rank that waits for an answer is not heard: a second request of it stays in the socket. */
-        bool heard = r->fd >= 0 && !me.over && !r->in_barrier && !r->waits_for;
-        polled[count++] = (struct pollfd){.fd = heard ? r->fd : -1, .events = POLLIN};
+        polled[count++] = (struct pollfd){.fd = !me.over && rank_is_heard(r) ? r->fd : -1, .events = POLLIN};
     }
     for (int i = 0; i < links; i++) {
         const struct link *l = link_at(i);
@@ -248,11 +253,13 @@ int main(int argc, char **argv)
             write_status();
         turn(&signals, polled, most);
     }
-    if (!me.over)
+    if (me.over)
+        tell_end();
+    else
         tell_done(me.mpirun || first_who_spoke() >= 0);
     write_status();
     long until = now_ms() + (me.from_afar ? LINGER_MS : SEND_MS), left;
-    while ((left = until - now_ms()) > 0 && (me.from_afar || unsent_left()))
+    while ((left = until - now_ms()) > 0 && (me.from_afar || unsent_left() || (me.over && answers_left())))
         turn(&signals, polled, left);
     stop_pmix();
     leave();

@@ -44,14 +44,16 @@ void say(const char *format, ...)
     }
 }
 
-static void set_end(enum how how, int code, const char *text)
+static void set_end(enum how how, int code, int64_t at, const char *text)
 {
     me.over = me.changed = true;
+    me.ended_at = at;
     me.how = how;
     me.code = code;
     snprintf(me.text, sizeof me.text, "%s", text);
     make_plain(me.text);
     signal_ranks(SIGKILL);
+    tell_end();
 }
 
 /* The first end counts: those after it follow from it. */
@@ -64,18 +66,48 @@ void end_job(enum how how, int code, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    set_end(how, code, text);
+    set_end(how, code, us_of_day(), text);
     say("%s", me.text);
-    tell_end(how, code, me.text);
 }
 
-void end_from_afar(enum how how, int code, const char *text)
+/* A rank that fails takes ranks of other parts with it, and their rankers may see those end before they hear of the
+ * cause. So all parts tell each other, and the earliest end counts; each part's error file names its own. A rank's
+ * sockets are closed a moment before it has ended: from the first of both its end is counted. The clocks of machines
+ * differ, and a ranker may be late to see an end: what is the earliest is as right as these are.
+ */
+void end_by_rank(const struct rank *r, enum how how, int code, const char *format, ...)
 {
-    if (me.over)
+    char text[TEXT_MOST];
+    va_list list;
+    int64_t at = r->gone_at ? r->gone_at : us_of_day();
+    bool first = !me.over || at < me.ended_at, before = me.over;
+    if (!first && (me.own_named || !me.from_afar))
         return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    me.own_named = true;
+    say("%s%s", before && first ? "but first: " : "", text);
+    if (first) {
+        me.from_afar = false;
+        set_end(how, code, at, text);
+    }
+}
+
+void end_from_afar(enum how how, int code, int64_t at, const char *text)
+{
+    for (int i = 0; i < me.count && !me.over; i++)
+        if (rank_is_heard(&me.ranks[i]))
+            rank_readable(&me.ranks[i]);
+    if (!me.over)
+        reap_ranks();
+    if (me.over && at >= me.ended_at)
+        return;
+    bool own = me.over && !me.from_afar;
     me.from_afar = true;
-    set_end(how, code, text);
-    tell_end(how, code, me.text);
+    set_end(how, code, at, text);
+    if (own)
+        say("but first: %s", me.text);
 }
 
 /* . it has not called MPI_Init, i it has, b it is in a barrier, f it has called MPI_Finalize, and e, E the same of

@@ -53,6 +53,7 @@ struct rank {
     int version; /* of PMI: 1 or 2 */
     bool in_barrier;
     bool ended_well; /* with exit code 0 */
+    int64_t gone_at; /* when it closed its socket without MPI_Finalize, us since 1970: it is about to end; 0: not so */
     char *waits_for; /* the attribute of this node that it waits for, PMI-2 */
     char thread[32]; /* PMI-2's thrid of the request that is not answered yet */
     size_t put_bytes;
@@ -75,6 +76,7 @@ struct link {
     int in, out; /* -1: closed */
     bool in_barrier; /* of a link to a part below: all its ranks are */
     bool done; /* its ranks have all ended well */
+    bool heard_end; /* it has said how the job ends, and none of its ranks is left */
     char *got;
     size_t used, room;
     char *unsent;
@@ -101,6 +103,8 @@ struct ranker {
     enum how how;
     int code; /* or signal */
     bool from_afar; /* another part's rank has ended the job */
+    bool own_named; /* a rank of this part that has ended by itself */
+    int64_t ended_at; /* by the clock of the machine where it was seen; us since 1970 */
     char text[TEXT_MOST];
     bool changed; /* since the status was written */
     bool refused_spawn;
@@ -125,7 +129,9 @@ extern struct ranker me;
 /* outcome.c */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void end_job(enum how how, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void end_from_afar(enum how how, int code, const char *text);
+void end_by_rank(const struct rank *r, enum how how, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void end_from_afar(enum how how, int code, int64_t at, const char *text);
 void write_status(void);
 _Noreturn void leave(void);
 
@@ -155,8 +161,10 @@ void launch(char *command);
 bool launcher_left(void);
 int ranks_of(int part); /* main.c */
 long now_ms(void); /* main.c */
+int64_t us_of_day(void); /* since 1970 */
 
 /* serve.c */
+bool rank_is_heard(const struct rank *r);
 void rank_readable(struct rank *r);
 bool answer(struct rank *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void broke_rules(struct rank *r, const char *how);
@@ -192,9 +200,10 @@ int link_open(struct link *l, const char *text);
 bool link_readable(struct link *l); /* whether it was */
 void link_writable(struct link *l);
 void barrier_changed(void);
-void tell_end(enum how how, int code, const char *text);
+void tell_end(void);
 void tell_done(bool spoke);
 void tell_launch(uint32_t part, const char *command);
 bool unsent_left(void);
+bool answers_left(void);
 
 #endif

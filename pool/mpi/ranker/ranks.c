@@ -229,7 +229,7 @@ static void launcher_ended(int status)
 static void ended(struct rank *r, int status)
 {
     /* Its last requests may still be unread: an abort says more than the exit code that follows it. */
-    while (r->fd >= 0 && !me.over && !r->in_barrier && !r->waits_for) {
+    while (!me.over && rank_is_heard(r)) {
         size_t before = r->used;
         enum stage stage = r->stage;
         rank_readable(r);
@@ -253,16 +253,19 @@ static void ended(struct rank *r, int status)
     r->ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->stage != SPOKE;
     if (WIFSIGNALED(status) && WCOREDUMP(status))
         name_core(r, pid);
+    if (me.over && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return; /* by us */
     if (WIFSIGNALED(status))
-        end_job(ENDS_BY_SIGNAL, WTERMSIG(status), "rank %d ended by signal %d (%s)%s", r->number, WTERMSIG(status),
-                strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core file" : "");
+        end_by_rank(r, ENDS_BY_SIGNAL, WTERMSIG(status), "rank %d ended by signal %d (%s)%s", r->number,
+                    WTERMSIG(status), strsignal(WTERMSIG(status)), WCOREDUMP(status) ? ", core file" : "");
     else if (WEXITSTATUS(status))
-        end_job(ENDS_WITH_CODE, WEXITSTATUS(status), "rank %d exited with code %d", r->number, WEXITSTATUS(status));
+        end_by_rank(r, ENDS_WITH_CODE, WEXITSTATUS(status), "rank %d exited with code %d", r->number,
+                    WEXITSTATUS(status));
     else if (r->stage == SPOKE && me.pmix && !waited)
         r->judged_at = now_ms() + FINALIZED_MS;
     else if (r->stage == SPOKE)
-        end_job(ENDS_WITH_CODE, 1, "rank %d exited with code 0 %s", r->number,
-                waited ? "in the middle of an MPI call" : "without MPI_Finalize");
+        end_by_rank(r, ENDS_WITH_CODE, 1, "rank %d exited with code 0 %s", r->number,
+                    waited ? "in the middle of an MPI call" : "without MPI_Finalize");
     else
         look_for_silent();
 }

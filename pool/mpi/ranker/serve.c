@@ -10,6 +10,9 @@
 
 #include "ranker.h"
 
+/* One that waits for an answer is not heard: a second request of it stays in the socket. */
+bool rank_is_heard(const struct rank *r) { return r->fd >= 0 && !r->in_barrier && !r->waits_for; }
+
 static void hang_up(struct rank *r)
 {
     if (r->fd >= 0)
@@ -220,6 +223,8 @@ void rank_readable(struct rank *r)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) { /* its end says the rest: reap_ranks */
+        if (r->stage != FINALIZED)
+            r->gone_at = us_of_day();
         hang_up(r);
         return;
     }

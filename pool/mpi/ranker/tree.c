@@ -16,7 +16,7 @@
 
 #include "ranker.h"
 
-enum { MESSAGE_MOST = HEAD + 4 + LAUNCH_MOST, UNSENT_MOST = STORE_MOST };
+enum { MESSAGE_MOST = HEAD + 4 + LAUNCH_MOST, UNSENT_MOST = STORE_MOST, END_HEAD = 11 };
 
 bool number_of(const char *text, long least, long most, long *number)
 {
@@ -211,12 +211,14 @@ static void send_all(enum kind kind, const void *body, size_t size)
     }
 }
 
-void tell_end(enum how how, int code, const char *text)
+void tell_end(void)
 {
-    char body[2 + TEXT_MOST] = {(char)how, (char)code};
-    size_t length = strlen(text) + 1;
-    memcpy(body + 2, text, length);
-    send_all(END, body, length + 2);
+    char body[END_HEAD + TEXT_MOST] = {(char)me.how, (char)me.code, !ranks_left()};
+    size_t length = strlen(me.text) + 1;
+    for (int i = 0; i < 8; i++)
+        body[3 + i] = (char)(me.ended_at >> (8 * i) & 255);
+    memcpy(body + END_HEAD, me.text, length);
+    send_all(END, body, length + END_HEAD);
 }
 
 /* Every part below hears it: its number says whom it is for. */
@@ -258,6 +260,15 @@ static bool take_launch(const struct link *l, const char *body, size_t size)
 
 void tell_done(bool spoke) { send_all(DONE, &(char){spoke}, 1); }
 
+/* Whether a part that we told of the job's end may still see that one of its ranks had ended before. */
+bool answers_left(void)
+{
+    bool left = me.up.in >= 0 && !me.up.heard_end;
+    for (int i = 0; i < me.below_count; i++)
+        left = left || (me.below[i].in >= 0 && !me.below[i].heard_end);
+    return left;
+}
+
 bool unsent_left(void)
 {
     bool left = me.up.out >= 0 && me.up.unsent_used;
@@ -284,14 +295,18 @@ static bool take_put(struct link *l, const char *body, size_t size)
     return true;
 }
 
-static bool take_end(const char *body, size_t size)
+static bool take_end(struct link *l, const char *body, size_t size)
 {
-    if (size < 3 || size > TEXT_MOST + 2 || body[size - 1] || (unsigned char)body[0] > ENDS_BY_SIGNAL)
+    if (size <= END_HEAD || size > END_HEAD + TEXT_MOST || body[size - 1] || (unsigned char)body[0] > ENDS_BY_SIGNAL)
         return false;
     int code = (unsigned char)body[1];
-    if (body[0] == ENDS_BY_SIGNAL && (code < 1 || code > 64))
+    uint64_t at = 0;
+    for (int i = 0; i < 8; i++)
+        at |= (uint64_t)(unsigned char)body[3 + i] << (8 * i);
+    if ((body[0] == ENDS_BY_SIGNAL && (code < 1 || code > 64)) || at > INT64_MAX)
         return false;
-    end_from_afar((enum how)body[0], code, body + 2);
+    l->heard_end = l->heard_end || body[2];
+    end_from_afar((enum how)body[0], code, (int64_t)at, body + END_HEAD);
     return true;
 }
 
@@ -329,7 +344,7 @@ static bool take(struct link *l, char kind, const char *body, size_t size)
         barrier_changed();
         return true;
     case END:
-        return take_end(body, size);
+        return take_end(l, body, size);
     case LAUNCH:
         return take_launch(l, body, size);
     case DONE:
