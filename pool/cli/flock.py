@@ -19,8 +19,19 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.client.pool import Pool
 
+
+async def world_call(node: Pool, verb: str, params: dict[str, Any]) -> Any:
+    """Call the pool's world, wherever it is."""
+    from pool.client.submitting import world_call as call
+
+    return await call(node, verb, params)
+
+
 #: The actions, and the words that each takes.
-ACTIONS = {"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",), "settle": ("POOL",)}
+ACTIONS = {
+    **{"status": (), "invite": ("POOL",), "accept": ("POOL", "FILE"), "leave": ("POOL",), "settle": ("POOL",)},
+    **{"join": ("POOL", "FILE"), "quit": ("POOL",)},
+}
 
 COLUMNS = (
     Column("POOL", lambda one: str(one["pool"])),
@@ -30,6 +41,14 @@ COLUMNS = (
     Column("BORROWED", lambda one: str(one["borrowed"]), right=True),
     Column("LENT", lambda one: str(one["lent"]), right=True),
     Column("ASKS FOR", lambda one: str(one["waiting"]), right=True),
+)
+#: Users with accounts in several pools.
+PRIVATE = (
+    Column("USER", lambda one: str(one["user"])),
+    Column("PRIVATE FLOCK", lambda one: f"{'jobs here run at' if one['side'] == 'there' else 'jobs of'} {one['pool']}"),
+    Column("WAITING", lambda one: str(one["waiting"]), right=True),
+    Column("RUNNING", lambda one: str(one["running"]), right=True),
+    Column("", lambda one: str(one["trouble"] or one.get("why", ""))),
 )
 #: Of pools with which there is credit, beside those.
 BALANCE = Column("IT OWES US", lambda one: _balance(one), right=True)
@@ -44,7 +63,7 @@ HISTORY = (
 
 def flock(
     action: Annotated[
-        str, typer.Argument(metavar="ACTION", help="status, invite, accept, leave or settle.")
+        str, typer.Argument(metavar="ACTION", help="status, invite, accept, leave, settle; join, quit.")
     ] = "status",
     pool: Annotated[
         str | None, typer.Argument(metavar="POOL", help="The other pool's name.", show_default=False)
@@ -52,7 +71,9 @@ def flock(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="FILE", help="accept: the file with the token; - reads it from standard input.", show_default=False
+            metavar="FILE",
+            help="accept, join: the file with the token; - reads it from standard input.",
+            show_default=False,
         ),
     ] = None,
     lifetime: Annotated[
@@ -90,6 +111,10 @@ def flock(
     is counted, and it may claim as much back, ahead of the other pool's own jobs. settle forgives a pool what
     it owes.
 
+    join is for users: with a user's token that you have from another pool, jobs that you submit here with
+    `--also POOL` stand in line there, too, in your own name. They run once, and their files stay here. No
+    agreement of the administrators is needed. quit ends it.
+
     \b
     Examples:
       poolnode flock                          the pools, what is lent and borrowed
@@ -97,6 +122,7 @@ def flock(
       poolnode flock accept chem token        there: we are chem to them
       poolnode flock invite physics --credit 100 > token
       poolnode flock leave chem
+      poolnode flock join bio token && poolnode submit --also bio sweep.sub
     """
     if action not in ACTIONS:
         raise UsageProblem(f"flock: there is no action '{action}'", hint=f"one of {', '.join(ACTIONS)}")
@@ -112,13 +138,22 @@ def flock(
         raise UsageProblem(f"flock {action} takes no --lifetime", hint="invite does")
     terms = {} if credit is None else {"agreement": "credit", "bound": credit, "half_life": half_life}
     if action == "status":
-        return _status(query_pool(address, lambda node: node.call("world.status", {})), as_json)
+        return _status(query_pool(address, lambda node: world_call(node, "status", {})), as_json)
     if action == "invite":
         return _invite(str(pool), terms, lifetime or "1d", as_json, address)
     if action == "accept":
         token = read_join(file, os.environ)
         done = query_pool(address, lambda node: node.call("world.accept", {"pool": pool, "token": token, **terms}))
         words = f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"
+    elif action == "join":
+        token = read_join(file, os.environ)
+        done = query_pool(address, lambda node: world_call(node, "join", {"pool": pool, "token": token}))
+        words = f"jobs of {done['user']} may run at {done['pool']}, too, as {done['as']}: poolnode submit --also {pool}"
+    elif action == "quit":
+        done = {"pool": pool, **query_pool(address, lambda node: world_call(node, "quit", {"pool": pool}))}
+        if not done["left"]:
+            raise PoolError(f"you have not joined a pool {pool}", hint="`poolnode flock` shows those that you have")
+        words = f"your jobs run at {pool} no more"
     elif action == "settle":
         done = {"pool": pool, **query_pool(address, lambda node: node.call("world.settle", {"pool": pool}))}
         unsigned = f", and {_hours(done['unsigned'])} that it has not signed" if done["unsigned"] else ""
@@ -166,11 +201,15 @@ async def _end_agreement(node: Pool, pool: str) -> dict[str, Any]:
 
 def _status(found: dict[str, Any], as_json: bool) -> int:
     if as_json:
-        print_json(found["pools"])
+        print_json([*found["pools"], *({"private": True, **one} for one in found["private"])])
         return 0
-    if not found["pools"]:
+    if not found["pools"] and not found["private"]:
         print_lines([f"this pool ({found['name']}) has no agreement with another"])
         print_error("`poolnode flock invite POOL` makes a token for another pool's administrator")
+        return 0
+    if found["private"]:
+        print_lines([*tables.render(list(PRIVATE), found["private"]), ""])
+    if not found["pools"]:
         return 0
     with_credit = [one for one in found["pools"] if one["agreement"] == "credit"]
     print_lines(tables.render([*COLUMNS, *([BALANCE] if with_credit else [])], found["pools"]))

@@ -66,6 +66,15 @@ def submit(
             show_default=False,
         ),
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also",
+            metavar="POOL",
+            help="They may run in this pool, too, where you have an account: see `poolnode flock`.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -87,13 +96,14 @@ def submit(
       id=$(poolnode submit -q sweep.sub) && poolnode wait $id
       poolnode submit --wait -A HOST:PORT a.sub  files go along, outputs come back
       poolnode submit -i gpu.sub                 a shell with these resources
+      poolnode submit --also chem sweep.sub      also_pools = chem
     """
     from pool.client.descriptions import describe
 
     if interactive:
         from pool.cli.interactive import submit_interactive
 
-        if check or dry_run or quiet or wait or as_json or spool is not None:
+        if check or dry_run or quiet or wait or as_json or also or spool is not None:
             raise UsageProblem("--interactive stands alone", hint="poolnode submit -i [FILE]")
         given, name, where = read(file) if file is not None and "=" not in file else ("", "no file", str(Path.cwd()))
         words = [file, *(extra or [])] if file is not None and "=" in file else extra
@@ -102,6 +112,8 @@ def submit(
         raise UsageProblem("Missing argument 'FILE'.", hint="poolnode submit FILE; - reads standard input")
     text, name, where = read(file)
     description = describe(text, name=name, iwd=where, extra=names_and_values(extra))
+    if also:
+        _add_pools(description, also)
     if dry_run:
         return _show(description, as_json)
     if check:
@@ -140,6 +152,16 @@ def submit(
 
         return wait_for([str(cluster) for (cluster,) in queued], quiet=quiet, address=address)
     return 0
+
+
+def _add_pools(description: Description, also: list[str]) -> None:
+    """Let the jobs run in other pools, beside those that the description names."""
+    from pool.policy.flock.private import ALSO, check_job, pools_of
+
+    for draft in description.clusters:
+        names = [*pools_of(draft.attributes.get(ALSO)), *also]
+        draft.attributes[ALSO] = ",".join(pools_of(",".join(names)))
+        check_job(draft.attributes)
 
 
 def read(file: str) -> tuple[str, str, str]:
@@ -349,6 +371,7 @@ _SUMMARY = (
     ("disk, KiB", "RequestDisk", ()),
     ("gpus", "RequestGPUs", ()),
     ("requirements", "Requirements", ()),
+    ("also in", "FlockAlso", ("",)),
     ("rank", "Rank", ("0.0", "0")),
     ("priority", "JobPrio", ("0",)),
     ("hold when", "PeriodicHold", ("false",)),

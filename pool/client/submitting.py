@@ -17,8 +17,10 @@ from pool.client.addresses import NoPool
 from pool.client.batches import batches, is_large
 from pool.client.descriptions import DescriptionWarning, domain_here
 from pool.client.handles import Cluster
+from pool.errors import PoolError
 from pool.jobs.description import Description, bind_cluster
 from pool.jobs.gangs import is_parallel
+from pool.wire import RemoteError
 
 if TYPE_CHECKING:
     from pool.client.descriptions import What
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 Wire = dict[str, Any]
 Deltas = list[Wire | None]
 Progress = Callable[[int], None] | None
+#: In a job's ad: other pools in which it may run (`pool.policy.flock.private`).
+ALSO = "FlockAlso"
 
 
 async def understand(pool: Pool, what: What, how: Mapping[str, Any]) -> Description:
@@ -50,7 +54,48 @@ async def submit_description(
     """Queue all clusters of a description; see `Pool.submit_all`."""
     if spool is None:
         spool = await _is_elsewhere(pool)
+    await check_also(pool, [draft.attributes for draft in description.clusters])
     return [await _submit_draft(pool, draft, progress, spool, files) for draft in description.clusters]
+
+
+async def check_also(pool: Pool, ads: Iterable[Wire]) -> None:
+    """Refuse jobs that name another pool which their user has not joined: they would wait for it without end.
+
+    Raises:
+        PoolError: which pool, and how it is joined.
+    """
+    naming = [ad[ALSO] for ad in ads if ALSO in ad]
+    if not naming:
+        return
+    from pool.policy.flock.private import pools_of
+
+    named = dict.fromkeys(name for text in naming for name in pools_of(text))
+    found = await world_call(pool, "check_pools", {"pools": list(named)})
+    if found["unknown"]:
+        first = found["unknown"][0]
+        joined = ", ".join(found["known"]) or "none"
+        raise PoolError(
+            f"also_pools: you have not joined a pool {first}; joined are: {joined}",
+            hint=f"with a token from there: poolnode flock join {first} FILE",
+        )
+
+
+async def world_call(pool: Pool, verb: str, params: Wire) -> Any:
+    """Call the pool's world: it runs on this node, or on the one with the collector.
+
+    Raises:
+        PoolError: neither has it, or it refuses.
+    """
+    if "world" in ((await pool.info()).get("roles") or ()):
+        return await pool.call(f"world.{verb}", params, timeout=60.0)
+    try:
+        return await pool.call(f"world.{verb}", params, timeout=60.0, at=await pool.collector())
+    except RemoteError as error:
+        if error.kind != "NoSuchRole":
+            raise
+        raise PoolError(
+            "this pool has no world, which speaks with other pools", hint="its first node needs the role world"
+        ) from error
 
 
 async def _submit_draft(
@@ -103,6 +148,7 @@ async def submit_items(
         how = {**how, "name": how.get("name") or "the given commands"}
         description = await understand(pool, text, how)
         draft, further = description.clusters[0], description.further
+        await check_also(pool, [draft.attributes])
         if spool or further is None or is_parallel(draft.ad):
             async for piece in pieces:
                 head += shape.lines(piece)

@@ -95,6 +95,9 @@ _NODE = (
     ),
     _text("POOL_NAME", "", "this pool's name for other pools; the world node's name when empty", live=False),
     _text("FLOCK_FILE", "", "file that says what other pools may do here, and whether our jobs go there (TOML)"),
+    _flag(
+        "PRIVATE_FLOCK", "true", "users of this pool may let jobs that they have queued in other pools run here, too"
+    ),
     _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False),
     _text("UID_DOMAIN", "$(HOSTNAME)", "machines with the same domain share user names", needed=True),
     _text("FILESYSTEM_DOMAIN", "$(HOSTNAME)", "machines with the same domain share their files", needed=True),

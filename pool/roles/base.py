@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
@@ -32,6 +32,13 @@ from pool.wire import Network, RealNetwork, Service
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 
 
+async def _users_network(token: str) -> tuple[str, Network]:
+    from pool.wire.join import user_credentials
+
+    address, credentials = await user_credentials(token)
+    return address, RealNetwork(credentials=credentials)
+
+
 @dataclass(slots=True)
 class RoleContext:
     """Everything a role takes from its node.
@@ -52,6 +59,7 @@ class RoleContext:
         turns: who does long work next, for all roles of the process.
         leases: of a startd that failed, when the lease of each claim was last asked for, for the one that follows it.
         pool_network: connects to another pool, with the credentials that it gave.
+        user_network: the address in a user's token, and what connects with it.
         mail: sends a notice to a user; returns False where there is no mail here.
         aside: counts what this process does for no job of its schedd: jobs that run here, users' questions.
     """
@@ -74,6 +82,7 @@ class RoleContext:
     tell_admin: Callable[[str], None]
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     pool_network: Callable[[Any], Network] = lambda credentials: RealNetwork(credentials=credentials)
+    user_network: Callable[[str], Awaitable[tuple[str, Network]]] = _users_network
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: WorkTurns = field(default_factory=WorkTurns)
     leases: dict[str, float] = field(default_factory=dict)

@@ -308,6 +308,9 @@ class FakeMachine:
         if not self.pool:
             return name
         guest_of = str(spec.claim.get("owner")).partition("@")[2]
+        _, of_user, rest = str(spec.claim.get("submitter")).partition("@~")
+        if of_user:  # of a user who has it in the queue of another pool
+            guest_of = rest.rpartition("@")[0]
         return f"{guest_of or self.pool}:{name}"
 
     def crash(self) -> None:

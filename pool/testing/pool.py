@@ -295,10 +295,17 @@ class SimPool:
             pool_network=lambda credentials: self.network.host(
                 node.name, identity=node_identity(credentials.name, credentials.roles)
             ),
+            user_network=lambda token: self._user_network(node.name, token),
         )
         for name in node.roles:
             await self._start_role(node, name, given)
         node.dispatcher.add("node", SimNodeService(node, given))
+
+    async def _user_network(self, node: str, token: str) -> tuple[str, MemoryHost]:
+        """A user's token for another pool is USER@NODE here, and always good."""
+        user, _, at = token.rpartition("@")
+        identity = user_identity(user)
+        return f"mem://{at}", self.network.host(node, identity=identity)
 
     def state(self, name: str) -> Path:
         """The state directory of a node of a stateful pool."""

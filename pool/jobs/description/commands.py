@@ -135,6 +135,7 @@ SIMPLE: tuple[SubmitCommand, ...] = (
     SubmitCommand("rootdir", "RootDir", _S),
     SubmitCommand("urgent", "Urgent", _B),
     SubmitCommand("flock", "WantFlock", _B),
+    SubmitCommand("also_pools", "FlockAlso", _S),
     SubmitCommand("start_from_checkpoint", "StartFromCheckpoint", CommandKind.BARE),
 )
 

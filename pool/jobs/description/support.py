@@ -357,6 +357,12 @@ TABLE: tuple[Row, ...] = (
         "JobLeaseDuration",
     ),
     _done_row("flock", "false keeps it in its own pool (docs/flocking.md)", "policy/flock/shown.py", "WantFlock"),
+    _done_row(
+        "also_pools",
+        "other pools in which its owner has an account and it may run (docs/flocking.md)",
+        "policy/flock/private.py",
+        "FlockAlso",
+    ),
     _done_row("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
     _done_row("hold", "it waits for its owner's release", _POLICY, "hold"),
     _done_row("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),

@@ -27,6 +27,8 @@ WANTS_FLOCK = "WantFlock"
 NICE_USER = "NiceUser"
 #: The service names under which a world node is a startd to schedds, and a schedd to negotiators and startds.
 AS_STARTD, AS_SCHEDD = "world_machines", "world_jobs"
+#: The same as AS_SCHEDD, for users of this pool whose jobs are in the queue of another (`private`).
+AS_PRIVATE = "world_private"
 #: Attributes of a machine that mean something in its own pool only, or would give its owner power in ours.
 _MACHINES_OWN = frozenset(
     name.lower()
@@ -36,8 +38,8 @@ _MACHINES_OWN = frozenset(
         "RemoteOwner", "ClientMachine",
     )
 )  # fmt: skip
-#: Attributes of a job that mean something in its own pool only.
-_JOBS_OWN = frozenset(
+#: Attributes of a job that mean something in its own pool only; in lower case.
+FOREIGN = frozenset(
     name.lower()
     for name in (
         "Owner", "User", "AcctGroup", "AcctGroupUser", "AccountingGroup", NICE_USER, "Scheduler", "FileSystemDomain",
@@ -115,7 +117,7 @@ def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False) -> Wi
         pool: the other pool.
         ahead: it comes before all jobs of this pool, which owes the other machine time; else after them.
     """
-    own = {name: value for name, value in ad.items() if name.lower() not in _JOBS_OWN}
+    own = {name: value for name, value in ad.items() if name.lower() not in FOREIGN}
     guest = f"{owner}@{pool}"
     return {
         **own,
@@ -148,7 +150,7 @@ def guest_order(order: Wire, pool: str, *, ahead: bool = False) -> Wire:
     for name in ("shared", "own"):
         part = order.get(name)
         if isinstance(part, dict):
-            own = {key: value for key, value in part.items() if str(key).lower() not in _JOBS_OWN}
+            own = {key: value for key, value in part.items() if str(key).lower() not in FOREIGN}
             owner = next((value for key, value in part.items() if str(key).lower() == "owner"), None)
             guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
             found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead}

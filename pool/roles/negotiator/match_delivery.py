@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD
+from pool.policy.flock.shown import AS_PRIVATE, AS_SCHEDD, AS_STARTD
 from pool.policy.negotiation import Match, Outcome
 from pool.policy.why.rejections import RejectionNotices, rejection_text
 from pool.roles.base import Spawn
@@ -29,7 +29,7 @@ TOGETHER = 100
 
 def _is_world(address: str) -> bool:
     """Whether machines or jobs of other pools are behind an address."""
-    return address.rpartition("#")[2] in (AS_STARTD, AS_SCHEDD)
+    return address.rpartition("#")[2] in (AS_STARTD, AS_SCHEDD, AS_PRIVATE)
 
 
 class MatchDelivery:

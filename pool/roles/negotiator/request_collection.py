@@ -16,7 +16,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
-from pool.policy.flock.shown import GUEST_OF
+from pool.policy.flock.shown import AS_PRIVATE, GUEST_OF
 from pool.policy.managed import marked
 from pool.policy.negotiation import ResourceRequest
 from pool.policy.priorities import GroupQuota
@@ -156,8 +156,9 @@ class RequestCollection:
 
 
 def is_guest(ad: ClassAd) -> bool:
-    """Whether a submitter's ad is of a user of another pool."""
-    return isinstance(ad.value(GUEST_OF, None), str)
+    """Whether a submitter's ad is of jobs in another pool."""
+    address = ad.value("ScheddAddress", "")
+    return isinstance(ad.value(GUEST_OF, None), str) or str(address).endswith(f"#{AS_PRIVATE}")
 
 
 def _request(item: Mapping[str, Any], submitter: str) -> tuple[Charge, ResourceRequest]:

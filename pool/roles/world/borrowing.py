@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.flock.shown import LENDER, lent_machine
+from pool.policy.flock.private import pool_of
+from pool.policy.flock.shown import AS_STARTD, LENDER, lent_machine
 from pool.policy.slot_names import machine_of_slot
 from pool.roles.advertise import Advertiser
+from pool.roles.base import Spawn
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.relay import (
     SCHEDD_CALLS,
@@ -81,6 +84,25 @@ class BorrowedClaim:
     until: float
 
 
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """Claims that another pool has sent for a user's jobs here (EV 4.1), and that our schedd is to take.
+
+    Attributes:
+        name: of the private flock. schedd: the node of the schedd that they are for.
+        lease: seconds, as they were claimed.
+        claims: as the other pool's startds gave them; not trusted.
+        used: called for each with whether a job has begun on it.
+    """
+
+    name: str
+    user: str
+    schedd: str
+    lease: float
+    claims: list[Wire]
+    used: Callable[[bool], None]
+
+
 @passes(Right.SUBMIT, STARTD_CALLS, STARTD_STREAMS)
 class MachineBorrower(Service):
     """Serves our negotiator and schedds as `world_machines`.
@@ -97,6 +119,7 @@ class MachineBorrower(Service):
         *,
         node: str,
         address: Callable[[], str],
+        spawn: Spawn,
         log: logging.Logger,
         lender: Callable[[str], LenderCalls],
     ) -> None:
@@ -105,11 +128,14 @@ class MachineBorrower(Service):
         self._outside = outside
         self._node = node
         self._address = address
+        self._spawn = spawn
         self._log = log
         self._lender = lender
         self._slots: dict[str, LentSlot] = {}
         self._claims: dict[str, BorrowedClaim] = {}
         self._schedds: dict[str, Connection] = {}
+        self._arrived: dict[str, Arrival] = {}
+        self._unused: dict[str, Callable[[bool], None]] = {}
 
     # -- offers ------------------------------------------------------------------------------------------
 
@@ -198,6 +224,8 @@ class MachineBorrower(Service):
     )
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Claim a lent machine: as a startd answers."""
+        if (arrival := self._arrived.pop(params["claim"], None)) is not None:
+            return await self._claim_arrived(arrival, call, params)
         slot, schedd = self._slots.get(params["slot"]), call.identity.node
         if slot is None or not _same(slot.key, params["claim"]):
             raise NoWay(f"slot {params['slot']}: this match is not valid any more", retry=True)
@@ -224,11 +252,62 @@ class MachineBorrower(Service):
         await self._credit.measures.write()
         return {"claims": claims, "refused": None}
 
+    # -- claims that have come for one user's jobs -------------------------------------------------------
+
+    def arrive(self, arrival: Arrival) -> Wire:
+        """Keep claims for a schedd of ours; a match as that schedd is told of it: {slot, claim, startd, count, ad}"""
+        key = self._outside.secret(16)
+        self._arrived[key] = arrival
+        asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, key)
+        first = arrival.claims[0]
+        ad = lent_machine(first["ad"], first["slot"], pool_of(arrival.name), self._address())
+        name = f"{first['slot']}@{arrival.name}@{self._node}"
+        return {
+            "slot": name,
+            "claim": key,
+            "startd": f"{self._address()}#{AS_STARTD}",
+            "count": len(arrival.claims),
+            "ad": ad | _names(name),
+        }
+
+    def _lapse(self, key: str) -> None:
+        arrival = self._arrived.pop(key, None)
+        if arrival is not None:
+            arrival.used(False)
+            self._spawn(self.release_unused(arrival.name, arrival.schedd, arrival.claims), "give back", alone=True)
+
+    async def release_unused(self, pool: str, schedd: str, claims: list[Wire]) -> None:
+        """Give claims back that nobody here took; those of a pool that cannot be reached end with their leases."""
+        for claim in claims:
+            inner = {"claims": [claim["claim"]]}
+            asked = {"schedd": schedd, "startd": claim["startd"], "verb": "release", "params": inner}
+            try:
+                await self._lender(pool).call("world.pass_call", asked, timeout=MATCH_LIFE)
+            except (PoolError, OSError, TimeoutError) as error:
+                self._log.info("a claim was not given back", extra={"slot": claim["slot"], "why": str(error)})
+
+    async def _claim_arrived(self, arrival: Arrival, call: Call, params: Wire) -> Wire:
+        schedd, lease = call.identity.node, float(params["lease"])
+        self._schedds[schedd] = call.connection
+        if (schedd, params["owner"]) != (arrival.schedd, arrival.user) or lease < arrival.lease:
+            # A schedd whose lease ended before its startd's would have a job run twice.
+            self._spawn(self.release_unused(arrival.name, arrival.schedd, arrival.claims), "give back", alone=True)
+            arrival.used(False)
+            raise NoWay(f"the claim on {params['slot']} is not for {params['owner']} of {schedd} with this lease")
+        claims = [self._borrowed_claim(arrival.name, schedd, params, item) for item in arrival.claims]
+        for claim in claims:
+            self._unused[claim["claim"]] = arrival.used
+        return {"claims": claims, "refused": None}
+
+    def _note_use(self, claim: str, *, used: bool) -> None:
+        if (tell := self._unused.pop(claim, None)) is not None:
+            tell(used)
+
     def _borrowed_claim(self, pool: str, schedd: str, params: Wire, item: Wire) -> Wire:
         """A claim that the other pool has made, as our schedd gets it."""
         route = ClaimRoute(pool, str(item["startd"]), str(item["claim"]))
         name = f"{item['slot']}@{pool}@{self._node}"
-        ad = lent_machine(item["ad"], str(item["slot"]), pool, self._address())
+        ad = lent_machine(item["ad"], str(item["slot"]), pool_of(pool), self._address())
         now = asyncio.get_running_loop().time()
         self._claims[route.id] = BorrowedClaim(name, schedd, float(params["lease"]), now + LEASES * params["lease"])
         owner, lease = str(params["owner"]), float(params["lease"])
@@ -251,6 +330,7 @@ class MachineBorrower(Service):
             for number in params["claims"]:
                 route = ClaimRoute.read(str(number))
                 self._forget(route.id)
+                self._note_use(route.id, used=False)
                 self._credit.measures.over(route.pool, route.startd, [route.claim], lends=False)
                 await self._pass(route, verb, call, {"claims": [route.claim]})
             return {}
@@ -258,6 +338,8 @@ class MachineBorrower(Service):
         inner = with_claim(params, route.claim)
         answer = await self._pass(route, verb, call, inner)
         self._credit.measures.called(route.pool, route.startd, verb, inner, answer, lends=False)
+        if verb == "activate":
+            self._note_use(route.id, used=True)
         if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
             answer["ad"] = self._known_again(route, call.identity.node, answer["ad"])
         return answer
@@ -269,7 +351,7 @@ class MachineBorrower(Service):
         name = f"{slot}@{route.pool}@{self._node}"
         if route.id not in self._claims:
             self._claims[route.id] = BorrowedClaim(name, schedd, LEASE, now + LEASES * LEASE)
-        return lent_machine(ad, slot, route.pool, self._address()) | _names(name)
+        return lent_machine(ad, slot, pool_of(route.pool), self._address()) | _names(name)
 
     async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:
         asked = {"schedd": call.identity.node, "startd": route.startd, "verb": verb, "params": params}

@@ -17,7 +17,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.ledger import ClaimUse
-from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_order, guest_request, is_lendable
+from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_request, is_lendable
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
@@ -95,9 +95,19 @@ class GuestSchedd(Service):
     Args:
         pool: that pool.
         peer: the present connection to the other pool's world. Raises NoWay.
+        order: what becomes of an order to start a job, of that pool, with whether its claim was given ahead.
     """
 
-    def __init__(self, pool: str, schedd: str, startd: str, peer: Callable[[], Connection], credit: CreditBook) -> None:
+    def __init__(
+        self,
+        pool: str,
+        schedd: str,
+        startd: str,
+        peer: Callable[[], Connection],
+        credit: CreditBook,
+        order: Callable[[str, Wire, bool], Wire],
+    ) -> None:
+        self._order = order
         self._pool = pool
         self._startd = startd
         self._credit = credit
@@ -114,7 +124,7 @@ class GuestSchedd(Service):
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
-            answer["next"] = guest_order(answer["next"], self._pool, ahead=ahead)
+            answer["next"] = self._order(self._pool, answer["next"], ahead)
         return answer
 
     async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -128,6 +138,7 @@ class MachineLender(Service):
     Args:
         peer: the connection to another pool's world. Raises NoWay.
         agreement: what a pool may do.
+        order: what becomes of an order to start a job, of a pool, with whether its claim was given ahead.
         changed: called with (slot, ad or None) when a machine that can be lent has changed, or cannot be any more.
     """
 
@@ -145,6 +156,7 @@ class MachineLender(Service):
         log: logging.Logger,
         peer: Callable[[str], Connection],
         agreement: Callable[[str], FlockAgreement],
+        order: Callable[[str, Wire, bool], Wire],
         changed: Callable[[str, Wire | None], None],
     ) -> None:
         self._credit = credit
@@ -158,6 +170,7 @@ class MachineLender(Service):
         self._log = log
         self._peer = peer
         self._agreement = agreement
+        self._order = order
         self._changed = changed
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
@@ -418,7 +431,7 @@ class MachineLender(Service):
     async def _dig(self, key: tuple[str, str, str]) -> Connection:
         pool, schedd, startd = key
         dispatcher = Dispatcher()
-        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool), self._credit))
+        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool), self._credit, self._order))
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link

@@ -20,13 +20,16 @@ from pool.policy.flock.agreements import (
     read_agreements,
 )
 from pool.policy.flock.ledger import CreditTerms
-from pool.policy.flock.shown import AS_SCHEDD, AS_STARTD, gives_way, guest_order, shown_to_creditor
+from pool.policy.flock.private import OF, users_order
+from pool.policy.flock.shown import AS_PRIVATE, AS_SCHEDD, AS_STARTD, gives_way, guest_order, shown_to_creditor
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.peers import LenderLink
+from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
+from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
@@ -109,6 +112,7 @@ class World(Role):
             log=self.log,
             peer=self._borrower,
             agreement=self._agreement,
+            order=self._guest_order,
             changed=self._machine_changed,
         )
         self.borrowing = MachineBorrower(
@@ -117,9 +121,11 @@ class World(Role):
             self.outside,
             node=given.node,
             address=lambda: given.address,
+            spawn=self.spawn,
             log=self.log,
             lender=self._lender,
         )
+        self._make_private()
         self.spawn(self._advertiser.run(), "advertise")
         self.spawn(self._watch(), "watch")
         self.spawn(self._sweep(), "sweep")
@@ -127,11 +133,55 @@ class World(Role):
         self.spawn(self._end_payback(), "payback")
         for pool in self._admitting_pools():
             self._begin(pool)
+        self.private_borrowing.begin()
+
+    def _make_private(self) -> None:
+        """Jobs of users who have accounts in several pools."""
+        given = self.given
+        self.private_lending = PrivateLender(
+            self._advertiser,
+            node=given.node,
+            address=lambda: given.address,
+            spawn=self.spawn,
+            log=self.log,
+            tunnel=self.lending.tunnel,
+            close=self.lending.close,
+            domain=lambda: self.settings.text("UID_DOMAIN"),
+            own_name=lambda: self.own_name,
+        )
+        self.private_borrowing = PrivateBorrower(
+            self.borrowing,
+            self.credit,
+            given.links,
+            self.outside,
+            state=given.state,
+            own_name=lambda: self.own_name,
+            lease=lambda: self.settings.number("CLAIM_LEASE"),
+            network=given.user_network,
+            spawn=self.spawn,
+            log=self.log,
+        )
+        self._door = PrivateDoor(
+            self.private_lending,
+            is_open=lambda: self.settings.flag("PRIVATE_FLOCK"),
+            order=lambda name, verb, params: self._guest_order(name, params, False) if verb in ORDERS else params,
+        )
+
+    def _guest_order(self, pool: str, order: dict[str, Any], ahead: bool) -> dict[str, Any]:
+        """An order to start a job of another pool, or of a user's own other pool."""
+        if OF in pool:
+            home, _, user = pool.partition(OF)
+            return users_order(order, user, home, self.settings.text("UID_DOMAIN"))
+        return guest_order(order, pool, ahead=ahead)
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        return (self, self._door, self.private_borrowing)
 
     @property
     def served(self) -> Mapping[str, Service]:
         """Its other services on its node, by name: as a startd, and as a schedd."""
-        return {AS_STARTD: self.borrowing, AS_SCHEDD: self.lending}
+        return {AS_STARTD: self.borrowing, AS_SCHEDD: self.lending, AS_PRIVATE: self.private_lending}
 
     async def stop(self, *, handover: bool) -> None:
         await self.lending.close()
@@ -156,6 +206,9 @@ class World(Role):
         self.credit.every = settings.number("CLAIM_LEASE")
         for pool in self._borrowers:
             self.credit.greet(pool)
+        if not settings.flag("PRIVATE_FLOCK"):
+            for guest in list(self.private_lending.guests.values()):
+                self.spawn(self.private_lending.expel(guest), "part", alone=True)
 
     def expel(self, nodes: set[str]) -> None:
         for pool in nodes & self._borrowers.keys():
@@ -213,7 +266,9 @@ class World(Role):
         if known is not None:
             known[1].cancel()
 
-    def _lender(self, pool: str) -> LenderLink:
+    def _lender(self, pool: str) -> LenderLink | PrivateCalls:
+        if OF in pool:
+            return self.private_borrowing.calls(pool)
         known = self._lenders.get(pool)
         if known is None:
             raise NoWay(f"there is no agreement with a pool {pool[:100]}")
@@ -309,7 +364,8 @@ class World(Role):
                     **self.credit.status(pool),
                 }
             )
-        return {"name": self.own_name, "pools": pools}
+        private = [*self.private_borrowing.shown(), *guests_of(self.private_lending)]
+        return {"name": self.own_name, "pools": pools, "private": private}
 
     @property
     def own_name(self) -> str:
@@ -319,6 +375,8 @@ class World(Role):
     # -- pools that borrow from us -----------------------------------------------------------------------
 
     def _borrower(self, pool: str) -> Connection:
+        if OF in pool:
+            return self.private_lending.connection(pool)
         known = self._borrowers.get(pool)
         if known is None or known.link.closed.done():
             raise NoWay(f"the pool {pool[:100]} cannot be reached just now", retry=True)
@@ -373,7 +431,7 @@ class World(Role):
         link, inner = await self._tunnel(call, params), params["params"]
         if params["verb"] in ORDERS:
             ahead = self.credit.is_ahead(call.identity.node, params["startd"], inner.get("claim"))
-            inner = guest_order(inner, call.identity.node, ahead=ahead)
+            inner = self._guest_order(call.identity.node, inner, ahead)
         answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
         self.credit.measures.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
         return answer
@@ -399,14 +457,18 @@ class World(Role):
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"]})
                 for name in list(self.lending.machines):
                     self.lending.take_in(name, None)
+                    self.private_lending.machine(name, None)
                 self.lending.own_idle.clear()
+                self.private_borrowing.forget_submitters()
                 async for items in stream:
                     retry = FIRST_RETRY
                     for kind, name, ad, _ in items:
                         if kind == "Machine":
                             self.lending.take_in(name, ad)
+                            self.private_lending.machine(name, ad)
                         else:
                             self.lending.submitter(name, ad)
+                            self.private_borrowing.submitter(name, ad)
                             self.credit.measures.ahead.set()
             except (*TROUBLE, RemoteError) as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})

@@ -14,6 +14,7 @@ from pool.jobs.activation import JAVA
 from pool.jobs.gangs import NODE_MARKS, PARTS, GangParts, attributes_of, may_be_own, parts_of
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.privacy import canonical
+from pool.policy.flock.private import check_job
 from pool.policy.queue import HELD, LOCAL_UNIVERSES, WORKFLOW, Wire
 
 #: Attributes in one ad.
@@ -103,7 +104,7 @@ def check_kind(ad: Wire) -> None:
     """Refuse a job of a kind that is not started here: a client that reads no description may ask for any.
 
     Raises:
-        PoolError: its universe.
+        PoolError: its universe, or other pools in which it cannot run.
     """
     universe = ad.get("JobUniverse", VANILLA)
     if universe not in STARTED:
@@ -112,6 +113,7 @@ def check_kind(ad: Wire) -> None:
     if universe in NODE_MARKS and PARTS not in ad:
         hint = "submit it from a description file"
         raise PoolError(f"cannot queue: a parallel job has no nodes ({PARTS})", hint=hint)
+    check_job(ad)
 
 
 def holding(ad: Wire) -> tuple[bool, Wire]:
