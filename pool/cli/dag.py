@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.formats import short_duration
 from pool.cli.selection import UsageProblem
 from pool.decimals import whole_number
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
-    from pool.client.workflows import WorkflowDraft
+    from pool.client.workflows import WorkflowDraft, WorkflowOptions
 
-ACTIONS = ("submit", "check", "status", "show", "rescue", "retry", "rm")
+ACTIONS = ("submit", "check", "status", "show", "edit", "rescue", "retry", "rm")
 #: States in the order of a node's life, as they are shown.
 STATES = ("DONE", "POSTRUN", "SUBMITTED", "PRERUN", "READY", "NOT_READY", "ERROR", "FUTILE")
 _SHOWN = {"NOT_READY": "waiting", "ERROR": "failed", "POSTRUN": "post", "PRERUN": "pre", "SUBMITTED": "queued"}
@@ -51,6 +54,13 @@ def dag(
         Path | None,
         typer.Option("--svg", metavar="FILE", help="show: draw it; Graphviz does that.", show_default=False),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="edit: only show the difference.")] = False,
+    keep_begun: Annotated[
+        bool, typer.Option("--keep-begun", help="edit: nodes that have begun stay as they are.")
+    ] = False,
+    close: Annotated[
+        bool, typer.Option("--close", help="edit: no more nodes are to come (keep_open from Python).")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="submit: print the number and nothing else.")] = False,
     as_json: Json = False,
     address: Address = None,
@@ -65,7 +75,9 @@ def dag(
     Examples:
       poolnode dag check diamond.dag         read it with all descriptions
       poolnode dag submit diamond.dag        (--force: not from a rescue file)
-      poolnode dag status 12                 how far it is
+      poolnode dag status 12                 how far it is, and when it ends
+      poolnode dag edit 12                   read its changed file, go on with it
+      poolnode dag retry 12                  its failed nodes, while it runs
       poolnode dag show 12 --dot now.dot     its graph with the nodes' states
       poolnode dag show diamond.dag --svg diamond.svg
       poolnode dag rescue diamond.dag        what the newest rescue file has
@@ -79,7 +91,10 @@ def dag(
         raise UsageProblem(f"dag: there is no action '{action}'", hint=f"one of {', '.join(ACTIONS)}")
     given = list(words or [])
     if not given:
-        raise UsageProblem(f"dag {action} needs {'a number' if action in ('status', 'rm') else 'a DAG file'}")
+        raise UsageProblem(f"dag {action} needs {'a number' if action in ('status', 'rm', 'edit') else 'a DAG file'}")
+    for name, said in (("dry-run", dry_run), ("keep-begun", keep_begun), ("close", close)):
+        if said and action != "edit":
+            raise UsageProblem(f"dag {action} has no --{name}", hint="dag edit has it")
     options = WorkflowOptions(
         max_jobs=max_jobs,
         max_idle=max_idle,
@@ -95,6 +110,13 @@ def dag(
     if action in ("status", "rm"):
         number = _number(action, given)
         return _remove(number, address) if action == "rm" else _status(number, as_json, address)
+    if action == "edit":
+        number = _number(action, given[:1])
+        return _edit(
+            number, given[1:], options, address, dry_run=dry_run, keep_begun=keep_begun, close=close, as_json=as_json
+        )
+    if action == "retry" and whole_number(given[0].removesuffix(".0")) is not None and not Path(given[0]).exists():
+        return _retry(_number(action, given[:1]), given[1:], as_json, address)
     if action == "show" and len(given) == 1 and whole_number(given[0].removesuffix(".0")) is not None:
         return _show_running(_number(action, given), dot, svg, address)
     from pool.client.workflows import draft_workflow
@@ -128,9 +150,11 @@ def _need_rescue(file: str) -> None:
 
 
 def _submit(draft: WorkflowDraft, quiet: bool, as_json: bool, address: str | None) -> int:
-    from pool.client.workflows import submit_workflow
+    from pool.client.workflow_requests import submit_workflow
 
     number = query_pool(address, lambda pool: submit_workflow(pool, draft), working="submitting")
+    for note in draft.notes:
+        print_error(note)
     if as_json:
         print_json([{"cluster": number, "nodes": len(draft.nodes), "rescue": draft.rescue}])
     elif quiet:
@@ -163,7 +187,7 @@ def _rescued(draft: WorkflowDraft) -> int:
 
 
 def _status(number: int, as_json: bool, address: str | None) -> int:
-    from pool.client.workflows import workflow_status
+    from pool.client.workflow_requests import workflow_status
 
     found = query_pool(address, lambda pool: workflow_status(pool, number))
     if as_json:
@@ -177,12 +201,95 @@ def _status(number: int, as_json: bool, address: str | None) -> int:
     for name, state, cluster, _ in found.get("queued", ()):
         lines.append(f"  {name}  {_SHOWN.get(state, state.lower())}  {cluster}")
     lines += [f"  {name}  failed with {code}  {cluster}" for name, code, cluster in found.get("failed", ())]
-    print_lines(lines)
+    print_lines([*lines[:2], *_outlook(found), *lines[2:]])
+    return 0
+
+
+def _outlook(found: dict[str, Any]) -> list[str]:
+    """The critical path, and when the end is expected."""
+    if "critical_path" not in found:
+        return []
+    lines, path = [], found["critical_path"]
+    if path:
+        shown = path if len(path) <= 6 else [*path[:3], "...", *path[-2:]]
+        least = "at least " if found["unknown"] else ""
+        lines.append(f"critical path: {' -> '.join(shown)}, {least}{short_duration(found['critical_seconds'])}")
+    if found["expected_end"] is not None:
+        end = datetime.datetime.fromtimestamp(found["expected_end"])
+        left = short_duration(found["expected_end"] - found["now"])
+        late = f"; {found['overdue']} nodes run longer than others did" if found["overdue"] else ""
+        lines.append(f"expected end: {end:%d %b %H:%M:%S}, in {left}{late}")
+    elif found["halted"]:
+        lines.append("expected end: not known, it is held")
+    elif found["open"]:
+        lines.append("expected end: not known, it stays open for more nodes")
+    elif found["unknown"]:
+        lines.append(f"expected end: not known: {found['unknown']} nodes are of descriptions that have not run yet")
+    return lines
+
+
+def _edit(
+    number: int,
+    files: list[str],
+    given: WorkflowOptions,
+    address: str | None,
+    *,
+    dry_run: bool,
+    keep_begun: bool,
+    close: bool,
+    as_json: bool,
+) -> int:
+    from pool.client.workflow_requests import edit_workflow, workflow_status
+    from pool.client.workflows import draft_workflow, reading_options
+
+    now = query_pool(address, lambda pool: workflow_status(pool, number))
+    if now.get("ended"):
+        raise PoolError(f"work flow {number} has ended", hint="poolnode dag retry FILE")
+    options = reading_options(now.get("reading"))
+    for name in ("max_jobs", "max_idle", "max_pre", "max_post"):
+        setattr(options, name, getattr(given, name) or getattr(options, name))
+    chosen = [os.path.abspath(file) for file in files] or now["reading"]["files"]
+    draft = draft_workflow(chosen, options, iwd=now["iwd"])
+    draft.wire["open"] = now["open"] and not close
+    for warning in draft.warnings:
+        print_error(warning)
+    found = query_pool(
+        address,
+        lambda pool: edit_workflow(pool, number, draft, dry_run=dry_run, keep_begun=keep_begun),
+        working="reading",
+    )
+    if as_json:
+        print_json([found])
+        return 1 if found["refused"] else 0
+    lines = [f"+ {name}" for name in found["added"]] + [f"- {name}" for name in found["removed"]]
+    lines += [f"~ {name}: {', '.join(what)}" for name, what in found["changed"]]
+    lines += [f"~ {name}" for name in found["other"]] + [f"= {name}: has begun, stays" for name in found["kept"]]
+    for name, why in found["refused"]:
+        print_error(f"{name}: {why}")
+    counts = found["counts"]
+    if found["refused"]:
+        hint = "--keep-begun leaves nodes that have begun as they are"
+        print_lines(lines)
+        raise PoolError(f"nothing of work flow {number} is changed: {counts['refused']} refused", hint=hint)
+    parts = [f"{counts[kind]} {kind}" for kind in ("added", "removed", "changed") if counts[kind]]
+    done = f"work flow {number}: {', '.join(parts) or ('changed' if found['other'] else 'nothing is changed')}"
+    print_lines([*lines, f"{done}; nothing was done" if dry_run else done])
+    return 0
+
+
+def _retry(number: int, names: list[str], as_json: bool, address: str | None) -> int:
+    from pool.client.workflow_requests import retry_nodes
+
+    revived = query_pool(address, lambda pool: retry_nodes(pool, number, names))
+    if as_json:
+        print_json([{"cluster": number, "revived": revived}])
+    else:
+        print_lines([f"work flow {number}: {', '.join(revived)} begin anew"])
     return 0
 
 
 def _show_running(number: int, dot: Path | None, svg: Path | None, address: str | None) -> int:
-    from pool.client.workflows import workflow_status
+    from pool.client.workflow_requests import workflow_status
 
     found = query_pool(address, lambda pool: workflow_status(pool, number, nodes=True))
     if "nodes" not in found:

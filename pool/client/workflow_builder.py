@@ -36,6 +36,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.client.pool import Pool
     from pool.client.results import Result
+    from pool.client.workflows import WorkflowDraft
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 #: Lines of a failed call's errors that are shown.
@@ -250,28 +251,38 @@ class Workflow:
             raise PoolError(f"the work flow {self.name} has no nodes")
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._calls:
-            shutil.copyfile(one_call.__file__, self.directory / "one_call.py")
+            _replace(self.directory / "one_call.py", Path(one_call.__file__).read_bytes())
             for one in self._ship:
                 if one.is_dir():
                     shutil.copytree(one, self.directory / one.name, dirs_exist_ok=True)
                 else:
                     shutil.copyfile(one, self.directory / one.name)
         for node, data in self._calls.items():
-            (self.directory / f"{node.name}.call").write_bytes(data)
-        self.file.write_text(self.text())
+            _replace(self.directory / f"{node.name}.call", data)
+        _replace(self.file, self.text().encode(errors="surrogateescape"))
         return self.file
 
-    async def submit(self, pool: Pool, *, force: bool = False) -> FlowRun:
+    async def submit(self, pool: Pool, *, force: bool = False, keep_open: bool = False) -> FlowRun:
         """Write it, and queue it. Nodes that an earlier run of it has done are not done again, unless `force`.
+
+        Args:
+            keep_open: it does not end when nothing is left to do, but waits for `FlowRun.update` and `FlowRun.close`.
 
         Raises:
             PoolError: something in it is wrong, or it is refused.
         """
-        from pool.client.workflows import WorkflowOptions, draft_workflow, submit_workflow
+        from pool.client.workflow_requests import submit_workflow
+
+        draft = self._draft(force=force, keep_open=keep_open)
+        return FlowRun(self, pool, await submit_workflow(pool, draft))
+
+    def _draft(self, *, force: bool, keep_open: bool) -> WorkflowDraft:
+        from pool.client.workflows import WorkflowOptions, draft_workflow
 
         self.write()
         draft = draft_workflow([self.file.name], WorkflowOptions(force=force), iwd=os.fspath(self.directory))
-        return FlowRun(self, pool, await submit_workflow(pool, draft))
+        draft.wire["open"] = keep_open
+        return draft
 
 
 @dataclass(frozen=True)
@@ -288,9 +299,48 @@ class FlowRun:
 
     async def status(self) -> dict[str, Any]:
         """How far it is, as `poolnode dag status --json` says."""
-        from pool.client.workflows import workflow_status
+        from pool.client.workflow_requests import workflow_status
 
         return await workflow_status(self.pool, self.cluster)
+
+    async def update(self, *, keep_open: bool | None = None) -> dict[str, Any]:
+        """Add to the run the nodes that the work flow has got since: it goes on with them.
+
+        Args:
+            keep_open: whether it waits for further nodes; by default as before.
+
+        Returns:
+            The difference, with `added` and so on: see `poolnode dag edit --json`.
+
+        Raises:
+            PoolError: it has ended, or a part of the change is refused.
+        """
+        from pool.client.workflow_requests import edit_workflow
+
+        now = await self.status()
+        if now.get("ended"):
+            raise PoolError(f"work flow {self.cluster} has ended", hint="submit it again: done nodes stay done")
+        stays = now.get("open") is True if keep_open is None else keep_open
+        draft = self.workflow._draft(force=True, keep_open=stays)
+        found = await edit_workflow(self.pool, self.cluster, draft)
+        if found["refused"]:
+            name, why = found["refused"][0]
+            raise PoolError(f"node {name} cannot be changed: {why}")
+        return found
+
+    async def close(self) -> None:
+        """No more nodes are to come: it ends when nothing is left to do."""
+        await self.update(keep_open=False)
+
+    async def retry(self, *nodes: FlowNode) -> list[str]:
+        """Have failed nodes done again while it runs: these, or all; returns their names.
+
+        Raises:
+            PoolError: one of them has not failed.
+        """
+        from pool.client.workflow_requests import retry_nodes
+
+        return await retry_nodes(self.pool, self.cluster, [node.name for node in nodes])
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Wait until it has ended: with exit code 0 where all nodes are done. TimeoutError after so many seconds."""
@@ -330,6 +380,18 @@ class FlowRun:
 
     def _has_result(self, node: FlowNode) -> bool:
         return (self.workflow.directory / node.result_file).exists()
+
+
+def _replace(place: Path, data: bytes) -> None:
+    """Write a file as a whole; jobs that run may read it meanwhile."""
+    try:
+        if place.read_bytes() == data:
+            return
+    except OSError:
+        pass
+    fresh = place.with_name(f".{place.name}.new")
+    fresh.write_bytes(data)
+    fresh.replace(place)
 
 
 def _below(path: str, here: str) -> bool:

@@ -6,24 +6,22 @@ finished ads, and reads no file of a user's for it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
-    from pool.client.pool import Pool
     from pool.jobs.dag import Dag, DagNode
     from pool.jobs.description import ClusterDraft, Description
     from pool.jobs.description.diagnostics import SourcePosition
 
 Wire = dict[str, Any]
-#: Nodes, or differences of their jobs, in one message.
-BATCH = 500
 #: Attempts of a node whose description says $(RETRY): each is written out.
 MOST_RETRIES = 100
 DEEPEST = 20
@@ -50,6 +48,8 @@ _QUEUE = re.compile(r"^[ \t]*queue\b[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 _PLAIN_QUEUE = re.compile(r"[0-9]*[ \t]*")
 _CONDITION = re.compile(r"^[ \t]*(if|include)\b", re.IGNORECASE | re.MULTILINE)
 _RESCUE = re.compile(r"\.rescue([0-9]{3})$")
+#: Options that an edit does not take from the submit.
+_ONCE = frozenset({"force", "rescue_from", "load_save"})
 #: Characters of a file that DOT includes.
 LONGEST_INCLUDE = 1 << 20
 
@@ -101,7 +101,7 @@ class WorkflowDraft:
         nodes: of the plan.
         deltas: the differences of each template's jobs.
         rescue: the rescue file that it goes on from; empty for none.
-        warnings: what there is to be said about it, a line each.
+        warnings: what there is to be said about it, a line each. notes: what the schedd had to say.
     """
 
     dag: Dag
@@ -110,6 +110,7 @@ class WorkflowDraft:
     deltas: list[list[Wire | None] | None] = field(default_factory=list)
     rescue: str = ""
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def whole(self) -> Wire:
         """The plan with all that is in it."""
@@ -129,6 +130,7 @@ def draft_workflow(
     from pool.jobs.dag import read_dag
 
     options = options or WorkflowOptions()
+    reading = _reading_of(files, options)
     where = os.path.abspath(iwd or os.getcwd())
 
     def read(path: str) -> str:
@@ -147,9 +149,27 @@ def draft_workflow(
     first = first if len(files) == 1 else f"{first}_multi"
     rescue, number = _apply_rescue(dag, first, where, options)
     draft = WorkflowDraft(dag, _plan_of(dag, first, where, options, number), rescue=rescue)
+    draft.wire["files"]["reading"] = reading
     draft.warnings = [*map(str, dag.warnings), *warnings]
     _Drafting(draft, where, options, depth).write()
     return draft
+
+
+def _reading_of(files: Sequence[str], options: WorkflowOptions) -> Wire:
+    """How the files were read, so that an edit reads them in the same way."""
+    names = (field.name for field in fields(options) if field.name not in _ONCE)
+    said = {name: getattr(options, name) for name in names}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    return {"files": list(files), "options": plain}
+
+
+def reading_options(reading: Any) -> WorkflowOptions:
+    """The options of an earlier submit. Raises PoolError where they are none."""
+    known = {one.name: one.default for one in fields(WorkflowOptions) if one.name not in _ONCE}
+    given = reading.get("options") if isinstance(reading, dict) else None
+    if not isinstance(given, dict) or not set(given) <= set(known):
+        raise PoolError("how this work flow was read is not known", hint="it was submitted by another release")
+    return WorkflowOptions(**given, force=True)
 
 
 def _take_settings(text: str, name: str, options: WorkflowOptions) -> list[str]:
@@ -298,6 +318,7 @@ class _Drafting:
         self.options = options
         self.depth = depth
         self.texts: dict[str, str] = {}
+        self.digests: dict[tuple[str, str], str] = {}
         self.facts = local_facts(OutsideWorld())
         self.user = user_name()
         self.more: tuple[str, ...] = ()
@@ -312,10 +333,14 @@ class _Drafting:
             self.draft.nodes.append(wire)
             if node.kind == "SUBDAG":
                 if not (node.noop or node.done):
-                    wire["plan"] = self._inner(node)
+                    inner = self._inner(node)
+                    wire["text"] = wire["source"] = _digest(_sources(inner))
+                    wire["plan"] = inner
                 wire["noop"] = node.noop or node.done
             elif not (node.noop or node.done):
-                groups.setdefault(self._group(node), []).append((at, node))
+                group = self._group(node)
+                wire["text"], wire["source"] = self._digests(node, group)
+                groups.setdefault(group, []).append((at, node))
             else:
                 wire["noop"] = True
         for group, members in groups.items():
@@ -426,6 +451,16 @@ class _Drafting:
             first += each * attempts[at]
         assert len(template_deltas) == template + 1
 
+    def _digests(self, node: DagNode, group: tuple[Any, ...]) -> tuple[str, str]:
+        """Of a node's description, and of all that makes its jobs."""
+        text, _, directory, _, _ = group
+        if (text, directory) not in self.digests:
+            self.digests[text, directory] = _digest((text, directory))
+        shared = self.digests[text, directory]
+        values = [(one.name, one.value, one.prepend) for one in node.variables.values()]
+        parents = self.parents.get(node.name, ()) if "dag_parent_names" in text.lower() else ()
+        return shared, _digest((shared, values, parents)) if values or parents else shared
+
     def _attempts(self, text: str, members: Sequence[tuple[int, DagNode]]) -> dict[int, int]:
         """How many attempts of each node are written out: all where $(RETRY) is said, else one for all."""
         found = {}
@@ -521,86 +556,12 @@ def _moved(where: SourcePosition, shift: int) -> SourcePosition:
     return replace(where, line=where.line - shift) if where.line > shift else where
 
 
-# -- submitting ------------------------------------------------------------------------------------------------------
+def _digest(value: object) -> str:
+    return hashlib.blake2b(repr(value).encode(errors="surrogateescape"), digest_size=12).hexdigest()
 
 
-async def submit_workflow(pool: Pool, draft: WorkflowDraft) -> int:
-    """Hands a work flow to the schedd; returns its number, a cluster's. It is never lost from then on.
-
-    Raises:
-        PoolError: it is refused.
-    """
-    from pool.client.addresses import NoPool
-    from pool.client.descriptions import domain_here
-    from pool.client.spooling import is_elsewhere
-
-    if await is_elsewhere(pool):
-        hint = "submit it on the schedd's machine, or where both see the same files"
-        raise PoolError("a work flow needs a schedd that sees this machine's files", hint=hint)
-    domain = (await pool.info()).get("filesystem_domain")
-    wire = dict(draft.wire)
-    if domain:
-        _set_domain(wire, domain_here(), str(domain))
-    async with pool.streaming("schedd.submit_dag", {"plan": wire}) as stream:
-        for some in _slices(draft.nodes):
-            if domain:
-                for node in some:
-                    if isinstance(node.get("plan"), dict):
-                        _set_domain(node["plan"], domain_here(), str(domain))
-            await stream.send(["nodes", some])
-        for template, deltas in enumerate(draft.deltas):
-            for some in _slices(deltas or []):
-                await stream.send(["deltas", template, some])
-        await stream.send("done")
-        async for answer in stream:
-            return int(answer["cluster"])
-    raise NoPool(f"{pool.address} did not answer the submit", hint="look before trying again", retry=True)
-
-
-def _set_domain(plan: Wire, here: str, domain: str) -> None:
-    """The node knows the name of its files better than this process."""
-    plan["templates"] = [
-        one | {"ad": one["ad"] | {"FileSystemDomain": domain}} if one["ad"].get("FileSystemDomain") == here else one
-        for one in plan["templates"]
-    ]
-    for node in plan.get("nodes", ()):
-        if isinstance(node.get("plan"), dict):
-            _set_domain(node["plan"], here, domain)
-
-
-def _slices(whole: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(whole), BATCH):
-        yield list(whole[start : start + BATCH])
-
-
-async def workflow_status(pool: Pool, cluster: int, *, nodes: bool = False) -> Wire:
-    """How far a work flow in the queue is; of one that has ended its last ad's numbers.
-
-    Returns:
-        `counts` by state, `status`, `queued` and `failed` nodes; of an ended one `ended` and `code`.
-
-    Raises:
-        PoolError: there is no such work flow.
-    """
-    try:
-        answer: Wire = await pool.call("schedd.dag_status", {"cluster": cluster, "nodes": nodes})
-    except PoolError as error:
-        ads = await pool.gather("schedd.history", {"ids": [[cluster, 0]], "limit": 1})
-        if not ads or "DAG_NodesTotal" not in ads[0]:
-            raise error
-        return _ended(ads[0])
-    return answer
-
-
-def _ended(ad: Wire) -> Wire:
-    counts = {"DONE": "Done", "ERROR": "Failed", "FUTILE": "Futile", "NOT_READY": "Unready"}
-    return {
-        "cluster": ad["ClusterId"],
-        "file": ad.get("WorkflowFile", ""),
-        "owner": ad.get("Owner", ""),
-        "ended": True,
-        "code": ad.get("ExitCode"),
-        "status": ad.get("DAG_Status", 0),
-        "counts": {state: ad.get(f"DAG_Nodes{name}", 0) for state, name in counts.items()},
-        "total": ad["DAG_NodesTotal"],
-    }
+def _sources(plan: Wire) -> list[Any]:
+    """All of an inner work flow that makes it another one."""
+    nodes = [{name: value for name, value in node.items() if name not in ("jobs", "plan")} for node in plan["nodes"]]
+    names = ("edges", "weak", "limits", "max_jobs", "max_idle", "max_pre", "max_post", "tolerance", "always_run_post")
+    return [nodes, *(plan[name] for name in names)]

@@ -61,7 +61,8 @@ OPTIONS = (
 
 def submit_dag(words: Sequence[str]) -> int:
     """Run `condor_submit_dag`; returns its exit status."""
-    from pool.client.workflows import WorkflowOptions, draft_workflow, submit_workflow
+    from pool.client.workflow_requests import submit_workflow
+    from pool.client.workflows import WorkflowOptions, draft_workflow
 
     given = parse(OPTIONS, words)
     if given.has("help") or given.has("version"):
@@ -104,6 +105,8 @@ def submit_dag(words: Sequence[str]) -> int:
         sys.stdout.write("\n".join([*lines, "-no_submit given, not submitting DAG to HTCondor.", rule, ""]))
         return 0
     number = ask_schedd(None, given.value("name"), lambda pool: submit_workflow(pool, draft))
+    for note in draft.notes:
+        print_error(f"WARNING: {note}")
     begun = [f"Running rescue DAG {draft.wire['rescue']}"] if draft.rescue else []
     lines = [*begun, *lines, "Submitting job(s).", f"1 job(s) submitted to cluster {number}.", rule, ""]
     sys.stdout.write("\n".join(lines))

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from pool.client import Pool
-from pool.client.workflows import draft_workflow, submit_workflow, workflow_status
+from pool.client.workflow_requests import submit_workflow, workflow_status
+from pool.client.workflows import draft_workflow
 from tests.benchmarks.nodes import personal_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 

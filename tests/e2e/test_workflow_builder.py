@@ -8,7 +8,7 @@ import pytest
 
 from pool import Workflow
 from pool.errors import PoolError
-from tests.e2e.support import ALL, PATIENCE, Nodes, client
+from tests.e2e.support import ALL, PATIENCE, Nodes, asked, client
 
 FUNCTIONS = """
 def square(value):
@@ -50,3 +50,21 @@ async def test_calls_give_their_results_on_and_go_on(nodes: Nodes, monkeypatch: 
             assert (ended.exit_code, run.result(last)) == (0, 42)
             assert (await run.status())["counts"]["DONE"] == 6
         assert (home / place / "told").read_text() == "done\n"
+    grown = Workflow("grown", home / "grown", paths=(), ship=[home / "of_the_program.py"])
+    value = grown.call(functions.square, 2)
+    async with client(node) as pool:
+        run = await grown.submit(pool, keep_open=True)
+
+        async def all_done() -> bool:
+            return bool((await run.status())["counts"]["DONE"] == len(grown.nodes))
+
+        await asked(all_done, "all nodes to be done")
+        while run.result(value) < 200:  # a node for each result, as long as it is small
+            value = grown.call(functions.square, value)
+            assert (await run.update())["added"] == [value.name]
+            await asked(all_done, "all nodes to be done")
+        await run.close()
+        assert (await run.wait(PATIENCE)).exit_code == 0
+        assert (run.result(value), len(grown.nodes)) == (256, 3)
+        with pytest.raises(PoolError, match="has ended"):
+            await run.update()

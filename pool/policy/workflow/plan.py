@@ -5,7 +5,7 @@ A client makes it of a DAG file and the descriptions in it. It comes over the wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pool.errors import PoolError
@@ -48,6 +48,12 @@ def _maybe(wire: Any, name: str) -> int | None:
     return value
 
 
+def _written(record: Any, but: tuple[str, ...] = ()) -> Wire:
+    """The fields of a record that are not empty, as plain values."""
+    found = {one.name: getattr(record, one.name) for one in fields(record) if one.name not in but}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
+
+
 def _numbers(value: Any, below: int) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < below for one in value):
         raise _malformed("a list of numbers is none")
@@ -84,6 +90,10 @@ class PlanScript:
             texts["debug_streams"] if texts["debug_streams"] in ("STDOUT", "STDERR", "ALL") else "",
         )
 
+    def to_wire(self) -> Wire:
+        """The same as plain values."""
+        return _written(self) | {"defer_status": self.defer_status}
+
 
 @dataclass(frozen=True, slots=True)
 class NodeJobs:
@@ -112,6 +122,7 @@ class PlanNode:
         tolerance: so many of its jobs may fail, or so many of a hundred where `is_percentage`; None for the plan's.
         on_failure: see FAILURE_MODES; empty for the plan's.
         source: a digest of all that makes its jobs: the same text of the same description has the same.
+        text: a digest of its description alone: nodes that share one take as long as each other.
         removed: it was taken out while the work flow ran; its number stays.
         plan: the inner work flow of a SUBDAG, in wire form.
     """
@@ -133,6 +144,7 @@ class PlanNode:
     is_percentage: bool = False
     on_failure: str = ""
     source: str = ""
+    text: str = ""
     removed: bool = False
     jobs: tuple[NodeJobs, ...] = ()
     scripts: dict[str, PlanScript] = field(default_factory=dict)
@@ -168,6 +180,7 @@ class PlanNode:
             is_percentage=_typed(wire, "is_percentage", bool, False),
             on_failure=_typed(wire, "on_failure", str, ""),
             source=_typed(wire, "source", str, "")[:64],
+            text=_typed(wire, "text", str, "")[:64],
             removed=_typed(wire, "removed", bool, False),
             jobs=tuple(_jobs_of(one, templates) for one in _typed(wire, "jobs", list, [])),
             scripts={moment: PlanScript.from_wire(script) for moment, script in scripts.items()},
@@ -180,6 +193,15 @@ class PlanNode:
         if kind == "PROVISIONER" and any(jobs.count != 1 for jobs in node.jobs):
             raise _malformed(f"the PROVISIONER node {name[:80]} has several jobs")
         return node
+
+    def to_wire(self) -> Wire:
+        """The same as plain values."""
+        wire = _written(self, ("jobs", "scripts"))
+        for name in ("unless_exit", "abort_on", "abort_return", "pre_skip", "tolerance"):
+            wire[name] = getattr(self, name)
+        wire["jobs"] = [[jobs.template, jobs.first, jobs.count] for jobs in self.jobs]
+        wire["scripts"] = {moment: script.to_wire() for moment, script in self.scripts.items()}
+        return wire
 
     @property
     def keeps_codes(self) -> bool:
@@ -292,6 +314,17 @@ class WorkflowPlan:
             removes_rest=_typed(wire, "removes_rest", bool, True),
             open=_typed(wire, "open", bool, False),
         )
+
+    def to_wire(self) -> Wire:
+        """The same as plain values, for the store."""
+        wire = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("nodes", "edges", "weak")}
+        wire["nodes"] = [node.to_wire() for node in self.nodes]
+        wire["edges"] = [[list(parents), list(children)] for parents, children in self.edges]
+        wire["weak"] = sorted(self.weak)
+        wire["templates"] = [
+            {"ad": one.ad} if one.deltas is None else {"ad": one.ad, "deltas": one.deltas} for one in self.templates
+        ]
+        return wire
 
 
 def _template(wire: Any) -> NodeTemplate:

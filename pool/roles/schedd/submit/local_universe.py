@@ -108,6 +108,7 @@ class LocalJobs:
         self._looking = False
         self._again = False
         self._closing = False
+        self._adopted = False
 
     @property
     def name(self) -> str:
@@ -140,6 +141,7 @@ class LocalJobs:
                     self._found(job, keeper)
             for keeper in found.values():  # their ends are durable, or their starts never were
                 self._spawn(self._discard(keeper), "local")
+        self._adopted = True  # nothing is started before: the keepers of jobs that run would be opened twice
         self.start_soon()
 
     async def close(self, *, kill: bool) -> None:
@@ -158,7 +160,7 @@ class LocalJobs:
 
     def start_soon(self) -> None:
         """Start what can be started, soon."""
-        if not self._clusters or self._closing:
+        if not self._clusters or self._closing or not self._adopted:
             return
         self._again = True
         if not self._looking:

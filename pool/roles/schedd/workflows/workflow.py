@@ -38,6 +38,7 @@ from pool.policy.workflow.words import script_words
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import hold_step
 from pool.roles.schedd.core.ledger import JobChange
+from pool.roles.schedd.workflows.edits import WorkflowEdits
 from pool.roles.schedd.workflows.event_logs import WorkflowLogs
 from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.pictures import WorkflowPictures
@@ -132,6 +133,7 @@ class RunningWorkflow:
         self._held: dict[int, set[int]] = {}
         self._hold_count = 0
         self._hold_scripts: dict[int, tuple[int, ScriptOutput]] = {}
+        self.edits = WorkflowEdits(self.id, engine, context, wake=self.wake)
         plan = engine.plan
         jobstate = plan.files.get("jobstate")
         self._logs = WorkflowLogs(
@@ -376,7 +378,7 @@ class RunningWorkflow:
                 self._again = False
                 self.engine.now = self._context.outside.wall()
                 async with self._context.turns.work(self.owner, "run a work flow") as turn:
-                    while (action := self.engine.next_action()) is not None:
+                    while not self.edits.under_way and (action := self.engine.next_action()) is not None:
                         if turn.is_over:
                             await turn.pause()
                         if isinstance(action, SubmitNode | StartScript):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pool.decimals import whole_number
@@ -11,11 +12,12 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.policy.workflow import NodeState, WorkflowEngine, WorkflowPlan
+from pool.policy.workflow.forecast import forecast
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
 from pool.roles.schedd.workflows.workflow import QueueNode, RunningWorkflow
-from pool.roles.schedd.workflows.written_files import WorkflowFiles
+from pool.roles.schedd.workflows.written_files import WorkflowFiles, own_path
 from pool.shadow.files import FilesOf
 from pool.store import Change, SetMeta
 
@@ -75,6 +77,7 @@ class Workflows:
             keep=self._store_value,
         )
         self.running: dict[int, RunningWorkflow] = {}
+        self._coming: list[str] = []
         self._nodes: dict[int, tuple[RunningWorkflow, int]] = {}
         self._ledger.listen(self._on_events)
 
@@ -126,7 +129,25 @@ class Workflows:
         Raises:
             PoolError: it is no work flow, or is refused.
         """
+        wire = wire | {"files": {**wire["files"], "apart": False} if isinstance(wire.get("files"), dict) else {}}
         plan = await read_plan(wire)
+        self._coming.append(plan.file)
+        try:
+            if self._coming.count(plan.file) > 1 or self._others(plan.file):
+                wire["files"]["apart"] = True
+                plan = replace(plan, files=wire["files"])
+            return await self._submit(owner, wire, plan, shared, also)
+        finally:
+            self._coming.remove(plan.file)
+
+    async def _submit(
+        self,
+        owner: str,
+        wire: Wire,
+        plan: WorkflowPlan,
+        shared: Wire | None,
+        also: Callable[[int], list[Change]],
+    ) -> QueuedCluster:
         packed = await beside(len(plan.nodes), pack, wire)
         ad = {**plan.ad, **OWN_AD, "Iwd": plan.iwd, "DAG_NodesTotal": len(plan.nodes), **(shared or {})}
         if isinstance(plan.ad.get("JobPrio"), int):
@@ -140,6 +161,27 @@ class Workflows:
         workflow = await self._make(cluster.jobs[0], plan)
         await workflow.begin()
         return cluster
+
+    def _others(self, file: str, but: int = 0) -> list[int]:
+        """The work flows of a DAG file that are in the queue."""
+        return sorted(number for number, one in self.running.items() if one.plan.file == file and number != but)
+
+    def beside_which(self, number: int) -> dict[str, Any]:
+        """Of a work flow with files of its own, since another one of the same DAG file runs: {beside, files}."""
+        workflow = self.running.get(number)
+        if workflow is None or workflow.plan.files.get("apart") is not True:
+            return {}
+        others = self._others(workflow.plan.file, number)
+        return {"beside": others[0] if others else 0, "files": own_path(workflow.plan, number, workflow.plan.file)}
+
+    def owned(self, number: int, owner: str) -> RunningWorkflow:
+        """A user's work flow that runs. Raises PoolError."""
+        workflow = self.running.get(number)
+        if workflow is None:
+            raise _none_such(number)
+        if workflow.owner != owner:
+            raise PoolError(f"work flow {number} belongs to {workflow.owner}")
+        return workflow
 
     async def _make(self, job: QueuedJob, plan: WorkflowPlan) -> RunningWorkflow:
         workflow = RunningWorkflow(
@@ -201,37 +243,55 @@ class Workflows:
         """
         workflow = self.running.get(number)
         if workflow is None:
-            hint = f"`poolnode history {number}` has those that have ended"
-            raise PoolError(f"there is no work flow {number} in the queue", hint=hint)
-        return await beside(len(workflow.plan.nodes), self._status, workflow, nodes)
+            raise _none_such(number)
+        now = self._context.outside.wall()
+        return await beside(len(workflow.plan.nodes), _status_of, workflow, nodes, now)
 
-    @staticmethod
-    def _status(workflow: RunningWorkflow, nodes: bool) -> dict[str, Any]:
-        engine, plan = workflow.engine, workflow.plan
-        found: dict[str, Any] = {
-            "cluster": workflow.id,
-            "owner": workflow.owner,
-            "file": plan.file,
-            "halted": engine.halted,
-            "status": int(engine.status),
-            "counts": {state.name: count for state, count in engine.counts().items()},
-            "queued": [
-                [plan.nodes[at].name, run.state.name, run.cluster, run.attempt]
-                for at, run in list(engine.in_queue())[:100]
-            ],
-            "failed": [
-                [plan.nodes[at].name, run.job_code, run.jobs]
-                for at, run in enumerate(engine.runs)
-                if run.state is NodeState.ERROR
-            ][:100],
-        }
-        if nodes:
-            found["nodes"] = [
-                [node.name, int(run.state), run.attempt, run.jobs]
-                for node, run in zip(plan.nodes, engine.runs, strict=True)
-            ]
-            found["edges"] = [[list(parents), list(children)] for parents, children in plan.edges]
-        return found
+
+def _status_of(workflow: RunningWorkflow, nodes: bool, now: float) -> dict[str, Any]:
+    engine, plan = workflow.engine, workflow.plan
+    there = [at for at, node in enumerate(plan.nodes) if not node.removed]
+    expected = forecast(engine, now, halted=engine.halted)
+    found: dict[str, Any] = {
+        "cluster": workflow.id,
+        "owner": workflow.owner,
+        "file": plan.file,
+        "files": own_path(plan, workflow.id, plan.file),
+        "halted": engine.halted,
+        "open": plan.open,
+        "status": int(engine.status),
+        "counts": {state.name: count for state, count in engine.counts().items()},
+        "queued": [
+            [plan.nodes[at].name, run.state.name, run.cluster, run.attempt] for at, run in list(engine.in_queue())[:100]
+        ],
+        "failed": [
+            [plan.nodes[at].name, run.job_code, run.jobs]
+            for at, run in enumerate(engine.runs)
+            if run.state is NodeState.ERROR
+        ][:100],
+        "began": workflow.job.get("JobStartDate"),
+        "now": now,
+        "critical_path": expected.path,
+        "critical_seconds": round(expected.seconds, 1),
+        "unknown": expected.unknown,
+        "overdue": expected.overdue,
+        "expected_end": expected.end,
+        "reading": plan.files.get("reading"),
+        "iwd": plan.iwd,
+    }
+    if nodes:
+        number = {at: new for new, at in enumerate(there)}
+        found["nodes"] = [
+            [plan.nodes[at].name, int(run.state), run.attempt, run.jobs]
+            for at, run in ((at, engine.runs[at]) for at in there)
+        ]
+        found["edges"] = [[[number[at] for at in side] for side in edge] for edge in plan.edges]
+    return found
+
+
+def _none_such(number: int) -> PoolError:
+    hint = f"`poolnode history {number}` has those that have ended"
+    return PoolError(f"there is no work flow {number} in the queue", hint=hint)
 
 
 def _number(key: str) -> int:

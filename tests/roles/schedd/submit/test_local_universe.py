@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pool.testing import run_virtual
-from pool.testing.keepers import Behaviour
+from pool.testing.keepers import Behaviour, FakeKeepers
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
 
@@ -191,5 +192,33 @@ def test_one_that_is_to_run_again_does_after_its_end() -> None:
             (ad,) = await pool.ended("head")
             assert (ad["NumJobStarts"], ad["NumJobCompletions"]) == (3, 3)
             pool.assert_sound()
+
+    run_virtual(work())
+
+
+def test_nothing_is_started_before_the_jobs_that_run_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open the keepers takes time, and they can be opened once: else the schedd would not start any more."""
+    opened = 0
+
+    async def slowly(keepers: FakeKeepers) -> list[Any]:
+        nonlocal opened
+        opened += 1
+        await asyncio.sleep(2)
+        return list(keepers.machine.keepers.values())
+
+    async def work() -> None:
+        nonlocal opened
+        async with SimPool(21, settings=QUICK | {"MAX_LOCAL_JOBS": "1"}, directory=tmp_path) as pool:
+            await submit_side(pool)
+            await pool.submit("head", count=2, ad=LOCAL)
+            await pool.run_until(lambda: running(pool) == 1, within=5)
+            await pool.kill("head")
+            monkeypatch.setattr(FakeKeepers, "open", slowly)
+            await pool.restart("head")
+            await pool.run_until(lambda: pool.queued("head") == 0, within=200)
+            assert opened == 1
+            assert [ad["NumJobStarts"] for ad in await pool.ended("head")] == [1, 1]
 
     run_virtual(work())
