@@ -171,7 +171,8 @@ def program(
             "--roles",
             "-r",
             metavar="R,R,..",
-            help="Run a node with these roles: collector, negotiator, schedd, startd.",
+            help="Run a node with these roles: collector, negotiator, schedd, startd, "
+            "world.",
         ),
     ] = None,
     config: Annotated[

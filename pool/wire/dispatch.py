@@ -209,7 +209,8 @@ class Dispatcher:
         if identity.kind == "anonymous":
             return NotPermitted(f"strangers may not call {name}", hint="ask the pool's administrator for a token")
         if role not in self._services:
-            return NoSuchRole(f"no {role or name} runs here", hint="it may be starting", retry=True)
+            hint = "it may be starting, or run on another node"
+            return NoSuchRole(f"no {role or name} runs here", hint=hint, retry=True)
         return NoSuchMethod(f"there is no method {name}", hint="the other node may be of another version")
 
 
