@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.why.findings import Finding, RanksFinding, Running, Silent, SlotFinding, from_wire, to_wire
+from pool.policy.why.findings import (
+    Finding,
+    NetworkFinding,
+    RanksFinding,
+    Running,
+    Silent,
+    SlotFinding,
+    from_wire,
+    to_wire,
+)
 from pool.policy.why.standing import Standing, standing
 
 if TYPE_CHECKING:
@@ -76,18 +85,25 @@ async def why_job(pool: Pool, cluster: int, proc: int) -> Explanation:
             findings += from_wire(more["findings"])
         except PoolError as error:
             findings.append(Silent("the negotiator", error.message))
-    if any(isinstance(found, Running) and found.mpi for found in findings):
-        findings += await _ranks(pool, cluster, proc)
+    running = next((found for found in findings if isinstance(found, Running)), None)
+    if running is not None and (running.mpi or running.network):
+        findings += await _of_machines(pool, cluster, proc, 0.3 if running.network else 0.0)
     return Explanation(f"{cluster}.{proc}", tuple(findings), float(answer["time"]))
 
 
-async def _ranks(pool: Pool, cluster: int, proc: int) -> list[Finding]:
-    """Which ranks of a running MPI job wait: its machines say so to its owner and to administrators."""
+async def _of_machines(pool: Pool, cluster: int, proc: int, seconds: float) -> list[Finding]:
+    """Which ranks of a running MPI job wait, and what its network carries: its machines say so to its owner and to
+    administrators.
+
+    Args:
+        seconds: for which they look at it, to know its rates.
+    """
     try:
-        inspected = await pool.inspect((cluster, proc), 0.0)
+        inspected = await pool.inspect((cluster, proc), seconds)
     except PoolError:
         return []  # another user's, or it has just ended
-    return [RanksFinding(part.slot, part.ranks) for part in inspected.parts if part.ranks]
+    ranks: list[Finding] = [RanksFinding(part.slot, part.ranks) for part in inspected.parts if part.ranks]
+    return [*ranks, *(NetworkFinding(part.slot, part.network) for part in inspected.parts if part.network)]
 
 
 async def why_machine(pool: Pool, name: str, most: int = MOST) -> list[Explanation]:

@@ -18,6 +18,7 @@ Keys of `data`, each only where it is known:
                               words, wall times, seconds between them, remote seconds for each local one (None: unknown)
     wall                      seconds of this run by the clock on the wall
     max_rss, image_size, memory    KiB, KiB, MiB
+    network                   EVICTED, TERMINATED: what the job's own network has carried in all runs, in words
     sent, received            bytes of this run; total_sent, total_received of all
     resources                 {name: {"usage":, "request":, "allocated":, "assigned":}}
     processes                 SUSPENDED: how many were stopped

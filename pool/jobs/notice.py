@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from pool.jobs import costs
+from pool.jobs import costs, network_use
 from pool.jobs.pipes.model import Ad, end_in_words, ends_of
 
 
@@ -96,6 +96,8 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     lines += ["", f"Leveraging Factor:  {leverage(remote, user + system)}"]
     lines.append(f"Virtual Image Size: {_int(ad, 'ImageSize')} Kilobytes")
     lines += costs.lines(ad.value, span)
+    if carried := network_use.in_words(lambda name: ad.value(name, None)):
+        lines.append(f"Its own network carried {carried}")
     if isinstance(trouble := ad.value("CheckpointTrouble", None), str):
         lines.append(f"It could not be checkpointed: {trouble}")
     if isinstance(wanted := ad.value("EmailAttributes", None), str):

@@ -78,6 +78,7 @@ def _evicted(data: Data) -> Iterator[str]:
     if data.get("why"):
         yield f"\t{_line(data['why'])}"
     yield from _resources(data)
+    yield from _network(data)
 
 
 def _terminated(data: Data) -> Iterator[str]:
@@ -92,6 +93,7 @@ def _terminated(data: Data) -> Iterator[str]:
     yield from _bytes(total, "Total")
     yield from _resources(data)
     yield from _ends(data)
+    yield from _network(data)
 
 
 def _node_execute(data: Data) -> Iterator[str]:
@@ -192,6 +194,12 @@ def _ends(data: Data) -> Iterator[str]:
         yield f"\t{which}: {end_in_words(end)}, {_cpu(end, 'user_cpu', 'system_cpu')}"
     if data.get("ends") and data.get("why"):
         yield f"\t{_line(data['why'])}"
+
+
+def _network(data: Data) -> Iterator[str]:
+    """The line about the job's own network. Readers pass over lines behind those they know."""
+    if data.get("network"):
+        yield f"\tNetwork: {_line(data['network'])}"
 
 
 def _account(data: Data, zone: tzinfo | None) -> Iterator[str]:

@@ -121,6 +121,9 @@ class JobRoom:
         self._links: dict[str, SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._up = asyncio.Event()
+        began = asyncio.get_running_loop().time()
+        #: The machines to which there is no link, and since when.
+        self._down = {other: began for other in self._machines if other != node}
         #: The parts here that are being saved with all others.
         self._holding: set[int] = set()
         self._task("relay", self._keep_relay())
@@ -135,6 +138,12 @@ class JobRoom:
     def parts(self) -> frozenset[int]:
         """The numbers of the parts that run here."""
         return frozenset(self._keepers)
+
+    @property
+    def down(self) -> dict[str, float]:
+        """The machines of other parts to which there is no link, and for how many seconds."""
+        now = asyncio.get_running_loop().time()
+        return {other: now - since for other, since in self._down.items()}
 
     def add(self, part: int, keeper: WiredKeeper) -> None:
         """A part begins here."""
@@ -277,7 +286,14 @@ class JobRoom:
     def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool, over: Callable[[], None]) -> None:
         if (before := self._links.pop(node, None)) is not None:
             before.close()
-        link = self._links[node] = SealedLink(peer, keys, dialed=dialed, ended=over)
+
+        def ended() -> None:
+            if self._links.get(node) is link:
+                self._down[node] = asyncio.get_running_loop().time()
+            over()
+
+        link = self._links[node] = SealedLink(peer, keys, dialed=dialed, ended=ended)
+        self._down.pop(node, None)
         with link.relay:
             self._relay.add_link(self._machines[node], link.relay)
 

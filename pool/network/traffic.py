@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 
 from pool.jobs.network import rank_name
+from pool.jobs.network_use import size_in_words
 from pool.network.way_out_process import OutsideTraffic
 
 REPORT, PAIR = Struct("=6Q"), Struct("=IIQQ")
@@ -63,10 +65,10 @@ def in_words(part: int, before: Traffic, after: Traffic, seconds: float) -> str:
     said = []
     for size, _, to in sent[:NAMED]:
         earlier = before.pairs.get((part, to), (0, 0))[1]
-        rate = f" ({_bytes(max(0, size - earlier) / seconds)}/s)" if seconds > 0 and size > earlier else ""
-        said.append(f"{_bytes(size)} to {_name(to)}{rate}")
+        rate = f" ({size_in_words(max(0, size - earlier) / seconds)}/s)" if seconds > 0 and size > earlier else ""
+        said.append(f"{size_in_words(size)} to {_name(to)}{rate}")
     if len(sent) > NAMED:
-        said.append(f"{_bytes(sum(size for size, _, _ in sent[NAMED:]))} to {len(sent) - NAMED} more")
+        said.append(f"{size_in_words(sum(size for size, _, _ in sent[NAMED:]))} to {len(sent) - NAMED} more")
     lost = (
         (after.dropped, "dropped, since a link or a part was too slow"),
         (after.unreachable, "to parts that are not there"),
@@ -76,7 +78,7 @@ def in_words(part: int, before: Traffic, after: Traffic, seconds: float) -> str:
     )
     said += [f"{count:,} packets {why}" for count, why in lost if count]
     if (got := after.pairs.get((OUTSIDE, part))) is not None:
-        said.append(f"{_bytes(got[1])} came from outside")
+        said.append(f"{size_in_words(got[1])} came from outside")
     return f"has sent {', '.join(said)}" if sent else ", ".join(said)
 
 
@@ -98,9 +100,9 @@ def outside_in_words(seen: OutsideTraffic) -> str:
     return f"connections: {', '.join(said)}" if said else ""
 
 
-def _bytes(count: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
+def down_in_words(down: Mapping[str, float]) -> str:
+    """The machines to which there is no link, with the seconds for which there is none; empty for none."""
+    names = [f"{name} (for {seconds:.0f} s)" for name, seconds in sorted(down.items())]
+    if not names:
+        return ""
+    return f"no link to {', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}"

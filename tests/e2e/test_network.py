@@ -137,9 +137,14 @@ async def test_parts_on_three_machines_talk(pool3: Nodes, home: Path) -> None:
     async with client(pool3.all[0]) as pool:
         cluster = await pool.submit(job(home, 6, 700_001), iwd=str(home))
         (result,) = await cluster.wait(support.PATIENCE)
+        (ad,) = [ad for ad in await pool.history() if ad.value("ClusterId") == cluster.cluster]
     assert result.ok, (result, said(home, 6))
     hosts = " ".join(map(address4, range(6)))
     assert said(home, 6) == [""] * 6 + [f"all 6 5 {hosts}\n"] * 6
+    carried = ad.value("NetworkBytes")
+    assert 30 * 700_001 < carried < 60 * 700_001
+    assert {f"{one}>{to}" for one in range(6) for to in range(6) if one != to} <= set(ad.value("NetworkPairs").split())
+    assert re.search(r"\tNetwork: [\d.]+ MB between its parts\n", (home / "log").read_text())
     assert not relays(pool3)
 
 
@@ -191,6 +196,8 @@ for turn in range(100000):
         cluster = await pool.submit(text, iwd=str(home))
         await until(lambda: all((home / f"begun.{part}").exists() for part in range(2)), "both parts talk")
         shown = poolnode("inspect", str(cluster.cluster), "--address", pool3.all[0].address).stdout
+        why = poolnode("why", f"{cluster.cluster}.0", "--address", pool3.all[0].address).stdout
+        assert re.search(r"its network on slot\S+: has sent [\d.]+ \w+ to rank", why), why
         assert re.search(r"network: has sent [\d.]+ [KMG]?B\w* to rank1 \([\d.]+ \w+/s\)", shown), shown
         killed = relays(pool3)
         for one in killed:

@@ -18,8 +18,10 @@ import pytest
 from pool.jobs.activation import Activation, FileMode
 from pool.network.rooms import CardsDiffer, JobNetworks, JobRoom, machines_of
 from pool.network.sealed_link import KEYS
+from pool.starter.network_meter import NetworkMeter
 from pool.wire.errors import CallRefused
 from tests.network.support import between, heard
+from tests.starter.support import until
 
 CARDS = [
     {"node": "one", "address": "one", "network": "private"},
@@ -129,6 +131,31 @@ async def test_a_relay_that_is_killed_is_started_again(machines: TwoMachines, pa
     os.kill(machines.room(part)._relay.pid, signal.SIGKILL)
     await machines.passes(0, 1, b"after")
     await machines.passes(1, 0, b"and back")
+
+
+async def test_a_part_is_measured_also_after_its_relay_was_killed(machines: TwoMachines) -> None:
+    meter = NetworkMeter(0)
+    await machines.passes(0, 1, b"x" * 100)
+    first = await meter.measure(machines.room(0))
+    assert set(first.sent) == {1}
+    assert first.sent[1] >= 100
+    os.kill(machines.room(0)._relay.pid, signal.SIGKILL)
+    await machines.passes(0, 1, b"y" * 10)
+    then = await meter.measure(machines.room(0))
+    assert then.sent[1] > first.sent[1]
+    assert (then.to_outside, then.dropped, then.down) == (0, 0, {})
+
+
+async def test_a_machine_that_is_out_of_reach_is_said(machines: TwoMachines) -> None:
+    await machines.passes(0, 1, b"there")
+    assert machines.room(0).down == machines.room(1).down == {}
+
+    async def refuse(address: str, params: dict[str, Any]) -> socket.socket:
+        raise OSError("no route")
+
+    machines.room(0)._dial = refuse
+    machines.dialed[-1].shutdown(socket.SHUT_RDWR)
+    await until(lambda: [set(machines.room(part).down) for part in range(2)] == [{"two"}, {"one"}])
 
 
 async def test_a_keeper_that_cannot_yet_is_asked_again(relay: Path) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pool.network.traffic import ALL, OUTSIDE, PAIR, REPORT, Traffic, in_words, outside_in_words, unpack_traffic
+from pool.network.traffic import (
+    ALL,
+    OUTSIDE,
+    PAIR,
+    REPORT,
+    Traffic,
+    down_in_words,
+    in_words,
+    outside_in_words,
+    unpack_traffic,
+)
 from pool.network.way_out_process import OutsideTraffic, unpack_report
 
 
@@ -27,6 +37,12 @@ def test_bytes_by_pair_rates_and_losses_in_words() -> None:
     assert in_words(2, before, Traffic({}), 0.5) == ""
     many = Traffic({(0, to): (1, 100 - to) for to in range(1, 12)})
     assert in_words(0, many, many, 0.5).endswith("to rank8, 270 bytes to 3 more")
+
+
+def test_machines_out_of_reach_in_words() -> None:
+    assert down_in_words({}) == ""
+    assert down_in_words({"b": 3.4, "a": 0.0}) == "no link to a (for 0 s), b (for 3 s)"
+    assert down_in_words({f"m{n}": 1.0 for n in range(10)}).endswith("m7 (for 1 s) and 2 more")
 
 
 def test_the_way_out_in_words() -> None:

@@ -134,6 +134,8 @@ class Running:
         mpi: it is of ranks that may wait for each other: its machines know which (`RanksFinding`).
         late: of a job on several machines the slots, a few of them, whose parts are not ready while others wait for
             them.
+        network: it has a network of its own with packets that its machines carry, and they know more
+            (`NetworkFinding`).
     """
 
     slot: str
@@ -146,6 +148,20 @@ class Running:
     more: int = 0
     mpi: bool = False
     late: tuple[str, ...] = ()
+    network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFinding:
+    """The packets that a part of a running job has sent in the job's network, and the machines it has no link to.
+
+    Attributes:
+        slot: where the part runs.
+        words: `has sent 5.2 MB to rank1 (1.1 MB/s); no link to donder (for 12 s)`.
+    """
+
+    slot: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,6 +596,7 @@ Finding = (
     | UnreachableFinding
     | Unsavable
     | RanksFinding
+    | NetworkFinding
     | ClaimingFinding
     | GangFinding
     | DedicatedFinding

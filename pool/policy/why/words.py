@@ -30,6 +30,7 @@ from pool.policy.why.findings import (
     Limit,
     Machines,
     Nearest,
+    NetworkFinding,
     NoNetwork,
     NotItsTurn,
     Outlook,
@@ -209,6 +210,7 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     if running is not None and running.late:
         made.append(f"its parts on {', '.join(running.late)} are not ready yet, and the others wait for them")
     made += [f"on {found.slot} {found.words}" for found in findings if isinstance(found, RanksFinding)]
+    made += [f"its network on {found.slot}: {found.words}" for found in findings if isinstance(found, NetworkFinding)]
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
     if running is not None and running.files:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
 from pool.jobs.gangs import wants_dedicated
+from pool.jobs.network_use import PartsUse
 from pool.policy.charges import Charge
 from pool.policy.managed import ACCOUNT, LENT_FOR
 from pool.policy.queue import QueuedJob
@@ -70,6 +71,7 @@ class HeldClaim:
         gathers: the job for which it is held until there is one for each of its parts.
         gang, part: where it has a part of a job.
         lent_until: wall time at which an upper dedicated scheduler's loan of the slot is over; inf for no loan.
+        network: what the own network of its job has carried in the present run, where the job has one slot.
         sent: the order before, which the startd has: the next one says only what is different.
     """
 
@@ -103,12 +105,23 @@ class HeldClaim:
     lent_until: float = math.inf
     sent: Activation | None = None
     link: Connection | None = None
+    network: PartsUse | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def dedicated(self) -> bool:
         """Whether it is the dedicated scheduler's own, and serves any user's job (WR 3.2)."""
         return self.owner == ACCOUNT
+
+    def take_network(self, report: dict[str, Any]) -> PartsUse | None:
+        """The counts of its job's own network, after a report about the job; they are taken out of it."""
+        said = report.pop("network", None)
+        use = self.gang.network if self.gang is not None else self.network
+        if said is not None:
+            if use is None:
+                use = self.network = PartsUse()
+            use.add_report(self.part, said)
+        return use
 
     def learn_loan(self, now: float) -> None:
         """Take in from the slot's ad, which came just now, for how long it is lent.

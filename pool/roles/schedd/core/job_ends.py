@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pool.jobs import costs
+from pool.jobs import costs, network_use
 from pool.jobs.events import EventKind
+from pool.jobs.network_use import Carried, PartsUse
 from pool.jobs.pipes.model import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
@@ -48,10 +49,12 @@ class After:
     Attributes:
         following: the checkpoint that the next start goes on from when these tries have failed.
         home: the name of the schedd's node.
+        network: what the job's own network has carried in the run that has ended.
     """
 
     following: Callable[[list[Attempt]], int | None] = lambda tries: None
     home: str = ""
+    network: PartsUse | None = None
 
 
 def end_steps(job: QueuedJob, slot: str, report: dict[str, Any], now: float, after: After) -> list[JobChange]:
@@ -67,6 +70,8 @@ def end_steps(job: QueuedJob, slot: str, report: dict[str, Any], now: float, aft
     wall = float(report.get("wall", 0.0))
     changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
     add_use(job, changes, report)
+    if carried := add_network(job, changes, after.network):
+        report = {**report, "network": carried}
     add_work(job, changes, report)
     add_processes(job, changes, report)
     steps: list[JobChange] = []
@@ -338,6 +343,22 @@ def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
+def network_changes(job: QueuedJob, use: PartsUse | None) -> dict[str, Any]:
+    """Attributes of a running job from what its own network has carried so far."""
+    before = Carried.of_note(job.stored_note(network_use.NOTE))
+    return use.attributes(before, running=True) if use else {}
+
+
+def add_network(job: QueuedJob, changes: dict[str, Any], use: PartsUse | None) -> str:
+    """Add what the job's own network has carried in a run to what it carried in those before: all of it, in words."""
+    if not use:
+        return ""
+    before = Carried.of_note(job.stored_note(network_use.NOTE))
+    changes |= use.attributes(before, running=False)
+    changes[network_use.NOTE] = list((before + use.carried).counts())
+    return network_use.in_words(changes.get)
+
+
 def add_use(job: QueuedJob, changes: dict[str, Any], report: dict[str, Any]) -> None:
     """Add a run's processor seconds, and the bytes of files carried for it, to the job's accounts (A11)."""
     for name, key in (("BytesSent", "sent"), ("BytesRecvd", "received")):
@@ -386,7 +407,7 @@ def all_runs(ends: list[dict[str, Any]], used: dict[str, list[float]]) -> list[d
 
 def usage_data(report: dict[str, Any]) -> dict[str, Any]:
     """The part of a report that events carry."""
-    keys = ("user_cpu", "system_cpu", "max_rss", "wall", "sent", "received", "checkpointed")
+    keys = ("user_cpu", "system_cpu", "max_rss", "wall", "sent", "received", "checkpointed", "network")
     return {key: report[key] for key in keys if key in report}
 
 

@@ -251,6 +251,7 @@ class Gangs:
         job, part = gang.job, claim.part
         lead = self._lead_claim(gang)
         del gang.claims[part]
+        claim.take_network(report)
         if isinstance(report.get("costs"), dict):
             gang.costs[part] = report["costs"]
         if gang.parallel:
@@ -295,7 +296,7 @@ class Gangs:
             report |= {"checkpointed": True, "generation": self._images.latest(job)}
         if (job.stored_note("_wish") or {}).get("checkpoint"):
             report["kept"] = await self._images.retain_last(job)
-        after = After(lambda tries: self._images.newest(job, tries=tries), context.name)
+        after = After(lambda tries: self._images.newest(job, tries=tries), context.name, gang.network)
         async with gang.writing:
             event_steps = self.events.steps(gang) if gang.parallel else []
             for step in event_steps:

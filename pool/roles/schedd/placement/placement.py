@@ -35,7 +35,7 @@ from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, ClaimTable, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ended_jobs import EndedJobs
-from pool.roles.schedd.core.job_ends import BEGAN, After, as_wished, end_steps
+from pool.roles.schedd.core.job_ends import BEGAN, After, add_network, as_wished, end_steps
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.parallel.gangs import Gangs
@@ -334,7 +334,8 @@ class Placement:
         self._detach_job(claim, job)
         if report.get("cause") == "start" or report.get("released"):
             self.claims.drop(claim)
-        after = After(lambda tries: self.images.newest(job, tries=tries), self._context.name)
+        network, claim.network = claim.take_network(report), None
+        after = After(lambda tries: self.images.newest(job, tries=tries), self._context.name, network)
         return end_steps(job, claim.slot, report, self._context.outside.wall(), after)
 
     def _detach_job(self, claim: HeldClaim, job: QueuedJob) -> None:
@@ -355,6 +356,8 @@ class Placement:
         self._remote.run_ended(job, claim.run, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         changes |= self._ran_unseen(claim, job)
+        add_network(job, changes, claim.network)
+        claim.network = None
         wish = job.stored_note("_wish")
         if wish:
             await self._ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))

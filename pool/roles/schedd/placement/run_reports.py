@@ -14,7 +14,7 @@ from pool.policy.gangs import costs_of
 from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.context import ScheddContext
-from pool.roles.schedd.core.job_ends import BEGAN, started, usage_changes
+from pool.roles.schedd.core.job_ends import BEGAN, network_changes, started, usage_changes
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.schedd.placement.successor import Successors
@@ -65,6 +65,7 @@ class RunReports:
             return
         job = claim.job
         claim.going = True
+        use = claim.take_network(data)
         changes = usage_changes(data)
         if kind == "started" and claim.gang is not None and claim.gang.parallel:
             await self._gangs.node_started(claim)
@@ -105,6 +106,7 @@ class RunReports:
             await self._unresumable(job, lines[:MOST_LINES])
             return
         elif kind == "usage" and changes:
+            changes |= network_changes(job, use)
             step = JobChange(job, None, changes, EventKind.IMAGE_SIZE, data)
         else:
             return

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.mpi import FAMILY
+from pool.jobs.network import JOB_NETWORK, MODES, PRIVATE, PRIVATE_OUT, chosen
 from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
@@ -210,7 +211,8 @@ class JobExplanations:
         mpi = phase == "running" and bool(job.get(FAMILY))
         gang = claim.gang if claim is not None else None
         late = tuple(part.slot for part in gang.late_claims[:MOST_SLOTS]) if gang is not None else ()
-        return Running(slot, phase, since, "", because, _files(job), others, more, mpi, late)
+        network = phase == "running" and claim is not None and _has_carried_network(job, claim)
+        return Running(slot, phase, since, "", because, _files(job), others, more, mpi, late, network)
 
     @staticmethod
     def _other_parts(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
@@ -221,6 +223,13 @@ class JobExplanations:
         slots = [one for one in slots if one != slot]
         shown = len(slots) if len(slots) <= MOST_SLOTS else MOST_SLOTS - 1
         return tuple(slots[:shown]), len(slots) - shown
+
+
+def _has_carried_network(job: QueuedJob, claim: HeldClaim) -> bool:
+    """Whether its machines carry packets of a network of its own: between its parts, or to the outside."""
+    asked, machine = str(job.get(JOB_NETWORK) or ""), str(claim.ad.value(JOB_NETWORK, ""))
+    mode = chosen(asked, job.get("WantJobNetworking") is not False, machine) if machine in MODES else None
+    return mode == PRIVATE_OUT or (mode == PRIVATE and claim.gang is not None)
 
 
 def _files(job: QueuedJob) -> str:

@@ -283,6 +283,7 @@ class RunningJob:
             self._usage.end()
             if watching is not None:
                 watching.cancel()
+        carried = await self._usage.network()
         await self._streams_end(end)
         self.ended = True
         self._context.peers.end_last(self.key)
@@ -297,7 +298,7 @@ class RunningJob:
             await self.starter.discard()
             self._drop_abandoned()
             return
-        await self._report(self._end(end, error))
+        await self._report(self._end(end, error) | carried)
 
     async def _streams_end(self, end: EndReport) -> None:
         """Wait until all that the processes wrote for other machines has arrived there, or the job has ended."""

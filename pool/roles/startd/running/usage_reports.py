@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
+from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.roles.base import Spawn
 from pool.roles.startd.running.reports import JobReports
 from pool.roles.startd.slots.records import SlotClaim
 from pool.starter.keeper import Keeper
+from pool.starter.network_meter import NetworkMeter
 from pool.starter.spec import JobUsage, KeeperError
 from pool.starter.starter import Starter
 
@@ -36,6 +38,8 @@ class MeasuredJob(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def start(self) -> Activation: ...
     @property
     def claim(self) -> SlotClaim: ...
     @property
@@ -60,6 +64,7 @@ class UsageReports:
         self._spawn = spawn
         self._log = log
         self._timer: asyncio.TimerHandle | None = None
+        self._meter = NetworkMeter(job.start.part)
         self.used_cpu_at: float | None = None
         self.has_begun = False
         #: Processor seconds that it had used then.
@@ -73,6 +78,11 @@ class UsageReports:
         """No process of the job is left."""
         if self._timer is not None:
             self._timer.cancel()
+
+    async def network(self) -> dict[str, Any]:
+        """For a report: how much the part's own network has carried; nothing where the node carries none for it."""
+        room = self._job.starter.room if self._job.starter is not None else None
+        return {"network": (await self._meter.measure(room)).to_wire()} if room is not None else {}
 
     def _report_start(self) -> None:
         self.has_begun = True
@@ -94,7 +104,7 @@ class UsageReports:
         if self.used_cpu_at is None or usage.user_cpu + usage.system_cpu > self._used_cpu:
             self.used_cpu_at, self._used_cpu = asyncio.get_running_loop().time(), usage.user_cpu + usage.system_cpu
         used = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
-        self._reports.report("usage", used)
+        self._reports.report("usage", used | await self.network())
         if not job.ended:
             self._timer = asyncio.get_running_loop().call_later(USAGE_EVERY, self._due)
 
