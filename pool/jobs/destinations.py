@@ -125,6 +125,17 @@ def outside_names(
     return OutsideNames(tuple(hosts), "\n".join([*kept, f"nameserver {RESOLVER_ADDRESS}", ""]))
 
 
+def addresses_in(hosts: str, destinations: Iterable[Destination]) -> dict[str, tuple[str, ...]]:
+    """The addresses of the setting's names in a job's /etc/hosts: those that the names had at its start."""
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(names_of(destinations), ())
+    for line in hosts.splitlines():
+        address, *names = line.split() or [""]
+        for name in names:
+            if name in found:
+                found[name] += (address,)
+    return found
+
+
 def resolver_of(resolv_conf: str) -> str:
     """The address of the machine's first resolver; empty for none."""
     for line in resolv_conf.splitlines():

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
+from pool.jobs.network import Setup
 from pool.network.passing import passed_socket
 from pool.network.relay_process import RelayProcess
 from pool.network.sealed_link import KEYS, SealedLink
@@ -28,15 +29,31 @@ log = logging.getLogger("pool.network")
 
 #: Seconds until a broken link is made again, or a wire is asked for again: at first, and at most.
 AGAIN, SELDOM = 0.05, 5.0
+#: Seconds for what a job has sent outside before its end.
+LAST = 30.0
 #: The data of each part for the others, by number.
 Cards = Sequence[Mapping[str, Any] | None]
 Key = tuple[str, int]
+
+
+class NetworkSpec(Protocol):
+    """The network of a job, as its keeper made it."""
+
+    @property
+    def network_setup(self) -> tuple[str, ...]:
+        """A `pool.jobs.network.Setup` as texts."""
+        ...
 
 
 class WiredKeeper(Protocol):
     """The keeper of a part: it hands out the wire of the job's device."""
 
     ended: asyncio.Future[Any]
+
+    @property
+    def spec(self) -> NetworkSpec:
+        """How the job was started."""
+        ...
 
     def wire(self, fd: int, /) -> None: ...
 
@@ -63,8 +80,8 @@ class WayOutSource(Protocol):
         """Whether a job has a way out."""
         ...
 
-    async def rules_for(self, nodes: Sequence[str], /) -> bytes:
-        """The packed rules of a job, whose parts run at nodes with these addresses."""
+    async def rules_for(self, nodes: Sequence[str], hosts: str, /) -> bytes:
+        """The packed rules of a job, whose parts run at nodes with these addresses, and which has this /etc/hosts."""
         ...
 
 
@@ -95,6 +112,7 @@ class JobRoom:
 
     Args:
         out: the machine's way out; None for a network without.
+        hosts: the job's /etc/hosts.
     """
 
     def __init__(
@@ -106,6 +124,7 @@ class JobRoom:
         dial: Dial,
         secret: Secret,
         out: WayOutSource | None = None,
+        hosts: str = "",
     ) -> None:
         self._start = start
         self._node = node
@@ -115,8 +134,10 @@ class JobRoom:
         self._secret = secret
         self._relay = RelayProcess(program)
         self._program = program
-        self._out = out
+        self._hosts = hosts
         self._way_out: WayOutProcess | None = None
+        #: Of the first way out; a later one has the same, since the job has the names and addresses of its start.
+        self._rules: bytes | None = None
         self._keepers: dict[int, WiredKeeper] = {}
         self._links: dict[str, SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -124,10 +145,15 @@ class JobRoom:
         began = asyncio.get_running_loop().time()
         #: The machines to which there is no link, and since when.
         self._down = {other: began for other in self._machines if other != node}
+        self._draining = False
+        #: Whether its first way out is there, or cannot be, or is not wanted.
+        self._outside_up = asyncio.Event()
         #: The parts here that are being saved with all others.
         self._holding: set[int] = set()
         self._task("relay", self._keep_relay())
-        if out is not None:
+        if out is None:
+            self._outside_up.set()
+        else:
             self._task("way out", self._keep_way_out(out))
         mine = min(self._machines.get(node, [0]))
         for other, parts in self._machines.items():
@@ -210,6 +236,7 @@ class JobRoom:
                 await asyncio.sleep(SELDOM)
                 continue
             self._relay.hold(bool(self._holding))
+            self._join_way_out()
             self._up.set()
             code = await self._relay.ended()
             self._up.clear()
@@ -221,35 +248,57 @@ class JobRoom:
             for part, keeper in self._keepers.items():
                 self._tasks.pop(f"wire {part}").cancel()
                 self._task(f"wire {part}", self._wire(part, keeper))
-            if self._out is not None:
-                self._tasks.pop("way out").cancel()
-                self._task("way out", self._keep_way_out(self._out))
             await asyncio.sleep(AGAIN)
 
+    def _join_way_out(self) -> None:
+        """Give the way out to the relay, which may be a new one: connections to the outside outlive a relay."""
+        if (way := self._way_out) is not None and way.wire is not None and way.decider is not None:
+            self._relay.add_way_out(way.wire, way.decider)
+            self._outside_up.set()
+
     async def _keep_way_out(self, out: WayOutSource) -> None:
-        nodes = sorted({*self._addresses.values()} - {""})
+        nodes, pause = sorted({*self._addresses.values()} - {""}), AGAIN
         while True:
-            await self._up.wait()
             way = WayOutProcess(out.program)
             try:
-                await way.begin(await out.rules_for(nodes))
-                assert way.wire is not None
-                assert way.decider is not None
-                self._relay.add_way_out(way.wire, way.decider)
+                if self._rules is None:
+                    self._rules = await out.rules_for(nodes, self._hosts)
+                await way.begin(self._rules)
+                await self._up.wait()
                 self._way_out = way
+                self._join_way_out()
+                began = asyncio.get_running_loop().time()
                 code = await way.ended()
+                if self._draining:
+                    return
                 log.error("the way out of a job's network has ended", extra={"code": code, "job": self._start.name})
+                if asyncio.get_running_loop().time() - began > SELDOM:
+                    pause = AGAIN
             except (OSError, TimeoutError) as error:
                 log.error("cannot start the way out of a job's network", extra={"error": str(error)})
+                self._outside_up.set()
             finally:
                 self._way_out = None
                 await way.close()
-            await asyncio.sleep(SELDOM)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SELDOM)
+
+    async def drain(self) -> None:
+        """The job has ended: wait until the bytes that it has sent are on their way outside, `LAST` seconds at most."""
+        way = self._way_out
+        if way is None or self._draining:
+            return
+        self._draining = True
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(LAST):
+                await way.finish()
 
     async def _wire(self, part: int, keeper: WiredKeeper) -> None:
-        """Get the part's wire from its keeper, which may be about to start, and give it to the relay."""
+        """Get the part's wire from its keeper, which may be about to start, and give it to the relay.
+
+        The packets of the job wait in the wire until its way out is there: its first question is not lost.
+        """
         pause = AGAIN
-        await self._up.wait()
         while not keeper.ended.done():
             near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             near.setblocking(False)
@@ -258,12 +307,20 @@ class JobRoom:
                     keeper.wire(far.fileno())
                 with contextlib.suppress(TimeoutError, OSError):
                     async with asyncio.timeout(SELDOM):
-                        if (wire := await passed_socket(near)) is not None:
-                            with wire:
-                                self._relay.add_wire(part, wire)
-                            return
+                        wire = await passed_socket(near)
+                    if wire is not None:
+                        with wire:
+                            await self._up.wait()
+                            await self._outside_or_time()
+                            self._relay.add_wire(part, wire)
+                        return
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)
+
+    async def _outside_or_time(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SELDOM):
+                await self._outside_up.wait()
 
     async def _keep_link(self, other: str) -> None:
         pause = AGAIN
@@ -328,6 +385,7 @@ class JobNetworks:
         #: By its keeper, the network of a job of one part, and the task that ends it.
         self._alone: dict[WiredKeeper, tuple[JobRoom, asyncio.Task[None]]] = {}
         self._rooms: dict[Key, JobRoom] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> None:
         """A part of a job begins here, with a private network.
@@ -338,16 +396,17 @@ class JobNetworks:
         key = start.gang, start.run
         room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[key] = self._room(start, cards)
+            room = self._rooms[key] = self._room(start, cards, keeper)
         room.add(start.part, keeper)
 
-    def _room(self, start: Activation, cards: Cards) -> JobRoom:
+    def _room(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> JobRoom:
         out = self._out if self._out is not None and self._out.is_for(start) else None
-        return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out)
+        hosts = Setup(*keeper.spec.network_setup).hosts if out is not None else ""
+        return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out, hosts)
 
     def enter_alone(self, start: Activation, keeper: WiredKeeper) -> JobRoom:
         """A job of one part with a way out begins here, or is found again; the network ends with its keeper."""
-        room = self._room(start, [{"node": self._node, "address": ""}])
+        room = self._room(start, [{"node": self._node, "address": ""}], keeper)
         room.add(0, keeper)
         self._alone[keeper] = room, asyncio.get_running_loop().create_task(self._leave_alone(room, keeper))
         return room
@@ -356,14 +415,19 @@ class JobNetworks:
         await asyncio.wait([keeper.ended])
         del self._alone[keeper]
         room.drop(0)
-        await room.close()
+        await self._close(room)
 
     async def leave(self, start: Activation) -> None:
         """A part has ended here, or never began."""
         room = self._rooms.get((start.gang, start.run))
         if room is not None and room.drop(start.part):
             del self._rooms[start.gang, start.run]
-            await room.close()
+            self._closing.add(task := asyncio.get_running_loop().create_task(self._close(room)))
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, room: JobRoom) -> None:
+        await room.drain()
+        await room.close()
 
     def room_of(self, start: Activation) -> JobRoom | None:
         """The network of a part that runs here."""

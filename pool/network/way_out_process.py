@@ -14,7 +14,7 @@ from subprocess import PIPE
 from pool.network.passing import passed_socket
 
 _REPORT = Struct("=6Q16sH6x")
-_SET_RULES, _ASK = b"r", b"?"
+_SET_RULES, _ASK, _FINISH = b"r", b"?", b"e"
 #: Seconds for its start, and for an answer.
 PATIENCE = 5.0
 
@@ -111,6 +111,16 @@ class WayOutProcess:
         assert self._process is not None
         return await self._process.wait()
 
+    async def finish(self) -> None:
+        """Begin nothing more, and wait until all that it has is sent; it ends then.
+
+        Raises:
+            OSError: it has ended already.
+        """
+        if self._orders is not None:
+            self._orders.send(_FINISH)
+            await self.ended()
+
     async def report(self) -> OutsideTraffic:
         """The connections so far.
 
@@ -135,7 +145,7 @@ class WayOutProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
+            await self._process.communicate()  # its second process holds the pipe, too
 
 
 async def why_no_way_out(program: Path) -> str:

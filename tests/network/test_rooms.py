@@ -35,12 +35,17 @@ def start(part: int) -> Activation:
     )
 
 
+class NoSetup:
+    network_setup: tuple[str, ...] = ()
+
+
 class Wires:
     """A keeper that hands out the near end of a datagram socket as its job's wire."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.far: socket.socket | None = None
+        self.spec = NoSetup()
         self.asked = 0
         self.fails = 0
 

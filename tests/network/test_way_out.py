@@ -71,7 +71,8 @@ def kind(answer: bytes) -> tuple[int, int, int]:
     return (protocol, 0, body[13]) if protocol == 6 else (protocol, body[0], body[1])
 
 
-REFUSED4, REFUSED6 = (1, 3, 13), (58, 1, 1)
+#: For a program each is "no route to host".
+REFUSED4, REFUSED6 = (1, 3, 13), (58, 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@
 #include "relay.h"
 
 #define NODE 0
+#define LAST_WAIT 1000 /* milliseconds for the end of a way out, when the node has ended */
 
 /* Root gives its rights up for nobody's; others have none to give. */
 static int drop_rights(void)
@@ -129,6 +130,17 @@ static void flush_links(void)
             link_write(&network.ports[i]);
 }
 
+/* The node is gone: what is left to do. The way out resets its connections before it ends, and the jobs, which run on,
+ * are to see that. */
+static bool has_work_left(void)
+{
+    if (network.decider)
+        return true;
+    while (network.out && wire_read(&network.ports[network.out - 1])) {
+    }
+    return false;
+}
+
 int main(void)
 {
     struct pollfd *fds = NULL;
@@ -145,21 +157,22 @@ int main(void)
                 return 1;
         }
         size_t count = network.count;
-        fds[count] = (struct pollfd){.fd = NODE, .events = POLLIN};
+        fds[count] = (struct pollfd){.fd = gone ? -1 : NODE, .events = POLLIN};
         for (size_t i = 0; i < count; i++) {
             const struct port *p = &network.ports[i];
             short events = link_pending(p) ? POLLIN | POLLOUT : POLLIN;
             fds[i] = (struct pollfd){.fd = p->kind == CLOSED ? -1 : p->fd, .events = events};
         }
-        if (poll(fds, count + 1, -1) < 0 && errno != EINTR)
+        int ready = poll(fds, count + 1, gone ? LAST_WAIT : -1);
+        if (ready < 0 && errno != EINTR)
             return 1;
         while (fds[count].revents && obey(&gone)) {
         }
-        if (gone)
-            return 0;
         for (size_t i = 0; i < count; i++)
             if (fds[i].revents)
                 serve(i, fds[i].revents);
         flush_links();
+        if (gone && (!ready || !has_work_left()))
+            return 0;
     }
 }

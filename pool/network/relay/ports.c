@@ -52,16 +52,16 @@ void port_close(struct port *p)
     for (uint32_t i = 0; i < network.parts; i++)
         if (network.route[i] == at)
             network.route[i] = 0;
-    bool gone = at == network.out || at == network.decider;
-    network.out = at == network.out ? 0 : network.out;
+    bool gone = at == network.out;
+    network.out = gone ? 0 : network.out;
     network.decider = at == network.decider ? 0 : network.decider;
     close(p->fd);
     free(p->out);
     free(p->in);
     p->kind = CLOSED;
     p->out = p->in = NULL;
-    if (gone && (network.out || network.decider)) /* neither is of use alone */
-        port_close(&network.ports[(network.out ? network.out : network.decider) - 1]);
+    if (gone && network.decider) /* it is of no use alone */
+        port_close(&network.ports[network.decider - 1]);
 }
 
 void ports_way_out(int at)
@@ -128,16 +128,18 @@ static void put_to_all(struct port *from, const uint8_t *frame, size_t size)
     }
 }
 
-/* A packet that leaves the network. False: there is no way out. */
+/* A packet that leaves the network. False: there is no way out. When the decider has ended, nothing new begins, and the
+ * kernel that its connections ended at resets them: its socket here keeps that alive until there is another one. */
 static bool leave(uint32_t part, uint8_t *frame, size_t size)
 {
-    if (!network.out || !network.decider)
+    uint16_t at = needs_decision(frame, size) ? network.decider : network.out;
+    if (!at)
         return false;
     if (network.held)
         return true;
     set_ethernet(frame);
     count(part, OUTSIDE, size);
-    put(&network.ports[(needs_decision(frame, size) ? network.decider : network.out) - 1], frame, size);
+    put(&network.ports[at - 1], frame, size);
     return true;
 }
 

@@ -10,12 +10,14 @@
 #include "way_out.h"
 
 #define PIECE (256 << 10)
+#define LEFT_MOST (32u << 20) /* bytes that wait in this process; beyond that, connections move small pieces */
+#define SMALL_PIECE (8 << 10)
 #define TURNS 8 /* pieces that one connection moves before the next one has its turn */
 
 struct side {
     int fd; /* -1: none */
     uint8_t *left; /* bytes for it that its socket did not take */
-    size_t start, end;
+    size_t start, end; /* of the bytes that are still to be sent; the room's size is `end` */
     bool ended, shut; /* it sends no more; nothing more is sent to it */
     uint32_t watched;
 };
@@ -24,7 +26,7 @@ static struct flow {
     enum state state;
     struct end from, to;
     struct side in, out;
-    uint64_t since;
+    uint64_t since; /* of one that waits; of an open one the last time that something moved */
     size_t listener; /* plus 1; 0: none */
     size_t first_size;
     uint8_t first[FIRST_MOST];
@@ -34,7 +36,8 @@ static struct listener {
     int fd;
     size_t users; /* 0: free */
 } listeners[FLOWS_MOST];
-static size_t open_flows;
+static size_t open_flows, used_flows; /* all beyond the latter are free */
+static size_t left_bytes; /* rooms of all `left` */
 static bool some_closed;
 
 static bool same(const struct end *one, const struct end *other)
@@ -44,7 +47,7 @@ static bool same(const struct end *one, const struct end *other)
 
 static struct flow *flow_of(const struct end *from, const struct end *to)
 {
-    for (struct flow *f = flows; f < flows + FLOWS_MOST; f++)
+    for (struct flow *f = flows; f < flows + used_flows; f++)
         if (f->state != FREE && f->state != CLOSED && same(&f->from, from) && same(&f->to, to))
             return f;
     return NULL;
@@ -78,17 +81,30 @@ static size_t listener_take(const struct end *at)
     return empty + 1;
 }
 
+/* Whether closing resets the connection. So it is while it is open: if this process dies, neither side takes what it
+ * has got for all. */
+static void end_by_reset(int fd, bool reset)
+{
+    const struct linger how = {reset, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+}
+
+static void left_drop(struct side *s)
+{
+    if (s->left)
+        left_bytes -= s->end;
+    free(s->left);
+    s->left = NULL;
+}
+
 static void side_close(struct side *s, bool reset)
 {
-    const struct linger now = {1, 0};
     if (s->fd < 0)
         return;
-    if (reset)
-        setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    end_by_reset(s->fd, reset);
     close(s->fd);
-    free(s->left);
+    left_drop(s);
     s->fd = -1;
-    s->left = NULL;
 }
 
 static void flow_close(struct flow *f, bool reset)
@@ -105,17 +121,37 @@ static void flow_close(struct flow *f, bool reset)
 
 void flows_end(void)
 {
-    for (struct flow *f = flows; some_closed && f < flows + FLOWS_MOST; f++)
+    for (struct flow *f = flows; some_closed && f < flows + used_flows; f++)
         if (f->state == CLOSED)
             f->state = FREE;
+    while (some_closed && used_flows && flows[used_flows - 1].state == FREE)
+        used_flows--;
     some_closed = false;
 }
 
 void flows_old(uint64_t now)
 {
-    for (struct flow *f = flows; f < flows + FLOWS_MOST; f++)
+    for (struct flow *f = flows; f < flows + used_flows; f++)
         if (f->state == WAITING && f->since + WAIT_SECONDS < now)
             flow_close(f, true);
+}
+
+/* Once the job's last byte and its end are with the machine's kernel, that sends them as after a program's close. No
+ * byte comes of a connection on which nothing moves: the job was killed after a checkpoint, or has sent nothing. */
+void flows_finish(uint64_t now)
+{
+    for (struct flow *f = flows; f < flows + used_flows; f++) {
+        bool delivered = f->state == OPEN && f->in.ended && !f->out.left;
+        bool quiet = f->since + QUIET_SECONDS <= now && !f->out.left;
+        if (delivered || f->state == CONNECTING || quiet)
+            flow_close(f, !delivered);
+    }
+}
+
+void flows_reset(void)
+{
+    for (struct flow *f = flows; f < flows + used_flows; f++)
+        flow_close(f, true);
 }
 
 size_t flows_open(void) { return open_flows; }
@@ -173,6 +209,7 @@ static void steady(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &minute, sizeof minute);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &minute, sizeof minute);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+    end_by_reset(fd, true);
 }
 
 static void flow_begin(struct flow *f, const struct end *real)
@@ -210,30 +247,30 @@ void flow_first(const struct packet *p, const uint8_t *frame, size_t size)
         to_job(answer, make_refusal(p, NOT_ALLOWED, answer));
         return;
     }
-    for (f = flows; f < flows + FLOWS_MOST && f->state != FREE; f++) {
+    for (f = flows; f < flows + used_flows && f->state != FREE; f++) {
     }
-    if (f == flows + FLOWS_MOST || size > FIRST_MOST) {
-        way_out.full += f == flows + FLOWS_MOST; /* one with data is sent again without */
+    if (f == flows + way_out.flows_most || size > FIRST_MOST || !may_begin()) {
+        way_out.full += f == flows + way_out.flows_most; /* one with data is sent again without */
         return;
     }
+    used_flows += f == flows + used_flows;
     *f = (struct flow){.state = CONNECTING, .from = p->from, .to = p->to, .in.fd = -1, .out.fd = -1};
     memcpy(f->first, frame, f->first_size = size);
     open_flows++;
     flow_begin(f, &real);
 }
 
+/* A side from which nothing is wanted now is not watched at all: epoll reports a hang-up whether asked or not. */
 static void watch_side(struct flow *f, struct side *s, const struct side *other)
 {
-    bool done = s->ended && s->shut;
     uint32_t events = (!s->ended && !other->left ? EPOLLIN : 0u) | (s->left ? EPOLLOUT : 0u);
-    enum watched kind = s == &f->in ? WATCH_IN : WATCH_OUT;
-    if (s->fd < 0 || (events == s->watched && !done))
+    if (s->fd < 0 || events == s->watched)
         return;
-    if (done && s->watched != UINT32_MAX)
-        watch(EPOLL_CTL_DEL, s->fd, 0, kind, 0);
-    else if (!done)
-        watch(EPOLL_CTL_MOD, s->fd, events, kind, (size_t)(f - flows));
-    s->watched = done ? UINT32_MAX : events;
+    watch(!events      ? EPOLL_CTL_DEL
+          : s->watched ? EPOLL_CTL_MOD
+                       : EPOLL_CTL_ADD,
+          s->fd, events, s == &f->in ? WATCH_IN : WATCH_OUT, (size_t)(f - flows));
+    s->watched = events;
 }
 
 /* Sends the bytes that were left. False: the connection is broken. */
@@ -245,8 +282,7 @@ static bool flush(struct side *to)
             return errno == EAGAIN || errno == EINTR;
         to->start += (size_t)n;
     }
-    free(to->left);
-    to->left = NULL;
+    left_drop(to);
     return true;
 }
 
@@ -256,22 +292,24 @@ static bool keep_left(struct side *to, const uint8_t *data, size_t size)
         return false;
     memcpy(to->left, data, size);
     to->start = 0, to->end = size;
+    left_bytes += size;
     return true;
 }
 
 /* Moves what is there from one to the other. False: the connection is broken. */
-static bool move(struct side *from, struct side *to)
+static bool move(struct side *from, struct side *to, bool *moved)
 {
     static uint8_t buffer[PIECE];
     if (!flush(to))
         return false;
     for (int left = TURNS; left > 0 && !to->left && !from->ended; left--) {
-        ssize_t n = recv(from->fd, buffer, sizeof buffer, MSG_DONTWAIT);
+        ssize_t n = recv(from->fd, buffer, left_bytes < LEFT_MOST ? PIECE : SMALL_PIECE, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
         if (n < 0)
             return false;
         from->ended = n == 0;
+        *moved = true;
         ssize_t sent = n ? send(to->fd, buffer, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
             return false;
@@ -295,10 +333,12 @@ void flow_event(size_t number, bool out, uint32_t events)
     }
     if (f->state != OPEN)
         return;
-    if (!move(&f->in, &f->out) || !move(&f->out, &f->in) || (events & EPOLLERR)) {
+    bool moved = false;
+    if (!move(&f->in, &f->out, &moved) || !move(&f->out, &f->in, &moved) || (events & EPOLLERR)) {
         flow_close(f, true);
         return;
     }
+    f->since = moved ? now_seconds() : f->since;
     if (f->in.ended && f->in.shut && f->out.ended && f->out.shut) {
         flow_close(f, false);
         return;
@@ -326,6 +366,7 @@ void flow_accept(size_t number)
         }
         steady(fd);
         f->state = OPEN;
+        f->since = now_seconds();
         f->in.fd = fd;
         f->in.watched = f->out.watched = EPOLLIN;
         way_out.opened++;

@@ -18,9 +18,11 @@ struct way_out way_out;
 
 #define TICK 10000 /* milliseconds between looks for what has become old */
 #define ROUND 64
+#define OTHER_FILES 64 /* each connection has up to three: a listening socket, and two of its own */
+#define FLOWS_LEAST 16
 
 /* The orders: one byte, then the rules. */
-enum { SET_RULES = 'r', REPORT = '?' };
+enum { SET_RULES = 'r', REPORT = '?', FINISH = 'e' };
 struct report {
     uint64_t open, opened, refused, failed, full, datagrams;
     struct end last_refused;
@@ -33,9 +35,13 @@ static int drop_rights(void)
         (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
         return -1;
     setrlimit(RLIMIT_CORE, &none);
+    way_out.flows_most = FLOWS_MOST;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
+        rlim_t other = TALKS_MOST + OTHER_FILES, each = files.rlim_max > other ? (files.rlim_max - other) / 3 : 0;
+        if (each < FLOWS_MOST)
+            way_out.flows_most = each > FLOWS_LEAST ? each : FLOWS_LEAST;
     }
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
@@ -51,6 +57,23 @@ int watch(int operation, int fd, uint32_t events, enum watched kind, size_t numb
 {
     struct epoll_event e = {.events = events, .data.u64 = (uint64_t)kind << 32 | number};
     return epoll_ctl(way_out.epoll, operation, fd, &e);
+}
+
+bool may_begin(void)
+{
+    static uint64_t room = BEGIN_AT_ONCE * 1000, looked; /* thousandths of one, milliseconds */
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    room += (now - looked) * BEGIN_A_SECOND;
+    room = room < BEGIN_AT_ONCE * 1000 ? room : BEGIN_AT_ONCE * 1000;
+    looked = now;
+    if (way_out.ending || room < 1000) {
+        way_out.full++;
+        return false;
+    }
+    room -= 1000;
+    return true;
 }
 
 void to_job(const uint8_t *frame, size_t size) { (void)send(DECIDER, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL); }
@@ -71,6 +94,7 @@ static bool obey(void)
                        .full = way_out.full,
                        .datagrams = way_out.datagrams,
                        .last_refused = way_out.last_refused};
+    way_out.ending |= order[0] == FINISH;
     if (order[0] == REPORT)
         (void)send(NODE, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL);
     return true;
@@ -138,20 +162,31 @@ static int fail(const char *text)
     return 1;
 }
 
-static int run(void)
+/* False: the node or the relay is gone. */
+static bool round_of_events(int wait)
 {
     struct epoll_event events[ROUND];
+    int count = epoll_wait(way_out.epoll, events, ROUND, wait);
+    if (count < 0 && errno != EINTR)
+        return false;
+    for (int i = 0; i < count; i++)
+        if (!serve(&events[i]))
+            return false;
+    return true;
+}
+
+static void run(void)
+{
     uint64_t looked = now_seconds();
-    for (;;) {
-        int wait = flows_open() || talks_open() ? TICK : -1;
-        int count = epoll_wait(way_out.epoll, events, ROUND, wait);
-        if (count < 0 && errno != EINTR)
-            return 1;
-        for (int i = 0; i < count; i++)
-            if (!serve(&events[i]))
-                return 0;
-        flows_end();
+    int wait = -1;
+    while (round_of_events(wait)) {
         uint64_t now = now_seconds();
+        if (way_out.ending)
+            flows_finish(now);
+        flows_end();
+        if (way_out.ending && !flows_open())
+            break;
+        wait = way_out.ending ? 1000 * QUIET_SECONDS : flows_open() || talks_open() ? TICK : -1;
         if (now >= looked + TICK / 1000) {
             flows_old(now);
             talks_old(now);
@@ -180,5 +215,7 @@ int main(int argc, char **argv)
     if ((way_out.epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 || watch(EPOLL_CTL_ADD, NODE, EPOLLIN, WATCH_NODE, 0) < 0 ||
         watch(EPOLL_CTL_ADD, DECIDER, EPOLLIN, WATCH_DECIDER, 0) < 0 || tell_node() < 0)
         return fail("the node and the relay");
-    return run();
+    run();
+    flows_reset(); /* before the relay sees that this process has ended, so that it brings the job these resets */
+    return 0;
 }

@@ -130,7 +130,8 @@ size_t make_refusal(const struct packet *p, enum refusal why, uint8_t *frame)
     size_t quoted = p->ip_size < 500 ? p->ip_size : 500;
     memset(body, 0, 8);
     body[0] = p->four ? 3 : 1; /* unreachable */
-    body[1] = p->four ? (why == NOT_ALLOWED ? 13 : 1) : (why == NOT_ALLOWED ? 1 : 3);
+    /* with 1 of ICMPv6 a program reads "permission denied"; of 3 it hears only if it has a connection */
+    body[1] = p->four ? (why == NOT_ALLOWED ? 13 : 1) : p->protocol == UDP ? 1 : 3;
     memcpy(body + 8, p->ip, quoted);
     return finish(p->four ? way_out_four : way_out_six, p->from.address, p->four ? ICMP : ICMP6, frame, 8 + quoted, 2);
 }

@@ -20,6 +20,20 @@ static const struct {
     {{0}, 96},
     {{0xfe, 0x80}, 10},
     {{0xff}, 8},
+    /* the same as 169.254.169.254 on machines of Amazon, Google, Azure and Alibaba: a machine's own passwords */
+    {{0xfd, 0x00, 0x0e, 0xc2}, 32},
+    {{0xfd, 0x20, 0x00, 0xce}, 32},
+    {{[10] = 0xff, 0xff, 168, 63, 129, 16}, 128},
+    {{[10] = 0xff, 0xff, 100, 100, 100, 200}, 128},
+};
+/* IPv6 addresses that a translator turns into IPv4 ones, and the byte where those are: RFC 6052, 2765, 3056. */
+static const struct {
+    uint8_t address[16];
+    uint8_t prefix, at;
+} translated[] = {
+    {{0x00, 0x64, 0xff, 0x9b}, 96, 12},
+    {{[8] = 0xff, 0xff}, 96, 12},
+    {{0x20, 0x02}, 16, 2},
 };
 /* The job's own network, and the addresses that only a rule with `to` gives a meaning: pool/jobs/network.py and
  * destinations.py. */
@@ -115,25 +129,49 @@ static bool is_own(const struct end *to)
     return false;
 }
 
+static bool fits(const struct rule *r, const struct end *to)
+{
+    return to->port >= r->first && to->port <= r->last && within(to->address, r->address, r->prefix);
+}
+
+static bool is_denied(const struct end *to)
+{
+    for (size_t i = 0; i < rules.count; i++)
+        if (rules.all[i].flags & DENIED && fits(&rules.all[i], to))
+            return true;
+    return false;
+}
+
+/* Whether a rule for many addresses does not open this one. */
+static bool is_closed(const struct end *to)
+{
+    struct end four = {.address = {[10] = 0xff, 0xff}, .port = to->port};
+    if (is_own(to) || is_denied(to) || is_guarded(to))
+        return true;
+    for (size_t i = 0; i < sizeof translated / sizeof *translated; i++)
+        if (within(to->address, translated[i].address, translated[i].prefix)) {
+            memcpy(four.address + 12, to->address + translated[i].at, 4);
+            return is_denied(&four) || is_guarded(&four);
+        }
+    return false;
+}
+
 bool rules_allow(const struct end *to, struct end *real)
 {
-    bool allowed = false, denied = is_own(to);
+    bool allowed = false;
     *real = *to;
     for (size_t i = 0; i < rules.count; i++) {
         const struct rule *r = &rules.all[i];
-        if (to->port < r->first || to->port > r->last || !within(to->address, r->address, r->prefix))
+        if (r->flags & DENIED || !fits(r, to))
             continue;
         if (r->flags & CHANGED) {
             memcpy(real->address, r->to, 16);
             real->port = r->to_port ? r->to_port : to->port;
-            return true;
+            return r->first == r->last || !is_denied(to); /* a range of ports does not open the node's */
         }
         if (r->flags & NAMED && !is_own(to))
             return true;
-        if (r->flags & DENIED)
-            denied = true;
-        else
-            allowed = true;
+        allowed = true;
     }
-    return allowed && !denied && !is_guarded(to);
+    return allowed && !is_closed(to);
 }

@@ -49,7 +49,6 @@ static struct talk *talk_of(const struct packet *p)
         if (oldest->fd && (!t->fd || t->last < oldest->last))
             oldest = t;
     }
-    talk_close(oldest);
     return oldest;
 }
 
@@ -64,7 +63,12 @@ void talk_send(const struct packet *p)
         return;
     }
     struct talk *t = talk_of(p);
-    if (!t->fd && talk_open(t, p, &real) < 0) {
+    bool is_new = !t->fd || memcmp(&t->from, &p->from, sizeof t->from) || memcmp(&t->to, &p->to, sizeof t->to);
+    if (is_new && !may_begin())
+        return;
+    if (is_new)
+        talk_close(t);
+    if (is_new && talk_open(t, p, &real) < 0) {
         way_out.failed++;
         to_job(frame, make_refusal(p, NO_ROUTE, frame));
         return;

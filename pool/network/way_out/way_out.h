@@ -30,6 +30,11 @@
 #define TALKS_MOST 512 /* pairs of ports with datagrams; the one that is quiet for the longest time gives way */
 #define WAIT_SECONDS 60 /* for a program's last packet of the three, and for an answer to a datagram */
 #define FIRST_MOST 160 /* a first packet without data */
+/* New connections and pairs of ports: so many at once, and a second. Each is remembered for minutes by the machine's
+ * kernel (ports, connection tracking), which its other users need, too. */
+#define BEGIN_AT_ONCE 2000
+#define BEGIN_A_SECOND 500
+#define QUIET_SECONDS 2 /* after the job's end, until a connection on which nothing moves is reset */
 
 /* An end: an IPv6 address, or an IPv4 one as ::ffff:a.b.c.d, and a port. */
 struct end {
@@ -58,7 +63,7 @@ extern struct rules {
     size_t count;
 } rules;
 bool rules_set(const uint8_t *data, size_t size);
-bool rules_allow(const struct end *to, struct end *real);
+bool rules_allow(const struct end *to, struct end *real); /* `real`: where it leads */
 socklen_t socket_name(const struct end *e, struct sockaddr_storage *name);
 void end_of(const struct sockaddr_storage *name, struct end *e);
 
@@ -91,11 +96,14 @@ extern struct way_out {
     int epoll, inside, wire;
     uint64_t opened, refused, failed, full, datagrams;
     struct end last_refused;
+    size_t flows_most; /* FLOWS_MOST, or fewer where the machine allows few open files */
+    bool ending; /* the job has ended: connections deliver what they have, and no new ones begin */
 } way_out;
 enum watched { WATCH_NODE, WATCH_DECIDER, WATCH_LISTENER, WATCH_IN, WATCH_OUT, WATCH_TALK };
 int watch(int operation, int fd, uint32_t events, enum watched kind, size_t number);
 void to_job(const uint8_t *frame, size_t size);
 uint64_t now_seconds(void);
+bool may_begin(void); /* counts one that begins; false: too many at this moment */
 
 /* flows.c */
 void flow_first(const struct packet *p, const uint8_t *frame, size_t size);
@@ -103,6 +111,8 @@ void flow_accept(size_t listener);
 void flow_event(size_t flow, bool out, uint32_t events);
 void flows_end(void); /* after each round: numbers of closed ones are free again */
 void flows_old(uint64_t now);
+void flows_finish(uint64_t now); /* after the job's end, each round */
+void flows_reset(void); /* all, before this process ends */
 size_t flows_open(void);
 
 /* talks.c */

@@ -140,8 +140,9 @@ class Startd(Role):
         self.slots, self.claims = table.slots, table.claims
         drain = DrainState(given.state)
         self.policy = PolicyInForce(self.settings, wall, log)
-        known = (address, given.collector)
-        self.ways_out = WaysOut(settings, way_out_program(), known, self._way_out_changed, log)
+        self.ways_out = WaysOut(
+            *(settings, way_out_program(), lambda: (given.address, given.collector), self._way_out_changed, log)
+        )
         self.machine = machine = MachineFacts(
             self.sensors, self.keepers, settings, wall, plugins, lambda: self.ways_out.why_not
         )

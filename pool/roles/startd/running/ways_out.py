@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pool.config import Settings
+from pool.decimals import whole_number
 from pool.jobs.activation import Activation
 from pool.jobs.destinations import (
     Destination,
     OutsideNames,
+    addresses_in,
     names_of,
     outside_names,
     pack_rules,
@@ -49,12 +51,12 @@ class WaysOut:
         self,
         settings: Callable[[], Settings],
         program: Path,
-        closed: tuple[str, ...],
+        closed: Callable[[], tuple[str, ...]],
         changed: Callable[[], None],
         log: logging.Logger,
     ) -> None:
         self._settings = settings
-        self._closed = [_at(address) for address in closed]
+        self._closed = closed
         self.program = program
         self._changed = changed
         self._log = log
@@ -121,20 +123,23 @@ class WaysOut:
         """Whether a job here has a network with a way out."""
         return chosen(start.job_network, start.network, self._settings().text("JOB_NETWORK")) == PRIVATE_OUT
 
-    async def rules_for(self, nodes: Sequence[str]) -> bytes:
-        """The packed rules for a job, when the addresses of the names are known.
+    async def rules_for(self, nodes: Sequence[str], hosts: str) -> bytes:
+        """The packed rules for a job, when the machine's resolver is known.
 
         Args:
             nodes: the addresses of the nodes of its parts.
+            hosts: its /etc/hosts, whose addresses count for the names of the setting.
         """
         await self._resolved.wait()
-        ports = [("", self._closed[0][1])] if self._closed else []
-        denied = [*ports, *self._closed[1:], *map(_at, nodes)]
+        own, *others = self._closed()
+        denied = [("", _host_and_port(own)[1])]
+        for host, port in map(_host_and_port, (*others, *nodes)):
+            denied += [(address, port) for address in await _addresses(host) or ("",)]
         return pack_rules(
             self._destinations,
-            self._found,
+            addresses_in(hosts, self._destinations),
             resolver_of(self._resolv_conf),
-            [(host, port) for host, port in denied if port],
+            [(address, port) for address, port in denied if port],
         )
 
 
@@ -146,11 +151,7 @@ async def _addresses(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(at[0]) for *_, at in found))
 
 
-def _at(address: str) -> tuple[str, int]:
-    """Host, where it is an address, and port of tcp://HOST:PORT; port 0 where there is none."""
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Those of tcp://HOST:PORT; port 0 for another kind of address."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    try:
-        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.strip("[]"))
-        return host.strip("[]"), int(port)
-    except (OSError, ValueError):
-        return "", 0
+    return host.strip("[]"), (whole_number(port) or 0) if address.startswith("tcp://") else 0
