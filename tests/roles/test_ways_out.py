@@ -19,7 +19,7 @@ from pool.roles.startd.running import ways_out
 from pool.roles.startd.running.ways_out import WaysOut
 
 NAMED, DENIED, CHANGED = 1, 2, 4
-#: What the names of these tests lead to at this moment.
+#: The addresses of names at this moment.
 NAMES: dict[str, tuple[str, ...]] = {}
 
 
