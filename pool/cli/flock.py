@@ -42,6 +42,22 @@ COLUMNS = (
     Column("LENT", lambda one: str(one["lent"]), right=True),
     Column("ASKS FOR", lambda one: str(one["waiting"]), right=True),
 )
+#: Server values: VALUE is the product of the three after it.
+VALUES = (
+    Column("POOL", lambda one: str(one["pool"])),
+    Column("IDLE", lambda one: str(one["count"]), right=True),
+    Column("VALUE", lambda one: f"{one['value']:.3g}", right=True),
+    Column("CPUS", lambda one: f"{one['cpus']:g}", right=True),
+    Column("SPEED", lambda one: f"{one['speed']:.3g}", right=True),
+    Column("DISTANCE", lambda one: f"{one['distance']:.3g}", right=True),
+    Column("MS AWAY", lambda one: f"{one['ms']:.1f}", right=True),
+)
+USERS = (
+    Column("POOL", lambda one: str(one["pool"])),
+    Column("USER", lambda one: str(one["user"])),
+    Column("SLOTS", lambda one: str(one["slots"]), right=True),
+    Column("RUN", lambda one: str(one["where"])),
+)
 #: Users with accounts in several pools.
 PRIVATE = (
     Column("USER", lambda one: str(one["user"])),
@@ -215,6 +231,7 @@ def _status(found: dict[str, Any], as_json: bool) -> int:
     print_lines(tables.render([*COLUMNS, *([BALANCE] if with_credit else [])], found["pools"]))
     borrowed, lent = (sum(one[name] for one in found["pools"]) for name in ("borrowed", "lent"))
     print_lines([f"this pool is {found['name']}; {formats.amount(borrowed, 'slot')} borrowed, {lent} lent"])
+    _print_values(found["pools"])
     for one in found["pools"]:
         for line in _remarks(one):
             print_lines([f"{one['pool']}: {line}"])
@@ -223,6 +240,21 @@ def _status(found: dict[str, Any], as_json: bool) -> int:
     ]:
         print_lines(["", *tables.render(list(HISTORY), history)])
     return 0
+
+
+def _print_values(pools: list[dict[str, Any]]) -> None:
+    """The server values of the machines that are idle elsewhere, and whose jobs run where."""
+    rows = [{**value, "pool": one["pool"], "ms": 1000 * one["round_trip"]} for one in pools for value in one["values"]]
+    if rows:
+        print_lines(["", *tables.render(list(VALUES), rows)])
+    users = [
+        {"pool": one["pool"], "user": user, "slots": slots, "where": where}
+        for one in pools
+        for name, where in (("guests", "here"), ("out", "there"))
+        for user, slots in sorted(one[name].items())
+    ]
+    if users:
+        print_lines(["", *tables.render(list(USERS), users)])
 
 
 def _entry(entry: Mapping[str, Any]) -> str:

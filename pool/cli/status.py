@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,10 @@ def status(
             help="Ads of machines, schedds, submitters, negotiator or any (with --long or --json).",
         ),
     ] = "machines",
+    other_pool: Annotated[
+        str | None,
+        typer.Option("--pool", metavar="POOL", help="The machines of another pool that lends to this one."),
+    ] = None,
     totals: Annotated[bool, typer.Option("--total", help="Only the totals.")] = False,
     attributes: Attributes = None,
     long: Long = False,
@@ -54,19 +59,22 @@ def status(
       poolnode status donder slot1@ijs
       poolnode status -c 'Memory > 4096 && State == "Unclaimed"'
       poolnode status --type schedds --long
+      poolnode status --pool chem
       poolnode status --json | jq -r 'select(.State == "Claimed") | .Name'
     """
     from pool.cli.selection import UsageProblem
 
     if kind not in KINDS and kind.lower() != "any":
         raise UsageProblem(f"there is no type '{kind}'", hint=f"the types are {', '.join(KINDS)}, any")
+    if other_pool is not None and kind != "machines":
+        raise UsageProblem("--pool shows machines", hint="leave --type out")
     wanted = names(attributes)
     other = kind != "machines"
     if long or as_json or wanted or other:
         ask_for = wanted if wanted is None else [*wanted, "Name", "Machine"]
         ads = query_pool(
             address,
-            lambda pool: pool.advertised(KINDS.get(kind, "Any"), constraint=constraint, attributes=ask_for),
+            lambda pool: _advertised(pool, other_pool, KINDS.get(kind, "Any"), constraint, ask_for),
         )
         _check_names(which, ads, constraint, kind)
         ads = sorted(_named(ads, which), key=machines.key)
@@ -80,9 +88,11 @@ def status(
         import asyncio
 
         slots, schedds = await asyncio.gather(
-            pool.advertised("Machine", constraint=constraint, attributes=machines.MACHINE_NEEDS),
+            _advertised(pool, other_pool, "Machine", constraint, machines.MACHINE_NEEDS),
             pool.advertised("Scheduler", attributes=machines.SCHEDD_NEEDS),
         )
+        if other_pool is not None:
+            schedds = []
         if constraint is not None:  # what the expression chose are machines: queues of others do not belong here
             chosen = {machines.machine_of(ad) for ad in slots}
             schedds = [ad for ad in schedds if machines.machine_of(ad) in chosen]
@@ -96,6 +106,18 @@ def status(
     print_lines(machines.totals(found) or ["no machines"])
     print_lines(machines.troubles(found))
     return 0
+
+
+async def _advertised(
+    pool: Pool, other_pool: str | None, kind: str, constraint: str | None, attributes: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Ads of this pool, or the machines of another."""
+    if other_pool is None:
+        return await pool.advertised(kind, constraint=constraint, attributes=attributes)
+    from pool.client.calls import question
+
+    asked = {"pool": other_pool, **question(None, None, constraint, attributes, None)}
+    return await pool.gather("world.machines_of", asked, at=await pool.collector())
 
 
 def _check_names(which: list[str] | None, ads: list[dict[str, Any]], constraint: str | None, kind: str) -> None:

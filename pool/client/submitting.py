@@ -87,9 +87,9 @@ async def world_call(pool: Pool, verb: str, params: Wire) -> Any:
         PoolError: neither has it, or it refuses.
     """
     if "world" in ((await pool.info()).get("roles") or ()):
-        return await pool.call(f"world.{verb}", params, timeout=60.0)
+        return await pool.call(f"world.{verb}", params, timeout=30.0)
     try:
-        return await pool.call(f"world.{verb}", params, timeout=60.0, at=await pool.collector())
+        return await pool.call(f"world.{verb}", params, timeout=30.0, at=await pool.collector())
     except RemoteError as error:
         if error.kind != "NoSuchRole":
             raise

@@ -85,10 +85,21 @@ async def why_job(pool: Pool, cluster: int, proc: int) -> Explanation:
             findings += from_wire(more["findings"])
         except PoolError as error:
             findings.append(Silent("the negotiator", error.message))
+        findings += await _other_pools(pool, answer["request"])
     running = next((found for found in findings if isinstance(found, Running)), None)
     if running is not None and (running.mpi or running.network):
         findings += await _of_machines(pool, cluster, proc, 0.3 if running.network else 0.0)
     return Explanation(f"{cluster}.{proc}", tuple(findings), float(answer["time"]))
+
+
+async def _other_pools(pool: Pool, request: WireAd) -> list[Finding]:
+    """Other pools for a job that waits: nothing where this pool has no world."""
+    from pool.client.submitting import world_call
+
+    try:
+        return from_wire((await world_call(pool, "why", {"request": request}))["findings"])
+    except PoolError:
+        return []  # there is none, or it has no time; the job's own pool has answered
 
 
 async def _of_machines(pool: Pool, cluster: int, proc: int, seconds: float) -> list[Finding]:

@@ -5,6 +5,7 @@
     out = true           # our jobs may run there
     machines = 20        # of our slots at most, at a time
     users = ["alice"]    # of its users only these
+    status = true        # its users may list our machines
     agreement = "credit" # use is counted and paid back (EV 4.2); or "idle-only"
     bound = 100          # machine-hours that one may owe the other
     half_life = 30       # days after which half of a debt is forgotten; 0 forgets nothing
@@ -46,6 +47,7 @@ class FlockAgreement:
         sends_out: jobs of this pool may run there.
         machines: slots of this pool that it may have at a time.
         users: of its users only these; None lets in all.
+        shows_status: its users may list our machines.
         terms: of credit; None where the file says nothing of them.
     """
 
@@ -54,6 +56,7 @@ class FlockAgreement:
     sends_out: bool = True
     machines: int = ANY_NUMBER
     users: frozenset[str] | None = None
+    shows_status: bool = False
     terms: CreditTerms | None = None
 
     def admits(self, user: str) -> bool:
@@ -67,6 +70,7 @@ _KNOWN: dict[str, tuple[type | UnionType, str]] = {
     "out": (bool, "true or false"),
     "machines": (int, "a number of slots"),
     "users": (list, "a list of user names"),
+    "status": (bool, "true or false"),
     "agreement": (str, "'credit' or 'idle-only'"),
     "bound": (int | float, "a number of machine-hours"),
     "half_life": (int | float, "a number of days"),
@@ -111,6 +115,7 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
         table.get("out", True),
         table.get("machines", ANY_NUMBER),
         frozenset(users) if users is not None else None,
+        table.get("status", False),
         credit_terms(table["agreement"], table.get("bound", USUAL_BOUND), table.get("half_life", 0.0))
         if "agreement" in table
         else None,

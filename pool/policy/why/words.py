@@ -33,6 +33,7 @@ from pool.policy.why.findings import (
     NetworkFinding,
     NoNetwork,
     NotItsTurn,
+    OtherPool,
     Outlook,
     OutOfReach,
     Queued,
@@ -129,6 +130,7 @@ def _of_job(findings: Sequence[Finding], now: float) -> list[str]:
     if queued is None or queued.status != IDLE:
         return made
     made += _machine_lines(findings)
+    made += [f"  {_other_pool(found)}" for found in findings if isinstance(found, OtherPool)]
     made += [f"  {line}" for line in _order_lines(findings, now)]
     return made
 
@@ -279,6 +281,31 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     if (nearest := _first(findings, Nearest)) is not None:
         made.append(f"  {_nearest(nearest, noun)}")
     return made
+
+
+def _other_pool(found: OtherPool) -> str:
+    """One line: "physics: 40 idle machines, none lets you in before 18:00"."""
+    if found.trouble:
+        return f"{found.pool}: {found.trouble}"
+    if found.user:
+        line = "no machine has been asked for yet"
+        if found.waiting:
+            line = f"{plural(found.waiting, 'job')} of {found.user} {_wait(found.waiting)} there, too"
+        return f"{found.pool}: {line}{': ' if found.why else ''}{found.why}"
+    if not found.idle:
+        return f"{found.pool}: no idle machine"
+    idle = plural(found.idle, "idle machine")
+    if found.fit:
+        which = "all take it" if found.fit == found.idle else f"{found.fit:,} would take it"
+        return f"{found.pool}: {idle}, {which}{'; it said: ' if found.why else ''}{found.why}"
+    if not found.refused:
+        return f"{found.pool}: {idle}, none meets the job's conditions"
+    when = f"none lets you in before {found.opens}" if found.opens else "none lets you in"
+    return f"{found.pool}: {idle}, {when}" + (f" ({found.unmet:,} do not meet its conditions)" if found.unmet else "")
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
 
 
 def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:

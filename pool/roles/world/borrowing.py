@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.flock.private import pool_of
+from pool.policy.flock.private import pause_after, pool_of
 from pool.policy.flock.shown import AS_STARTD, LENDER, lent_machine
 from pool.policy.slot_names import machine_of_slot
 from pool.roles.advertise import Advertiser
@@ -43,6 +43,12 @@ Wire = dict[str, Any]
 MATCH_LIFE = 30.0
 #: A claim that has not been renewed for this many leases is over for our status.
 LEASES = 2.0
+#: A refusal within so many seconds is one that would come again at once.
+AT_ONCE = 1.0
+#: Seconds after a pause until which it is over for certain.
+MOMENT = 0.01
+#: Refusals that are remembered, the last of each pool and user.
+MOST_REFUSALS = 1000
 #: The lease of a claim that was made before this world was started, seconds; its renewals tell that it lives.
 LEASE = 600.0
 
@@ -76,12 +82,14 @@ class LentSlot:
 
 @dataclass(slots=True)
 class BorrowedClaim:
-    """A claim of one of our schedds on a machine of another pool, for our status."""
+    """A claim of one of our schedds on a machine of another pool, for our status. One that was made before this world
+    was started has no known owner."""
 
     name: str
     schedd: str
     lease: float
     until: float
+    owner: str = "?"
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +142,8 @@ class MachineBorrower(Service):
         self._slots: dict[str, LentSlot] = {}
         self._claims: dict[str, BorrowedClaim] = {}
         self._schedds: dict[str, Connection] = {}
+        self.refusals: dict[tuple[str, str], str] = {}
+        self._pauses: dict[tuple[str, str], tuple[int, float]] = {}
         self._arrived: dict[str, Arrival] = {}
         self._unused: dict[str, Callable[[bool], None]] = {}
 
@@ -179,6 +189,20 @@ class MachineBorrower(Service):
             found[pool] = found.get(pool, 0) + 1
         return found
 
+    def ads_of(self, pool: str) -> Iterator[Wire]:
+        """The idle machines that a pool shows us, as our collector has them."""
+        for slot in self._slots.values():
+            if slot.pool == pool and not self._is_claimed(slot.name):
+                yield {**slot.ad, **_names(slot.name)}
+
+    def users_of(self, pool: str) -> dict[str, int]:
+        """How many machines of a pool the jobs of each of our users have."""
+        found: dict[str, int] = {}
+        for number, claim in self._claims.items():
+            if ClaimRoute.read(number).pool == pool:
+                found[claim.owner] = found.get(claim.owner, 0) + 1
+        return found
+
     def on_offer(self) -> Mapping[str, int]:
         """How many idle machines each pool shows us."""
         found: dict[str, int] = {}
@@ -196,6 +220,9 @@ class MachineBorrower(Service):
             slot = self._slots.get(str(given["slot"]))
             if slot is None or not _same(slot.key, given.get("claim")) or given.get("preempt"):
                 continue
+            owner = str(given["submitter"]).rpartition("@")[0]
+            if self._pauses.get((slot.pool, owner), (0, 0.0))[1] > asyncio.get_running_loop().time():
+                continue  # that pool has just refused this user
             slot.grants.append((str(given["submitter"]), str(given["node"]), int(given["count"])))
             asyncio.get_running_loop().call_later(MATCH_LIFE, self._new_key, slot)
             accepted.append(place)
@@ -242,8 +269,14 @@ class MachineBorrower(Service):
             "ad": {**params["ad"], LENDER: slot.pool},  # the job's Requirements may name the pool
             "count": min(int(params.get("count") or 1), granted[2]),
         }
+        party, began = (slot.pool, str(params["owner"])), asyncio.get_running_loop().time()
         try:
             answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
+            self.refusals.pop(party, None)
+            self._pauses.pop(party, None)
+        except (PoolError, OSError) as error:
+            self._refused(party, slot, str(error), at_once=asyncio.get_running_loop().time() - began < AT_ONCE)
+            raise
         finally:
             self._new_key(slot)
         # Not more than were asked for: each that begins here is one that we may be asked to pay for.
@@ -251,6 +284,21 @@ class MachineBorrower(Service):
         claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in given]
         await self._credit.measures.write()
         return {"claims": claims, "refused": None}
+
+    def _refused(self, party: tuple[str, str], slot: LentSlot, why: str, *, at_once: bool) -> None:
+        """A pool has refused a user of ours. Where it took no time to, it is asked again after a pause, ever longer."""
+        self.refusals[party] = why[:500]
+        if len(self.refusals) > MOST_REFUSALS:
+            gone = next(iter(self.refusals))
+            del self.refusals[gone]
+            self._pauses.pop(gone, None)
+        if not at_once:
+            self._pauses.pop(party, None)
+            return
+        loop, times = asyncio.get_running_loop(), self._pauses.get(party, (0, 0.0))[0] + 1
+        pause = pause_after(times)
+        self._pauses[party] = (times, loop.time() + pause)
+        loop.call_later(pause + MOMENT, self._new_key, slot)  # which our negotiator sees
 
     # -- claims that have come for one user's jobs -------------------------------------------------------
 
@@ -309,8 +357,8 @@ class MachineBorrower(Service):
         name = f"{item['slot']}@{pool}@{self._node}"
         ad = lent_machine(item["ad"], str(item["slot"]), pool_of(pool), self._address())
         now = asyncio.get_running_loop().time()
-        self._claims[route.id] = BorrowedClaim(name, schedd, float(params["lease"]), now + LEASES * params["lease"])
         owner, lease = str(params["owner"]), float(params["lease"])
+        self._claims[route.id] = BorrowedClaim(name, schedd, lease, now + LEASES * lease, owner)
         self._credit.measures.begin(pool, route.startd, item, lends=False, user=owner, lease=lease)
         user = params["submitter"]
         held = {

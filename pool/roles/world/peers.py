@@ -18,6 +18,8 @@ from pool.wire import Connection, Dispatcher, Network, Service, Stream
 
 Wire = dict[str, Any]
 FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
+#: Calls by which the distance of a pool is measured, and seconds until it is measured again.
+PINGS, MEASURED = 3, 300.0
 
 
 class LenderLink:
@@ -30,6 +32,9 @@ class LenderLink:
         back: what it may say to us.
         offered: called with (slot, ad or None) for each machine that can be had, or cannot any more.
         lost: called when nothing is known of it any more.
+
+    Attributes:
+        round_trip: seconds for a call and its answer, the least of some; 0 before it is measured.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class LenderLink:
         self.pool = pool
         self.address = address
         self.trouble = "not reached yet"
+        self.round_trip = 0.0
         self._network = network
         self._dispatcher = Dispatcher()
         self._dispatcher.add("world_back", back)
@@ -79,6 +85,8 @@ class LenderLink:
                     stack.push_async_callback(link.close)
                     if "world" not in link.identity.roles:
                         raise NoWay(f"{self.address} is no world node of the pool {self.pool}")
+                    measuring = asyncio.get_running_loop().create_task(self._measure(link))
+                    stack.callback(measuring.cancel)
                     async with await link.stream("world.offers", {}) as offers:
                         async for items in offers:
                             if self._link is None:
@@ -96,6 +104,20 @@ class LenderLink:
                 self._lost()
             await asyncio.sleep(retry * (0.5 + self._outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _measure(self, link: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            found = []
+            for _ in range(PINGS):
+                began = loop.time()
+                try:
+                    await link.call("world.ping", {}, timeout=LONGEST_RETRY)
+                except (PoolError, OSError, TimeoutError):
+                    return  # an earlier version of the program, or the end of the connection
+                found.append(loop.time() - began)
+            self.round_trip = min(found)
+            await asyncio.sleep(MEASURED)
 
 
 def _checked(items: Any) -> list[tuple[str, Wire | None]]:

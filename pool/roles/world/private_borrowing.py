@@ -20,6 +20,7 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.private import MOST_POOLS, FlockWish, party, pause_after, wishes_of
 from pool.policy.flock.shown import GUEST_OF
+from pool.policy.why.findings import Finding, OtherPool
 from pool.roles.base import Spawn
 from pool.roles.links import SERVICE, Links
 from pool.roles.world.borrowing import Arrival, ComingBack, MachineBorrower
@@ -377,6 +378,19 @@ class PrivateBorrower(Service):
         times = member.useless.get(key, (0, 0.0))[0] + 1
         member.useless[key] = (times, asyncio.get_running_loop().time() + pause_after(times))
         member.wake.set()
+
+    def why(self, owner: str, schedd: str, number: Any) -> list[Finding]:
+        """The pools in which a user's jobs stand in line, too, for one of his idle jobs."""
+        return [
+            OtherPool(
+                member.pool,
+                user=member.user,
+                waiting=wish.count if (wish := member.wishes.get((schedd, number))) is not None else 0,
+                why=member.why.get((schedd, number), ""),
+                trouble=member.trouble,
+            )
+            for member in self._of(owner)
+        ]
 
     def shown(self) -> Iterator[Wire]:
         """The private flocks, for people."""

@@ -26,6 +26,7 @@ from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
 from pool.roles.world.credit import CreditBook
+from pool.roles.world.explaining import FlockExplaining
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
@@ -167,6 +168,17 @@ class World(Role):
             order=lambda name, verb, params: self._guest_order(name, params, False) if verb in ORDERS else params,
         )
 
+        self._explaining = FlockExplaining(
+            self.borrowing,
+            self.lending,
+            self.private_borrowing,
+            given.links,
+            self.outside,
+            lenders=lambda: {pool: link for pool, (link, _) in self._lenders.items()},
+            agreement=self._agreement,
+            collector=given.collector,
+        )
+
     def _guest_order(self, pool: str, order: dict[str, Any], ahead: bool) -> dict[str, Any]:
         """An order to start a job of another pool, or of a user's own other pool."""
         if OF in pool:
@@ -176,7 +188,7 @@ class World(Role):
 
     @property
     def services(self) -> tuple[Service, ...]:
-        return (self, self._door, self.private_borrowing)
+        return (self, self._door, self.private_borrowing, self._explaining)
 
     @property
     def served(self) -> Mapping[str, Service]:
@@ -361,6 +373,9 @@ class World(Role):
                     "borrowed": borrowed.get(pool, 0),
                     "lent": self.lending.lent_to(pool),
                     "waiting": waiting.get(pool, 0),
+                    "round_trip": lender[0].round_trip if lender is not None else 0.0,
+                    "values": self._explaining.values(pool, lender[0].round_trip if lender is not None else 0.0),
+                    **self._explaining.users(pool),
                     **self.credit.status(pool),
                 }
             )

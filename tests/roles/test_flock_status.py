@@ -1,0 +1,122 @@
+"""Users are told of other pools: why a job waits, whose jobs run where, which machines there are (EV 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool.testing import run_virtual
+from pool.testing.flock import SimFlock, head
+from pool.wire import Connection, RemoteError
+from tests.roles.support import QUICK, lasting
+
+
+async def flock_of_two(flock: SimFlock, tmp: Any, rules: str = "") -> None:
+    """Chem lends two machines to physics, which has none."""
+    path = tmp / "flock.toml"
+    path.write_text(rules)
+    flock.agree(lender="chem", borrower="physics")
+    await flock.add_pool("chem", 2, behave=lambda spec: lasting(100), settings={"FLOCK_FILE": str(path)})
+    await flock.add_pool("physics", 0)
+    await flock.run_until(lambda: len(flock.machines_shown("physics")) == 2, within=60)
+
+
+async def why(link: Connection, cluster: int) -> list[dict[str, Any]]:
+    answer = await link.call("schedd.why", {"id": [cluster, 0]})
+    found: list[dict[str, Any]] = (await link.call("world.why", {"request": answer["request"]}))["findings"]
+    return found
+
+
+async def listed(link: Connection, **params: Any) -> list[dict[str, Any]]:
+    stream = await link.stream("world.machines_of", {"pool": "chem", **params})
+    return [ad async for batch in stream for ad in batch]
+
+
+def test_each_pool_says_whose_jobs_run_where_and_what_machines_are_worth(tmp_path: Any) -> None:
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 1, settings=QUICK) as flock:
+            await flock_of_two(flock, tmp_path)
+            here, there = [await flock.network.user("carol", head(name)) for name in ("physics", "chem")]
+            (one,) = (await here.call("world.status"))["pools"]
+            assert 0 < one["round_trip"] < 0.02
+            (value,) = one["values"]
+            assert value["count"] == 2
+            assert value["distance"] == pytest.approx(1 - one["round_trip"])
+            await flock.submit("physics")
+            await flock.submit("physics", owner="bob")
+            await flock.run_until(lambda: flock.running("physics") == 2, within=30)
+            await flock.settle(1)
+            (one,) = (await here.call("world.status"))["pools"]
+            assert (one["out"], one["guests"], one["values"]) == ({"alice": 1, "bob": 1}, {}, [])
+            (one,) = (await there.call("world.status"))["pools"]
+            assert (one["out"], one["guests"]) == ({}, {"alice@physics": 1, "bob@physics": 1})
+            await flock.submit("physics")
+            assert [(found["pool"], found["idle"]) for found in await why(here, 3)] == [("chem", 0)]
+
+    run_virtual(work())
+
+
+def test_why_a_job_is_not_let_in(tmp_path: Any) -> None:
+    """By the agreement, by its own wish, and because of a pool that is away."""
+
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 2, settings=QUICK) as flock:
+            await flock_of_two(flock, tmp_path, '[physics]\nusers = ["bob"]\n')
+            link = await flock.network.user("carol", head("physics"))
+            await flock.submit("physics")
+            await flock.submit("physics", ad={"WantFlock": False})
+            await flock.submit("physics", ad={"Requirements": ["TARGET.Memory > 1e9"]})
+            await flock.settle(90)
+            assert 1 < flock.pool("chem").traps.called["world.claim"] < 12, "a pool that refuses is not asked on and on"
+            (found,) = await why(link, 1)
+            assert (found["idle"], found["fit"]) == (2, 2)
+            assert "jobs of alice of physics may not run here" in found["why"]
+            assert await why(link, 2) == []
+            (found,) = await why(link, 3)
+            assert (found["idle"], found["unmet"]) == (2, 2)
+            flock.network.cut(head("physics"), head("chem"))
+            await flock.settle(5)
+            (found,) = await why(link, 1)
+            assert found["trouble"]
+            for junk in ({}, {"ad": 7}, {"ad": {str(n): n for n in range(6000)}}):
+                with pytest.raises(RemoteError, match="no job ad"):
+                    await link.call("world.why", {"request": junk})
+
+    run_virtual(work())
+
+
+def test_a_pool_that_has_all_it_may_have_is_not_asked_on_and_on(tmp_path: Any) -> None:
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 4, settings=QUICK) as flock:
+            await flock_of_two(flock, tmp_path, "[physics]\nmachines = 1\n")
+            await flock.submit("physics", count=4)
+            await flock.run_until(lambda: flock.queued() == 0, within=600)
+            assert flock.now() < 4 * 100 + 4 * 61
+            assert flock.pool("chem").traps.called["world.claim"] < 40
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_machines_of_another_pool_are_listed_where_the_agreement_gives_it(given: bool, tmp_path: Any) -> None:
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 3, settings=QUICK) as flock:
+            await flock_of_two(flock, tmp_path, "[physics]\nstatus = true\n" if given else "")
+            link = await flock.network.user("carol", head("physics"))
+            if not given:
+                with pytest.raises(RemoteError, match="does not give it our status"):
+                    await listed(link)
+                return
+            ads = await listed(link)
+            assert sorted(ad["Machine"] for ad in ads) == ["chem-m0", "chem-m1"]
+            assert all("StartdAddress" not in ad for ad in ads)
+            assert await listed(link, constraint="Memory > 1e9") == []
+            assert [set(ad) for ad in await listed(link, attributes=["Name"], limit=1)] == [{"Name"}]
+            with pytest.raises(RemoteError, match="no pool bio lends"):
+                await listed(link, pool="bio")
+            other = await flock.network.user("carol", head("chem"))
+            with pytest.raises(RemoteError, match="may not call"):
+                await anext(aiter(await other.stream("world.listing", {})))
+
+    run_virtual(work())
