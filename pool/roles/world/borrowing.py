@@ -117,6 +117,10 @@ class MachineBorrower(Service):
 
     Args:
         lender: the connection to a pool that lends. Raises NoWay.
+
+    Attributes:
+        ended: set when a claim has ended.
+        refusals: the last refusal of each pool for each of our users.
     """
 
     def __init__(
@@ -142,6 +146,7 @@ class MachineBorrower(Service):
         self._slots: dict[str, LentSlot] = {}
         self._claims: dict[str, BorrowedClaim] = {}
         self._schedds: dict[str, Connection] = {}
+        self.ended = asyncio.Event()
         self.refusals: dict[tuple[str, str], str] = {}
         self._pauses: dict[tuple[str, str], tuple[int, float]] = {}
         self._arrived: dict[str, Arrival] = {}
@@ -164,10 +169,14 @@ class MachineBorrower(Service):
         self._slots[name] = LentSlot(name, slot, pool, shown, key, known.grants if known is not None else [])
         self._advertiser.publish("Machine", name, shown, {"ClaimId": key})
 
-    def lost(self, pool: str) -> None:
-        """A pool cannot be reached any more: none of its machines can be had, and our jobs there are asked for."""
+    def withdraw(self, pool: str) -> None:
+        """None of a pool's machines can be had any more."""
         for slot in [slot for slot in self._slots.values() if slot.pool == pool]:
             self.offered(pool, slot.slot, None)
+
+    def lost(self, pool: str) -> None:
+        """A pool cannot be reached any more: none of its machines can be had, and our jobs there are asked for."""
+        self.withdraw(pool)
         self.unreachable(pool)
 
     def unreachable(self, pool: str, schedd: str | None = None, startd: str | None = None) -> None:
@@ -434,6 +443,10 @@ class MachineBorrower(Service):
         for number in gone:
             self._forget(number)
 
+    def over(self, number: str) -> None:
+        """A startd says that this claim has ended, or our schedd that it needs it no more."""
+        self._forget(number)
+
     def forget_old(self) -> None:
         """Drop claims from our status that nobody renews any more."""
         now = asyncio.get_running_loop().time()
@@ -442,6 +455,7 @@ class MachineBorrower(Service):
 
     def _forget(self, number: str) -> None:
         claim = self._claims.pop(number, None)
+        self.ended.set()
         if claim is None or self._is_claimed(claim.name):
             return
         slot = self._slots.get(claim.name)
@@ -475,6 +489,8 @@ class ComingBack(Service):
         if verb != "renew":
             route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
             passed = await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
+            if verb == "revoked" or (verb == "ended" and isinstance(passed, dict) and passed.get("keep") is False):
+                self._borrowing.over(route.id)
             self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)
             return passed
         own = {ClaimRoute(self._pool, startd, str(claim)).id: claim for claim in inner["claims"]}

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.ledger import ClaimUse
+from pool.policy.flock.private import OF
 from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_request, is_lendable
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
@@ -88,6 +90,35 @@ class GuestRequest:
         return {**self.ad, NICE_USER: not ahead}
 
 
+class GuestClaims:
+    """The claims of other pools' schedds on our machines, as far as calls about them have passed.
+
+    Args:
+        longest: seconds after which a claim that nobody has renewed is over.
+    """
+
+    def __init__(self, longest: Callable[[], float]) -> None:
+        self._longest = longest
+        self._claims: dict[tuple[str, str, str], tuple[str, float]] = {}
+
+    def add(self, pool: str, schedd: str, startd: str, claims: Iterable[Any]) -> None:
+        """These live."""
+        until = asyncio.get_running_loop().time() + self._longest()
+        for claim in claims:
+            self._claims[pool, startd, str(claim)] = (schedd, until)
+
+    def forget(self, pool: str, startd: str, claims: Iterable[Any]) -> None:
+        """These are over."""
+        for claim in claims:
+            self._claims.pop((pool, startd, str(claim)), None)
+
+    def of_pool(self, pool: str) -> list[tuple[str, str, str]]:
+        """The schedd, the startd and the id of each claim of a pool."""
+        now = asyncio.get_running_loop().time()
+        self._claims = {key: claim for key, claim in self._claims.items() if claim[1] > now}
+        return [(schedd, key[1], key[2]) for key, (schedd, _) in self._claims.items() if key[0] == pool]
+
+
 @passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
 class GuestSchedd(Service):
     """A schedd of another pool, as one startd of ours calls it.
@@ -96,6 +127,7 @@ class GuestSchedd(Service):
         pool: that pool.
         peer: the present connection to the other pool's world. Raises NoWay.
         order: what becomes of an order to start a job, of that pool, with whether its claim was given ahead.
+        claims: of all other pools.
     """
 
     def __init__(
@@ -106,8 +138,10 @@ class GuestSchedd(Service):
         peer: Callable[[], Connection],
         credit: CreditBook,
         order: Callable[[str, Wire, bool], Wire],
+        claims: GuestClaims,
     ) -> None:
         self._order = order
+        self._claims = claims
         self._pool = pool
         self._startd = startd
         self._credit = credit
@@ -116,12 +150,20 @@ class GuestSchedd(Service):
 
     async def pass_call(self, verb: str, call: Call, params: dict[str, Any]) -> Any:
         asked = {**self._way, "verb": verb, "params": params}
+        schedd = str(self._way["schedd"])
+        if verb == "renew":  # also of claims that an earlier run of this world has made
+            self._claims.add(self._pool, schedd, self._startd, params["claims"])
         if verb == "revoked":  # whatever the other pool says to that
+            self._claims.forget(self._pool, self._startd, [params.get("claim")])
             self._credit.measures.over(self._pool, self._startd, [params.get("claim")], lends=True)
         answer = await self._peer().call("world_back.pass_back", asked, timeout=seconds_left(call))
         if verb == "renew" and not (isinstance(answer, dict) and TEXTS.fits(answer.get("gone"))):
             raise NoWay(f"the pool {self._pool} does not say which claims it still has")
+        if verb == "renew":
+            self._claims.forget(self._pool, self._startd, answer["gone"])
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
+        if verb == "ended" and isinstance(answer, dict) and answer.get("keep") is False:
+            self._claims.forget(self._pool, self._startd, [params.get("claim")])
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
             answer["next"] = self._order(self._pool, answer["next"], ahead)
@@ -174,6 +216,8 @@ class MachineLender(Service):
         self._changed = changed
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
+        self.claims = GuestClaims(lambda: 2 * longest_lease())
+        self._left = asyncio.Event()
         self._ending: dict[str, float] = {}
         self._taking_back: set[str] = set()
         self._requests: dict[int, GuestRequest] = {}
@@ -192,6 +236,7 @@ class MachineLender(Service):
             self.machines[name] = ad
         if ad is None or not gives_way(ad):
             self._ending.pop(name, None)
+        self._left.set()
         was = before is not None and (is_lendable(before) or gives_way(before))
         if ad is not None and (is_lendable(ad) or gives_way(ad)):
             self._changed(name, ad)
@@ -219,6 +264,11 @@ class MachineLender(Service):
         """How many of our slots a pool has."""
         return sum(str(ad.get("RemoteOwner", "")).endswith(f"@{pool}") for ad in self.machines.values())
 
+    def _taken(self, pool: str) -> int:
+        """Slots that a pool has, also those that our collector does not show yet, and those that it waits for."""
+        asked = sum(request.left for request in self._requests.values() if request.pool == pool)
+        return max(self.lent_to(pool), len(self.claims.of_pool(pool))) + asked
+
     # -- requests ----------------------------------------------------------------------------------------
 
     async def claim(self, pool: str, params: Wire) -> Wire:
@@ -232,7 +282,7 @@ class MachineLender(Service):
             raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
         if why := self._credit.why_not_lend(pool):
             raise NoMachine(why, hint="both administrators look at `poolnode flock`")
-        room = agreement.machines - self.lent_to(pool)
+        room = agreement.machines - self._taken(pool)
         if room <= 0:
             raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
         if sum(request.pool == pool for request in self._requests.values()) >= MOST_WAITING:
@@ -352,6 +402,7 @@ class MachineLender(Service):
             request.ahead += count if ahead else 0
             return
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
+        self.claims.add(request.pool, request.schedd, startd, [claim["claim"] for claim in made])
         for claim in made:
             self._credit.measures.begin(
                 request.pool,
@@ -378,6 +429,17 @@ class MachineLender(Service):
         for name in [name for name in ready if name not in ending][: max(0, wanted - len(ending))]:
             self._ending[name] = now
             self._spawn(self._end_after_job(name), "make room", alone=True)
+
+    def withdraw(self, pool: str) -> None:
+        """The agreement with a pool gives less than before: no other job follows on slots that it may have no more."""
+        agreement, kept = self._agreement(pool), 0
+        for name, ad in list(self.machines.items()):
+            owner, _, its = str(ad.get("RemoteOwner", "")).rpartition("@")
+            if its != pool or OF in pool:
+                continue
+            kept += agreement.admits(owner)
+            if not agreement.admits(owner) or kept > agreement.machines:
+                self._spawn(self._end_after_job(name), "withdraw", alone=True)
 
     async def _end_after_job(self, name: str) -> None:
         try:
@@ -411,6 +473,21 @@ class MachineLender(Service):
         finally:
             self._taking_back.discard(use.claim)
 
+    async def take_all_back(self, pool: str, why: str, within: float) -> None:
+        """Have all jobs of a pool leave our machines, saved; return when they have, or after so many seconds."""
+        for schedd, startd, claim in self.claims.of_pool(pool):
+            try:
+                link = await self.tunnel(pool, schedd, startd)
+                await link.call("startd.take_back", {"claim": claim, "why": why}, timeout=PATIENCE)
+            except (*TROUBLE, RemoteError, NoWay) as error:
+                self.claims.forget(pool, startd, [claim])
+                self._log.info("a machine was not taken back", extra={"startd": startd, "why": str(error)})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self.lent_to(pool):
+                    self._left.clear()
+                    await self._left.wait()
+
     # -- the way to a startd -----------------------------------------------------------------------------
 
     async def tunnel(self, pool: str, schedd: str, startd: str) -> Connection:
@@ -431,7 +508,9 @@ class MachineLender(Service):
     async def _dig(self, key: tuple[str, str, str]) -> Connection:
         pool, schedd, startd = key
         dispatcher = Dispatcher()
-        dispatcher.add("schedd", GuestSchedd(pool, schedd, startd, lambda: self._peer(pool), self._credit, self._order))
+        peer = functools.partial(self._peer, pool)
+        guest = GuestSchedd(pool, schedd, startd, peer, self._credit, self._order, self.claims)
+        dispatcher.add("schedd", guest)
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link

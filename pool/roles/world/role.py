@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,8 @@ BATCH = 100
 GATHER = 0.01
 #: Seconds between two looks for claims that nobody renews.
 SWEEP = 30.0
+#: Seconds for which jobs may save themselves when an agreement ends, and the reason that they are given.
+PARTING, LEFT = 10.0, "the pools have parted"
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 #: Methods of a startd that take the order to start a job.
 ORDERS = ("activate", "restore_order")
@@ -87,6 +89,7 @@ class World(Role):
             f"{given.instance}#world",
         )
         self._borrowers: dict[str, Borrower] = {}
+        self._leaving: set[str] = set()
         self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
         self.credit = CreditBook(
             FlockLedgerStore.open(str(given.state / "flock-ledger.db") if given.state is not None else ":memory:"),
@@ -218,6 +221,7 @@ class World(Role):
         self.credit.every = settings.number("CLAIM_LEASE")
         for pool in self._borrowers:
             self.credit.greet(pool)
+            self.lending.withdraw(pool)
         if not settings.flag("PRIVATE_FLOCK"):
             for guest in list(self.private_lending.guests.values()):
                 self.spawn(self.private_lending.expel(guest), "part", alone=True)
@@ -251,7 +255,8 @@ class World(Role):
             raise PoolError(f"FLOCK_FILE: cannot read {path}: {getattr(error, 'strerror', error)}") from error
 
     def _agreement(self, pool: str) -> FlockAgreement:
-        return self._agreements.get(pool, FlockAgreement(pool))
+        found = self._agreements.get(pool, FlockAgreement(pool))
+        return replace(found, lets_in=False, sends_out=False) if pool in self._leaving else found
 
     # -- pools that lend to us ---------------------------------------------------------------------------
 
@@ -338,21 +343,50 @@ class World(Role):
             raise
         if terms is not None:
             await self.credit.agree(pool, terms)
+        self._leaving.discard(pool)
         self._begin(pool)
         return {"pool": pool, "address": credentials.address, "name": self.own_name}
 
     @method(Right.ADMINISTER, takes={"pool": str})
     async def leave(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Use a pool's machines no more, and forget our terms and its key: {pool} -> {left: whether there were any}.
-        Jobs that run there end with their leases."""
+        """Use a pool's machines no more, take ours back, and forget our terms and its key: {pool} -> {left: whether
+        there were any}. Jobs leave with their checkpoints, if the other pool answers; else they end with their leases.
+        """
         pool = params["pool"]
         known = pool in self.credit.pools
+        self._leaving.add(pool)
+        try:
+            await asyncio.gather(self._let_ours_leave(pool), self.lending.take_all_back(pool, LEFT, PARTING))
+            self._end(pool)
+        finally:
+            if pool not in self._borrowers:
+                self._leaving.discard(pool)
         self.credit.forget_key(pool)
         if pool not in self._admitting_pools():
             return {"left": known}
-        self._end(pool)
         await asyncio.to_thread(shutil.rmtree, self._directory / pool)
         return {"left": True}
+
+    async def _let_ours_leave(self, pool: str) -> None:
+        """Have the other pool send our jobs home, for as long as it answers."""
+        known = self._lenders.get(pool)
+        if known is None or not self.borrowing.lent().get(pool):
+            return
+        self.borrowing.withdraw(pool)
+        try:
+            async with asyncio.timeout(PARTING):
+                await known[0].call("world.part", {}, timeout=PARTING)
+                while self.borrowing.lent().get(pool):
+                    self.borrowing.ended.clear()
+                    await self.borrowing.ended.wait()
+        except (*TROUBLE, RemoteError, NoWay) as error:
+            self.log.info("jobs in another pool end with their leases", extra={"pool": pool, "why": str(error)})
+
+    @method(Right.FLOCK)
+    async def part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The other pool leaves: its jobs leave our machines: {} -> {}"""
+        await self.lending.take_all_back(call.identity.node, "its own pool has left the flock", PARTING)
+        return {}
 
     @method(Right.READ)
     async def status(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -406,6 +440,7 @@ class World(Role):
     async def offers(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The machines that the other pool may have: all now, then each change, as lists of [slot, ad or None]."""
         pool = call.identity.node
+        self._leaving.discard(pool)
         borrower = Borrower(pool, call.connection, dict(self.lending.lendable()))
         self._borrowers[pool] = borrower
         borrower.wake.set()
@@ -448,6 +483,8 @@ class World(Role):
             ahead = self.credit.is_ahead(call.identity.node, params["startd"], inner.get("claim"))
             inner = self._guest_order(call.identity.node, inner, ahead)
         answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
+        if params["verb"] == "release" and isinstance(inner.get("claims"), list):
+            self.lending.claims.forget(call.identity.node, params["startd"], inner["claims"])
         self.credit.measures.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
         return answer
 
