@@ -351,16 +351,46 @@ def mode_for(job: ClassAd, slot: ClassAd) -> FileMode:
     return FileMode.SHARED
 
 
-def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkpoint: int | None = None) -> Activation:
+def mode_with_checkpoint(job: ClassAd, slot: ClassAd, made_in: FileMode | None) -> FileMode:
+    """How the job's files are reached where it has a checkpoint: as when that was made, if that is possible here, too.
+
+    A job whose files were copied to a machine of another pool, and that comes home, goes on with copies.
+
+    Args:
+        made_in: of its newest checkpoint; None where there is none.
+
+    Raises:
+        CannotStart: as `mode_for`.
+    """
+    usual = mode_for(job, slot)
+    if usual is not FileMode.SHARED:
+        return usual
+    wish, remote = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper(), job.value("RemoteIO", False)
+    if made_in is FileMode.TRANSFER and wish != "NO" and remote is not True:
+        return made_in
+    if made_in is FileMode.REMOTE and remote is not False and slot.value("HasRemoteIO", False) is True:
+        return made_in
+    return usual
+
+
+def activation(
+    job: ClassAd,
+    slot: ClassAd,
+    run: int,
+    digest: str | None,
+    checkpoint: int | None = None,
+    made_in: FileMode | None = None,
+) -> Activation:
     """The start of a job on a slot.
 
     Args:
         checkpoint: the stored checkpoint to go on from, if there is one.
+        made_in: how the job's files were reached when its newest checkpoint was made.
 
     Raises:
         CannotStart: arguments or environment that cannot be read, or files that cannot be reached.
     """
-    mode = mode_for(job, slot)
+    mode = mode_with_checkpoint(job, slot, made_in)
     executable = _text(job, "Cmd")
     java = job.value("JobUniverse") == JAVA
     if java:

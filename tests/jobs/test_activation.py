@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgpack
 import pytest
 
 from pool.classad import ClassAd
-from pool.jobs.activation import AS_NOBODY, FIELDS, NOTHING, Activation, CannotStart, FileMode, activation, mode_for
+from pool.jobs.activation import (
+    AS_NOBODY,
+    FIELDS,
+    NOTHING,
+    Activation,
+    CannotStart,
+    FileMode,
+    activation,
+    mode_for,
+    mode_with_checkpoint,
+)
 from pool.jobs.pipes.model import Joint, PipelineProcess, attributes_of
 
 FIRST = Activation(
@@ -108,3 +119,28 @@ def test_what_may_come_home_where_outputs_keep_their_paths() -> None:
     names = ("out", "res/deep/out", "res/deep/other", "list/in", "list")
     assert [flat.may_bring(name) for name in names] == [True, False, False, True, True]
     assert [kept.may_bring(name) for name in names] == [False, True, False, True, True]
+
+
+HERE, ELSEWHERE = ClassAd({"FileSystemDomain": "lab", "HasRemoteIO": True}), ClassAd({"FileSystemDomain": "flock.chem"})
+
+
+@pytest.mark.parametrize(
+    ("wish", "made_in", "mode"),
+    [
+        ({}, None, FileMode.SHARED),
+        ({}, FileMode.SHARED, FileMode.SHARED),
+        ({}, FileMode.TRANSFER, FileMode.TRANSFER),
+        ({"ShouldTransferFiles": "NO"}, FileMode.TRANSFER, FileMode.SHARED),
+        ({"ShouldTransferFiles": "YES"}, FileMode.SHARED, FileMode.TRANSFER),
+        ({"RemoteIO": True}, FileMode.REMOTE, FileMode.REMOTE),
+        ({"RemoteIO": True}, FileMode.TRANSFER, FileMode.SHARED),
+        ({}, FileMode.REMOTE, FileMode.SHARED),
+    ],
+)
+def test_a_job_with_a_checkpoint_gets_at_its_files_as_when_that_was_made(
+    wish: dict[str, Any], made_in: FileMode | None, mode: FileMode
+) -> None:
+    job = ClassAd.from_wire({"FileSystemDomain": "lab", **wish})
+    assert mode_with_checkpoint(job, HERE, made_in) is mode
+    if wish.get("ShouldTransferFiles") != "NO" and "RemoteIO" not in wish:
+        assert mode_with_checkpoint(job, ELSEWHERE, made_in) is FileMode.TRANSFER

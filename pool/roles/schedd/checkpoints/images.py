@@ -101,6 +101,14 @@ class StoredCheckpoints:
             generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
         return go_on_from(generations, tries, self._own_machine)
 
+    def made_in(self, job: QueuedJob) -> FileMode | None:
+        """How the job's files were reached when its newest checkpoint was made; None where it has none."""
+        number = self.latest(job) if self.store is not None and job.get("NumCkpts", 0) else None
+        if self.store is None or number is None:
+            return None
+        manifest = self.store.manifest(name_of(job), number)
+        return next((mode for mode in FileMode if _fits(manifest, mode)), None)
+
     def latest(self, job: QueuedJob) -> int | None:
         """The number of a job's last checkpoint."""
         return max(self.store.generations(name_of(job)), default=None) if self.store is not None else None

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pool.classad import symmetric_match
 from pool.jobs import costs
-from pool.jobs.activation import Activation, CannotStart, activation, mode_for
+from pool.jobs.activation import Activation, CannotStart, FileMode, activation, mode_with_checkpoint
 from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
@@ -119,7 +119,9 @@ class Starts:
         Raises:
             PoolError: it cannot be worked out any more.
         """
-        return activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job))
+        mode = (job.stored_note("_run") or {}).get("mode")
+        made_in = FileMode(mode) if mode in set(FileMode) else None
+        return activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job), made_in=made_in)
 
     def mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
         """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
@@ -141,7 +143,8 @@ class Starts:
 
     def _start_of(self, claim: HeldClaim, job: QueuedJob, run: int) -> Activation:
         digest = self._executables.digest_of(job)
-        checkpoint = self._images.newest(job, lambda: mode_for(job.ad(), claim.ad))
+        made_in = self._images.made_in(job)
+        checkpoint = self._images.newest(job, lambda: mode_with_checkpoint(job.ad(), claim.ad, made_in))
         known = claim.template
         alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
@@ -149,7 +152,7 @@ class Starts:
         ad = job.ad()
         if needs_filling(ad):
             ad = fill(ad, claim.ad, self._context.outside.wall())
-        start = activation(ad, claim.ad, run, digest, checkpoint)
+        start = activation(ad, claim.ad, run, digest, checkpoint, made_in if checkpoint is not None else None)
         if checkpoint is not None:
             start = replace(start, checkpoint_from=self._images.peer_of(job, checkpoint))
         if delay := self._delay(job):
@@ -185,6 +188,7 @@ class Starts:
                 "owner": claim.owner,
                 "lease": claim.lease,
                 "run": start.run,
+                "mode": start.mode.value,
             },
         }
         if job.get("JobStartDate") is None:
