@@ -171,8 +171,7 @@ def program(
             "--roles",
             "-r",
             metavar="R,R,..",
-            help="Run a node with these roles: collector, negotiator, schedd, startd, "
-            "world.",
+            help="Run a node with these roles: collector, negotiator, schedd, startd, world.",
         ),
     ] = None,
     config: Annotated[

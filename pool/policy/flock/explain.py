@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.classad import ClassAd, requirements_accept
 from pool.policy.flock.value import server_value
-from pool.policy.why.findings import OtherPool
+from pool.policy.why.other_pools import OtherPool
 
 Wire = dict[str, Any]
 #: Kinds of machines that are looked at for the time at which they open, and minutes between two looks.

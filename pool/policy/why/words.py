@@ -33,7 +33,6 @@ from pool.policy.why.findings import (
     NetworkFinding,
     NoNetwork,
     NotItsTurn,
-    OtherPool,
     Outlook,
     OutOfReach,
     Queued,
@@ -55,6 +54,7 @@ from pool.policy.why.findings import (
     Unusable,
     ValueCount,
 )
+from pool.policy.why.other_pools import OtherPool
 from pool.policy.why.standing import Standing, standing
 
 F = TypeVar("F")

@@ -12,7 +12,8 @@ from pool.outside import OutsideWorld
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.explain import explain_pool, values
 from pool.policy.flock.shown import WANTS_FLOCK
-from pool.policy.why.findings import Finding, OtherPool, to_wire
+from pool.policy.why.findings import Finding, to_wire
+from pool.policy.why.other_pools import OtherPool
 from pool.roles.links import Links
 from pool.roles.world.borrowing import MachineBorrower
 from pool.roles.world.lending import MachineLender

@@ -20,7 +20,8 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.private import MOST_POOLS, FlockWish, party, pause_after, wishes_of
 from pool.policy.flock.shown import GUEST_OF
-from pool.policy.why.findings import Finding, OtherPool
+from pool.policy.why.findings import Finding
+from pool.policy.why.other_pools import OtherPool
 from pool.roles.base import Spawn
 from pool.roles.links import SERVICE, Links
 from pool.roles.world.borrowing import Arrival, ComingBack, MachineBorrower

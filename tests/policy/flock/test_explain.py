@@ -9,7 +9,7 @@ import pytest
 from pool.classad import ClassAd
 from pool.policy.flock.explain import explain_pool, values
 from pool.policy.flock.shown import lent_machine
-from pool.policy.why.findings import OtherPool
+from pool.policy.why.other_pools import OtherPool
 from pool.policy.why.words import lines
 
 TUESDAY = 1_763_460_000.0
