@@ -20,10 +20,12 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from pool.jobs.activation import Activation
+from pool.network.closing import tables_of, wait_until_closed
 from pool.network.rooms import JobNetworks, JobRoom, WiredKeeper
 from pool.pipes.positions import PipePositions, SenderPosition
 from pool.pipes.protocol import ROOM, PipeStream, StreamLost
@@ -54,6 +56,16 @@ class OtherParts(Protocol):
         """Expect no more bytes for this start; a writer is answered that no reader is left."""
 
 
+class NetworkedKeeper(WiredKeeper, Protocol):
+    """The keeper of a part, in the job's network.
+
+    Attributes:
+        pid: its process; 0 while it starts.
+    """
+
+    pid: int
+
+
 class RemotePipes:
     """All pipes of one part that lead to others.
 
@@ -75,7 +87,7 @@ class RemotePipes:
         self._broke = broke
         self._network = network
         self._cards: Cards = []
-        self._keeper: WiredKeeper | None = None
+        self._keeper: NetworkedKeeper | None = None
         self._restores = False
         self._inlets: dict[int, Receiver] = {}
         self._leaving: list[tuple[int, int, int, int]] = []
@@ -129,7 +141,7 @@ class RemotePipes:
         finally:
             self._meeting = None
 
-    def before_start(self, keeper: WiredKeeper) -> None:
+    def before_start(self, keeper: NetworkedKeeper) -> None:
         """The part's keeper is about to start it: join the job's private network, or when a restored part runs.
 
         A packet that came earlier would find no connection, and be answered by a reset.
@@ -181,8 +193,10 @@ class RemotePipes:
     async def pause(self) -> None:
         """Stop reading the pipes of the job's writers, until `resume`."""
         await asyncio.gather(*(sender.pause() for _, sender in self._outlets.values()))
-        room = self.room
+        room, keeper = self.room, self._keeper
         if room is not None:
+            if keeper is not None and keeper.pid:
+                await wait_until_closed(partial(tables_of, keeper.pid))
             try:
                 await room.hold(self._activation.part)
             except (OSError, ValueError, TimeoutError) as error:

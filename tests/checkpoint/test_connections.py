@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
 import random
 import struct
 from dataclasses import replace
@@ -17,6 +19,8 @@ from tests.checkpoint.hostile import Meta, tried
 from tests.checkpoint.test_checkpoints import lines, saved
 from tests.checkpoint.test_descriptors import lives
 from tests.checkpoint.test_hostile import reports
+from tests.conftest import passable
+from tests.ordinary_user import GID, UID, OrdinaryUser
 from tests.starter.support import PYTHON, opened, soon, spec, until
 
 #: The table of files in an image (pool/checkpoint/image/image.h), the kind of a socket, and the place of its contents.
@@ -58,6 +62,22 @@ async def test_a_job_that_is_not_moved_notices_nothing(
     end = await soon(keeper.ended)
     await keeper.forget()
     assert (end.code, (scratch / "err").read_text()) == (0, "")
+
+
+@pytest.mark.parametrize("state", ["full", "much", "closed_with_full_queue"])
+async def test_large_queues_of_an_ordinary_users_node(
+    keeper_program: Path, tmp_path: Path, scratch: Path, state: str
+) -> None:
+    """Only the machine's root may force the size of a buffer."""
+    with contextlib.ExitStack() as stack:
+        if os.geteuid() == 0:
+            passable(tmp_path)
+            user = OrdinaryUser(tmp_path)
+            for path in (tmp_path, scratch):
+                os.chown(path, UID, GID)
+            stack.enter_context(user.is_the_tester())
+        async with opened(tmp_path, keeper_program) as keepers:
+            await lives(keepers, tmp_path, job(scratch, state))
 
 
 async def test_an_image_with_connections_needs_a_network_of_its_own(

@@ -1,7 +1,7 @@
 """MPI jobs over networks of their own, with TCP between machines, whose parts move: they print what they print
 undisturbed, also where something is killed meanwhile (issue 14, 1 and 3).
 
-GANG_MOVES and GANG_TURNS make the runs longer: 20 and 1000 for the goal of 20 moves.
+GANG_MOVES and GANG_TURNS make the runs longer: 20 and 1000 for the goal of 20 moves. GANG_SEED draws other moments.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.e2e.test_network_mpi import run
 
 MOVES = int(os.environ.get("GANG_MOVES", "3"))
 TURNS = int(os.environ.get("GANG_TURNS", "250"))
+SEED = os.environ.get("GANG_SEED", "")
 MACHINES = ("one", "two", "three")
 pytestmark = pytest.mark.own_pool("programs are compiled once, into a directory of the tester's")
 
@@ -52,11 +53,11 @@ def home(machines: Nodes, request: pytest.FixtureRequest) -> Path:
 class Gang:
     """A job of that many ranks, and its event log."""
 
-    def __init__(self, home: Path, parts: int) -> None:
+    def __init__(self, home: Path, parts: int, family: str = "mpich") -> None:
         self.home, self.parts, self.log = home, parts, home / "log"
-        self.mpi = mpi_of("mpich", home, wheel=True)
+        self.mpi = mpi_of(family, home, wheel=family == "mpich")
         self.program = self.mpi.compiled("kernels")
-        self.chance = random.Random(parts)
+        self.chance = random.Random(f"{parts} {SEED}")
 
     def description(self) -> str:
         more = f"job_network = private\nlog = log\nrequirements = {self.without('none')}"
@@ -93,14 +94,18 @@ class Gang:
     async def ends_as_undisturbed(self, cluster: Cluster) -> None:
         (result,) = await cluster.wait(support.PATIENCE)
         assert result.ok, (result, errors(self.home))
-        command = [self.mpi.starter, "-n", str(self.parts), str(self.program), str(TURNS), "500"]
-        peer = await asyncio.to_thread(run, command, {"UCX_TLS": "tcp,self"})
+        options, variables = ("--oversubscribe",), {"UCX_TLS": "tcp,self", "OMPI_MCA_mpi_yield_when_idle": "1"}
+        as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        starter = [self.mpi.starter, *(options if self.mpi.family == "openmpi" else ())]
+        command = [*starter, "-n", str(self.parts), str(self.program), str(TURNS), "500"]
+        peer = await asyncio.to_thread(run, command, variables | as_root)
         assert printed(self.home) == sorted(peer.splitlines())
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-async def test_a_gang_moves_with_its_connections(machines: Nodes, home: Path, parts: int) -> None:
-    gang = Gang(home, parts)
+@pytest.mark.parametrize(("family", "parts"), [("mpich", 2), ("mpich", 4), ("openmpi", 2)])
+async def test_a_gang_moves_with_its_connections(machines: Nodes, home: Path, family: str, parts: int) -> None:
+    """Open MPI's ranks talk to the PMIx server of their part over its loopback: that moves, too."""
+    gang = Gang(home, parts, family)
     async with client(machines.all[0]) as pool:
         cluster = await pool.submit(gang.description(), iwd=str(home))
         assert await gang.move(cluster, MOVES)

@@ -14,6 +14,10 @@
 
 #include "state/state.h"
 
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72 /* Linux 5.14 */
+#endif
+
 #define INET_MOST (64u << 20) /* bytes of one queue */
 
 enum {
@@ -113,6 +117,7 @@ bool inet_options_in_headers(int fd, uint32_t domain); /* IP_OPTIONS and such */
 bool inet_option_known(const struct inet_option *option);
 int inet_get(int fd, int level, int name, int missing); /* an int; `missing` if the socket has no such option */
 bool inet_set(int fd, int level, int name, int value);
+void inet_set_buffer(int fd, int name, uint32_t bytes); /* SO_RCVBUF or SO_SNDBUF, also above the machine's limit */
 
 /* inet_table.c: the TCP sockets of this network namespace, also those that no process has open */
 struct inet_entry {

@@ -124,6 +124,37 @@ int inet_get(int fd, int level, int name, int missing)
 
 bool inet_set(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof value) == 0; }
 
+/* The limit of a receive buffer is one of the network, which is the job's own. */
+static void raise_receive_limit(uint32_t bytes)
+{
+    unsigned least, first, most;
+    FILE *f = fopen("/proc/sys/net/ipv4/tcp_rmem", "r+e");
+    if (f && fscanf(f, "%u %u %u", &least, &first, &most) == 3 && most / 4 < bytes) {
+        rewind(f);
+        fprintf(f, "%u %u %u\n", least, first, bytes <= INT32_MAX / 4 ? bytes * 4 : INT32_MAX);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* Only the machine's root may force a buffer. But a TCP socket that is to wait for so many bytes (SO_RCVLOWAT) gets
+ * room for them, whosoever it is. */
+void inet_set_buffer(int fd, int name, uint32_t bytes)
+{
+    bool receives = name == SO_RCVBUF;
+    if (inet_set(fd, SOL_SOCKET, receives ? SO_RCVBUFFORCE : SO_SNDBUFFORCE, (int)bytes))
+        return;
+    inet_set(fd, SOL_SOCKET, name, (int)bytes);
+    int low_water = inet_get(fd, SOL_SOCKET, SO_RCVLOWAT, 1), locks = inet_get(fd, SOL_SOCKET, SO_BUF_LOCK, 0);
+    if (!receives || inet_get(fd, SOL_SOCKET, SO_RCVBUF, 0) / 2 >= (int)bytes ||
+        inet_get(fd, SOL_SOCKET, SO_PROTOCOL, 0) != IPPROTO_TCP)
+        return;
+    raise_receive_limit(bytes);
+    inet_set(fd, SOL_SOCKET, SO_BUF_LOCK, locks & 1 /* SOCK_SNDBUF_LOCK */);
+    inet_set(fd, SOL_SOCKET, SO_RCVLOWAT, (int)bytes);
+    inet_set(fd, SOL_SOCKET, SO_RCVLOWAT, low_water);
+}
+
 /* False: this socket has no such option. */
 static bool read_value(int fd, const struct known *k, unsigned char value[16])
 {

@@ -15,9 +15,6 @@
 
 #include "state/inet.h"
 
-#ifndef SO_BUF_LOCK
-#define SO_BUF_LOCK 72 /* Linux 5.14 */
-#endif
 #define FILTER_MOST 4096
 #define BACKLOG_MOST 65535
 #define SCALE_MOST 14
@@ -252,8 +249,8 @@ static int connect_again(struct inet_end *e, struct failure *f)
         e->row.queued = e->row.unsent = row.queued = row.unsent = left;
         row.window[1] = open <= INET_MOST ? open : 0;
     }
-    inet_set(e->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)(row.received * 2 + (1 << 20)));
-    inet_set(e->fd, SOL_SOCKET, SO_SNDBUFFORCE, (int)(row.queued * 2 + (1 << 20)));
+    inet_set_buffer(e->fd, SO_RCVBUF, row.received * 2 + (1 << 20));
+    inet_set_buffer(e->fd, SO_SNDBUF, row.queued * 2 + (1 << 20));
     return tcp_restore(e->fd, &row, e->received, e->queued, f);
 }
 
@@ -387,7 +384,7 @@ static int end_again(struct inet_end *e, struct failure *f)
         e->row.remote = name;
         done = begin_again(e, f);
     } else if (!done) {
-        inet_set(e->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)(e->row.received * 2 + (1 << 20)));
+        inet_set_buffer(e->fd, SO_RCVBUF, e->row.received * 2 + (1 << 20));
         if (listen(own, 1) < 0 || tcp_connect_now(e->fd, &name) < 0 || (other = accept(own, NULL, NULL)) < 0 ||
             !tcp_send_whole(other, e->received, e->row.received))
             done = -1;
@@ -408,7 +405,7 @@ static int end_again(struct inet_end *e, struct failure *f)
 static int fill_datagrams(struct inet_end *e, struct failure *f)
 {
     if (e->row.datagrams)
-        inet_set(e->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)INET_MOST / 4);
+        inet_set_buffer(e->fd, SO_RCVBUF, INET_MOST / 4);
     for (uint32_t i = 0; i < e->row.datagrams; i++) {
         struct inet_datagram head;
         const char *at = take(e, sizeof head), *data;
@@ -432,13 +429,12 @@ static void set_buffers(const struct inet_end *e)
 {
     const struct inet_row *row = &e->row;
     const struct {
-        int get, set;
+        int name;
         uint32_t wanted;
-    } both[] = {{SO_RCVBUF, SO_RCVBUFFORCE, row->receive_buffer}, {SO_SNDBUF, SO_SNDBUFFORCE, row->send_buffer}};
+    } both[] = {{SO_RCVBUF, row->receive_buffer}, {SO_SNDBUF, row->send_buffer}};
     for (size_t i = 0; i < 2; i++)
-        if ((uint32_t)inet_get(e->fd, SOL_SOCKET, both[i].get, 0) != both[i].wanted)
-            inet_set(e->fd, SOL_SOCKET, both[i].set,
-                     (int)(both[i].wanted <= INET_MOST ? both[i].wanted : INET_MOST) / 2);
+        if ((uint32_t)inet_get(e->fd, SOL_SOCKET, both[i].name, 0) != both[i].wanted)
+            inet_set_buffer(e->fd, both[i].name, (both[i].wanted <= INET_MOST ? both[i].wanted : INET_MOST) / 2);
     inet_set(e->fd, SOL_SOCKET, SO_BUF_LOCK, (int)(row->buffer_locks & 3));
 }
 

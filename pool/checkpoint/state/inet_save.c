@@ -19,9 +19,6 @@
 
 #include "state/inet.h"
 
-#ifndef SO_BUF_LOCK
-#define SO_BUF_LOCK 72 /* Linux 5.14 */
-#endif
 #define MPTCP 262 /* IPPROTO_MPTCP */
 #define DRAIN_MS 1000
 #define FILTER_MOST 4096
@@ -313,7 +310,7 @@ static bool needs_table(void)
 static void widen(const struct inet_socket *s, uint32_t bytes)
 {
     char byte;
-    inet_set(s->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)(bytes + (1u << 20)));
+    inet_set_buffer(s->fd, SO_RCVBUF, bytes + (1u << 20));
     inet_set(s->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, (int)(bytes + (1u << 20)));
     recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 }
@@ -645,7 +642,7 @@ static void make_again(struct child *c)
     tcp_send_whole(client->fd, client->queued, client->row.queued);
     if (client->row.flags & INET_FIN_SENT)
         shutdown(client->fd, SHUT_WR);
-    inet_set(client->fd, SOL_SOCKET, SO_SNDBUFFORCE, (int)client->row.send_buffer / 2);
+    inet_set_buffer(client->fd, SO_SNDBUF, client->row.send_buffer / 2);
     inet_set(client->fd, SOL_SOCKET, SO_BUF_LOCK, (int)client->row.buffer_locks);
 }
 
@@ -668,7 +665,7 @@ void inet_let_go(void)
             end_repair(s);
         if ((uint32_t)inet_get(s->fd, SOL_SOCKET, SO_RCVBUF, 0) != s->row.receive_buffer &&
             s->row.type == SOCK_STREAM) {
-            inet_set(s->fd, SOL_SOCKET, SO_RCVBUFFORCE, (int)s->row.receive_buffer / 2);
+            inet_set_buffer(s->fd, SO_RCVBUF, s->row.receive_buffer / 2);
             inet_set(s->fd, SOL_SOCKET, SO_BUF_LOCK, (int)s->row.buffer_locks);
         }
         close(s->fd);

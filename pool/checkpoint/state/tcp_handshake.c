@@ -45,7 +45,7 @@ bool tcp_send_whole(int fd, const char *data, size_t size)
 {
     if (!size)
         return true;
-    inet_set(fd, SOL_SOCKET, SO_SNDBUFFORCE, (int)(size * 2 + (1 << 20)));
+    inet_set_buffer(fd, SO_SNDBUF, (uint32_t)(size * 2 + (1 << 20)));
     while (size) {
         ssize_t n = send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n <= 0)
