@@ -66,7 +66,7 @@ async def _by_job(nodes: support.Nodes, program: Path, words: list[str]) -> tupl
 @benchmark("network_mpi")
 async def network_mpi(effort: Effort) -> list[Row]:
     """Allreduces of 8 bytes and of 64 MB, 4 ranks on 2 nodes (issue 14)."""
-    words = [str(effort.of(2000, least=20)), str(effort.of(10, least=2)), str(BYTES)]
+    words = [str(effort.of(300, least=20)), str(effort.of(5, least=2)), str(BYTES)]
     ours, theirs = [], []
     with support.nodes() as nodes, tempfile.TemporaryDirectory() as place:
         mpi = installed("mpich", Path(place))
