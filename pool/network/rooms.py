@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.jobs.network import Setup
+from pool.jobs.network import Setup, has_way_out
 from pool.network.passing import passed_socket
 from pool.network.relay_process import RelayProcess
 from pool.network.sealed_link import KEYS, SealedLink
@@ -75,10 +75,6 @@ class WayOutSource(Protocol):
     """
 
     program: Path
-
-    def is_for(self, start: Activation, /) -> bool:
-        """Whether a job has a way out."""
-        ...
 
     async def rules_for(self, nodes: Sequence[str], hosts: str, /) -> bytes:
         """The packed rules of a job, whose parts run at nodes with these addresses, and which has this /etc/hosts."""
@@ -400,7 +396,7 @@ class JobNetworks:
         room.add(start.part, keeper)
 
     def _room(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> JobRoom:
-        out = self._out if self._out is not None and self._out.is_for(start) else None
+        out = self._out if has_way_out(keeper.spec.network_setup) else None
         hosts = Setup(*keeper.spec.network_setup).hosts if out is not None else ""
         return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out, hosts)
 

@@ -41,9 +41,6 @@ class Rules:
         self.destinations = parse_destinations(setting)
         self.rules = pack_rules(self.destinations, found or {}, resolver, denied)
 
-    def is_for(self, start: Activation, /) -> bool:
-        return True
-
     async def rules_for(self, nodes: Sequence[str], hosts: str, /) -> bytes:
         return self.rules
 

@@ -191,7 +191,7 @@ async def test_a_flood_takes_a_bounded_part_of_the_machine(world: World, tmp_pat
     """New flows each second, sockets and memory are bounded; afterwards the way out serves the next job's needs."""
     async with machine_in(world, tmp_path, "*:1024-65535") as machine:
         began = time.monotonic()
-        job = await machine.start(tmp_path / "job", FLOOD, "203.0.113.1", 1.5)
+        job = await machine.start(tmp_path / "job", FLOOD, "203.0.113.1", 0.8)
         await until(lambda: bool(job.way_out))
         process, most, files = psutil.Process(job.way_out), 0, 0
         seen = await job.report()

@@ -197,7 +197,7 @@ try: ask(sys.argv[4])
 except ConnectionRefusedError: print("refused")
 data = hashlib.shake_128(b"x").digest(1 << 20)
 third = ask(sys.argv[5])
-for _ in range(40): third.sendall(data)
+for _ in range(20): third.sendall(data)
 third.close()
 fourth, found, size = ask(sys.argv[6]), hashlib.md5(), 0
 while piece := fourth.recv(1 << 20):
@@ -226,7 +226,7 @@ async def test_connections_end_as_they_do_without_a_way_out(tmp_path: Path) -> N
         connection.shutdown(socket.SHUT_WR)
         return summed(connection)
 
-    data = hashlib.shake_128(b"x").digest(1 << 20) * 40
+    data = hashlib.shake_128(b"x").digest(1 << 20) * 20
 
     def sends(connection: socket.socket) -> str:
         connection.sendall(data)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ordinary_user import as_root
+
 CLONE_NEWNET, IP_PKTINFO, IPV6_TRANSPARENT = 0x40000000, 8, 75
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,6 +69,17 @@ class World:
     """
 
     def __init__(self, place: Path) -> None:
+        with as_root():
+            self._begin()
+        self._place = place
+        self.heard: list[tuple[bool, str, str, int]] = []
+        self._sockets: dict[socket.socket, bool] = {}
+        self._ready = selectors.DefaultSelector()
+        self._stop, self._stopper = os.pipe()
+        self._ready.register(self._stop, selectors.EVENT_READ)
+        self._thread: threading.Thread | None = None
+
+    def _begin(self) -> None:
         if os.geteuid() != 0:
             pytest.skip("needs root")
         self._outside = self._begun("echo up; exec sleep 1000")
@@ -76,14 +89,7 @@ class World:
         self._machine.stdin.write(f"{self._outside.pid}\n".encode())
         self._machine.stdin.flush()
         self._line(self._machine)
-        self._place = place
         self.namespace = f"/proc/{self._machine.pid}/ns/net"
-        self.heard: list[tuple[bool, str, str, int]] = []
-        self._sockets: dict[socket.socket, bool] = {}
-        self._ready = selectors.DefaultSelector()
-        self._stop, self._stopper = os.pipe()
-        self._ready.register(self._stop, selectors.EVENT_READ)
-        self._thread: threading.Thread | None = None
 
     @staticmethod
     def _begun(script: str) -> subprocess.Popen[bytes]:
@@ -105,7 +111,7 @@ class World:
 
     def made(self, family: int, kind: int, *, of_machine: bool = True) -> socket.socket:
         """A socket of the machine, or of the outside."""
-        with _inside(self.namespace if of_machine else f"/proc/{self._outside.pid}/ns/net"):
+        with as_root(), _inside(self.namespace if of_machine else f"/proc/{self._outside.pid}/ns/net"):
             made = socket.socket(family, kind)
         self._sockets[made] = of_machine
         return made
@@ -169,5 +175,6 @@ class World:
         for made in self._sockets:
             made.close()
         for process in (self._machine, self._outside):
-            process.kill()
+            with as_root():
+                process.kill()
             process.communicate()

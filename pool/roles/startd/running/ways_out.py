@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pool.config import Settings
 from pool.decimals import whole_number
-from pool.jobs.activation import Activation
 from pool.jobs.destinations import (
     Destination,
     OutsideNames,
@@ -22,7 +21,6 @@ from pool.jobs.destinations import (
     parse_destinations,
     resolver_of,
 )
-from pool.jobs.network import PRIVATE_OUT, chosen
 from pool.network.way_out_process import why_no_way_out
 from pool.policy.shipped import PolicyError
 
@@ -118,10 +116,6 @@ class WaysOut:
     def names(self) -> OutsideNames | None:
         """The names of the outside for a job that begins now; None where it can have no way out."""
         return None if self.why_not else outside_names(self._destinations, self._found, self._resolv_conf)
-
-    def is_for(self, start: Activation) -> bool:
-        """Whether a job here has a network with a way out."""
-        return chosen(start.job_network, start.network, self._settings().text("JOB_NETWORK")) == PRIVATE_OUT
 
     async def rules_for(self, nodes: Sequence[str], hosts: str) -> bytes:
         """The packed rules for a job, when the machine's resolver is known.
