@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import sys
@@ -35,6 +36,8 @@ def ssh(
 ) -> int:
     """Open a shell inside a running job of yours.
 
+    A job that has no machine yet is waited for.
+
     It sees what the job sees (files, processes, network, devices, environment), has the job's rights and limits,
     and counts as part of it. It ends with the job. While it is open the job is not checkpointed; a job that has to
     leave its machine ends it. Enter, ~ and . end the connection. The exit status is the shell's.
@@ -55,9 +58,40 @@ def ssh(
     from pool.client.terminal import shell_here
 
     line = command[0] if command and len(command) == 1 else shlex.join(command or ())
-    return query_pool(
-        address, lambda pool: shell_here(pool, (whole[0], whole[1]), line, terminal=wanted, node=node), working=""
-    )
+    number = whole[0], whole[1]
+
+    async def question(pool: Pool) -> int:
+        told = False
+        while True:
+            try:
+                return await shell_here(pool, number, line, terminal=wanted, node=node)
+            except PoolError:
+                if not await _started(pool, number, told=told):
+                    raise
+                told = True
+
+    return query_pool(address, question, working="")
+
+
+async def _started(pool: Pool, job: tuple[int, int], *, told: bool) -> bool:
+    """Wait for the start of a job that waits for a machine; False at once for any other.
+
+    Args:
+        told: the user knows that it waits.
+    """
+    async with contextlib.aclosing(pool.events(ids=[job], after=None)) as events:
+        await anext(events)  # from now on none is missed
+        if (await pool.job(*job).result()).state != "idle":
+            return False
+        if not told:
+            name = f"{job[0]}.{job[1]}"
+            print_error(f"waiting for job {name} to start (`poolnode why {name}`; Ctrl-C ends the waiting)")
+        async for some in events:
+            if any(event["kind"] == "EXECUTE" for event in some):
+                return True
+            if any(event["kind"] in ("HELD", "ABORTED") for event in some):
+                return False
+    return False
 
 
 def attach(

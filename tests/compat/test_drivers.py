@@ -1,6 +1,7 @@
 """The programs that drive HTCondor read the drop-ins' output: each one's own commands, expressions and rules.
 
-Those of Nextflow are as its source has them; the others as excerpts of their sources have them. The output is ours.
+Those of Nextflow, Galaxy (`runners/util/external.py`, `util/condor`), Cromwell (`HtCondor.conf`) and Pegasus
+are as their sources have them; the others as excerpts of their sources have them. The output is ours.
 """
 
 from __future__ import annotations

@@ -235,6 +235,23 @@ async def test_the_commands(two: Nodes, home: Path) -> None:
             assert (ran.returncode, ran.stderr) == (5, "")
             assert ran.stdout
         await cluster.remove()
+        commands = {"executable": "/bin/sleep", "arguments": "300", "+Ready": "false", "requirements": "MY.Ready"}
+        later = await pool.submit(commands, iwd=str(home))
+        words = [sys.executable, "-m", "pool", "ssh", f"{later.cluster}.0", "--", "exit 6"]
+        environ = {**support.environ_with_sources(), **where}
+        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        waiting = await asyncio.create_subprocess_exec(*words, stdin=null, stderr=pipe, env=environ)
+        try:
+            assert waiting.stderr is not None
+            said = await asyncio.wait_for(waiting.stderr.readline(), PATIENCE)
+            assert f"waiting for job {later.cluster}.0 to start" in said.decode()
+            await later.edit(Ready="true")
+            assert await asyncio.wait_for(waiting.wait(), PATIENCE) == 6
+        finally:
+            await later.remove()
+            if waiting.returncode is None:
+                waiting.kill()
+                await waiting.wait()
         script = support.program(home, "echo begun; echo bad >&2; exit 9")
         ended = await pool.submit({"executable": script, "output": "out", "error": "err"}, iwd=str(home))
         await ended.wait(PATIENCE)
