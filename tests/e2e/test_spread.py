@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,3 +202,52 @@ async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Pat
         assert [(home / f"began.{name}").read_text() for name in ("gen", "sink")] == ["x", "x"]
         (ad,) = await cluster.ads()
         assert (ad.value("NumJobStarts"), ad.value("NumCkpts")) == (2, checkpoints)
+
+
+async def test_a_work_flow_of_all_kinds_of_jobs(pool3: Nodes, home: Path) -> None:
+    """A pipe job, one with remote I/O where files are carried to, one spread over machines, one that moves."""
+    slow = "import time\nfor at in range(40):\n    print(at, flush=True)\n    time.sleep(0.05)\n"
+    (home / "slow.py").write_text(slow)
+    dag = f"""
+    JOB pipe {{
+        executable = seq 1 1000 | sort -rn | head -n 3 > first
+    }}
+    JOB remote {{
+        executable = {program(home, "cat first > second; echo remote >> second")}
+        remote_io = on
+        requirements = Machine == "two"
+    }}
+    JOB spread {{
+        executable = foo=/bin/cat bar=/usr/bin/sort
+        pipe = foo | bar
+        foo.input = second
+        bar.output = third
+        {PARTS}
+    }}
+    JOB moved {{
+        executable = {PYTHON}
+        arguments = slow.py
+        output = fourth
+        requirements = Machine != "two"
+    }}
+    PARENT pipe CHILD remote
+    PARENT remote CHILD spread moved
+    """
+    (home / "all.dag").write_text(dag.replace("\n    ", "\n"))
+    node = pool3.all[0]
+    done = poolnode("dag", "submit", "-q", "all.dag", cwd=home, POOLNODE_ADDRESS=node.address)
+    number = int(done.stdout)
+    async with client(node) as pool:
+        await until(lambda: (home / "all.dag.dagman.out").exists(), "the work flow to begin")
+        await until(
+            lambda: "ULOG_EXECUTE for HTCondor Node moved" in (home / "all.dag.dagman.out").read_text(), "moved"
+        )
+        found = re.findall(r"ULOG_EXECUTE for HTCondor Node moved \((\d+)\.", (home / "all.dag.dagman.out").read_text())
+        moved = pool.cluster(int(found[0]))
+        await moved.vacate()
+        (result,) = await pool.cluster(number).wait(support.PATIENCE)
+        assert result.ok, result
+        (ad,) = await pool.gather("schedd.history", {"ids": [[moved.cluster, 0]], "limit": 1})
+    assert (home / "third").read_text().split() == ["1000", "998", "999", "remote"]
+    assert (home / "fourth").read_text().split() == [str(at) for at in range(40)]
+    assert ad["NumJobStarts"] >= 1

@@ -156,7 +156,7 @@ class PlanNode:
         if not isinstance(wire, dict):
             raise _malformed("a node is no mapping")
         kind, name = _typed(wire, "kind", str, "JOB"), _typed(wire, "name", str, "")
-        if kind not in KINDS or not name or len(name) > 4096:
+        if kind not in KINDS or len(name) > 4096 or name.split() != [name]:
             raise _malformed(f"there is no such node as {kind} {name[:40]}")
         scripts = _typed(wire, "scripts", dict, {})
         if not set(scripts) <= set(SCRIPTS):

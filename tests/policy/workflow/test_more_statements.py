@@ -134,6 +134,12 @@ def test_a_provisioner_is_one_job_and_one_node() -> None:
         WorkflowPlan.from_wire(wire | {"nodes": [one, one | {"name": "Q"}]})
 
 
+def test_a_name_that_would_break_a_log_is_refused() -> None:
+    wire = {"file": "/d/it.dag", "iwd": "/d", "nodes": [{"name": "A\n** PID = 1", "noop": True}]}
+    with pytest.raises(PoolError, match="no such node as JOB A"):
+        WorkflowPlan.from_wire(wire)
+
+
 def test_words_of_scripts() -> None:
     said = (
         "$node $Retry $MAX_RETRIES $DAGID $NODE_COUNT $DONE_COUNT $CLUSTERID $JOBID $JOB_COUNT $JOB_ABORT_COUNT "
