@@ -32,6 +32,27 @@ def python(scratch: Path, name: str, *argv: str) -> KeeperSpec:
     return spec(scratch, sys.executable, "-I", str(SOURCES / f"{name}.py"), *argv, isolation="shared")
 
 
+async def test_descriptors_in_flight_are_received_before_a_checkpoint(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path
+) -> None:
+    """As nginx's processes pass their sockets on when they start: the job gets a moment for it."""
+    program = """
+import array, os, socket, threading, time
+one, other = socket.socketpair()
+one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))])
+def receive():
+    time.sleep(0.1)
+    socket.recv_fds(other, 9, 9)
+receiving = threading.Thread(target=receive)
+receiving.start()
+print("ready", flush=True)
+receiving.join()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+    await lives(keepers, tmp_path, spec(scratch, sys.executable, "-I", "-c", program, isolation="shared"), 1)
+
+
 @pytest.mark.parametrize("abstract", [False, True])
 async def test_sockets_among_the_jobs_processes(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, abstract: bool

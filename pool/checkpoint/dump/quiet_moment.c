@@ -1,4 +1,5 @@
-/* Freezes the job at a moment when it has read its inotify events: unread events would be lost. dump.c calls it. */
+/* Freezes the job at a moment when it has read its inotify events, and received the file descriptors that are in flight
+ * in its unix sockets: neither can be restored. dump.c calls it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -18,10 +19,26 @@ static bool is_queue(const char *name)
     return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0;
 }
 
-struct queue { /* pid: a process of the job; fd: our copy of its inotify descriptor */
+struct queue { /* pid: a process of the job; fd: our copy of its inotify descriptor; -1: number is one of a unix socket
+                */
     pid_t pid;
-    int fd;
+    int fd, number;
 };
+
+/* File descriptors in flight to a unix socket; -1: it is none, or the kernel does not tell (before Linux 5.6). */
+static int in_flight(pid_t pid, int number)
+{
+    char path[64], line[256];
+    int count = -1;
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", pid, number);
+    FILE *f = fopen(path, "re");
+    while (f && count < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, "scm_fds:", 8) == 0)
+            count = atoi(line + 8);
+    if (f)
+        fclose(f);
+    return count;
+}
 
 static void queues_of(pid_t pid, struct table *queues)
 {
@@ -32,11 +49,13 @@ static void queues_of(pid_t pid, struct table *queues)
     for (struct dirent *e; dir && (e = readdir(dir));) {
         ssize_t n = readlinkat(dirfd(dir), e->d_name, name, sizeof name - 1);
         name[n < 0 ? 0 : n] = 0;
+        if (strncmp(name, "socket:", 7) == 0 && in_flight(pid, atoi(e->d_name)) >= 0)
+            *(struct queue *)table_add(queues) = (struct queue){pid, -1, atoi(e->d_name)};
         if (!is_queue(name) || (of < 0 && (of = (int)syscall(SYS_pidfd_open, pid, 0)) < 0))
             continue;
         int fd = (int)syscall(SYS_pidfd_getfd, of, atoi(e->d_name), 0);
         if (fd >= 0)
-            *(struct queue *)table_add(queues) = (struct queue){pid, fd};
+            *(struct queue *)table_add(queues) = (struct queue){pid, fd, -1};
     }
     if (of >= 0)
         close(of);
@@ -47,8 +66,9 @@ static void queues_of(pid_t pid, struct table *queues)
 static bool has_unread(const struct table *queues)
 {
     for (uint32_t i = 0; i < queues->count; i++) {
+        const struct queue *q = (struct queue *)queues->rows + i;
         int waiting = 0;
-        if (ioctl(((struct queue *)queues->rows)[i].fd, FIONREAD, &waiting) == 0 && waiting)
+        if (q->fd < 0 ? in_flight(q->pid, q->number) > 0 : ioctl(q->fd, FIONREAD, &waiting) == 0 && waiting)
             return true;
     }
     return false;
@@ -61,6 +81,8 @@ static bool wants_to_run(const struct table *queues)
     bool wants = false;
     for (uint32_t i = 0; i < queues->count && !wants; i++) {
         pid_t pid = ((struct queue *)queues->rows)[i].pid, *tids;
+        if (i && pid == ((struct queue *)queues->rows)[i - 1].pid)
+            continue;
         snprintf(path, sizeof path, "/proc/%d/task", pid);
         size_t count = numbers_in(path, &tids);
         for (size_t j = 0; j < count && !wants; j++) {
@@ -105,7 +127,8 @@ int freeze_at_quiet_moment(struct dump *d, struct outcome *o)
         d->held_since = 0;
     }
     for (uint32_t i = 0; i < queues.count; i++)
-        close(((struct queue *)queues.rows)[i].fd);
+        if (((struct queue *)queues.rows)[i].fd >= 0)
+            close(((struct queue *)queues.rows)[i].fd);
     free(queues.rows);
     return done;
 }
