@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pool.client import Pool
 from tests.e2e import support
-from tests.e2e.flocks import BOTH, HEAD, lines_of
-from tests.e2e.support import Node, Nodes, administrator, asked, client, poolnode, program, slots
+from tests.e2e.flocks import BOTH, HEAD, agree, lines_of
+from tests.e2e.support import (
+    Node,
+    Nodes,
+    administrator,
+    asked,
+    client,
+    poolnode,
+    processes_with,
+    program,
+    slots,
+    token,
+    until,
+)
 from tests.ordinary_user import as_root
 
 
@@ -22,7 +36,9 @@ def pair(whose_pool: object) -> Iterator[Nodes]:
 
     async def start(nodes: Nodes) -> None:
         nodes.start("physics", HEAD).ready()
-        chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem").ready()
+        rules = nodes.directory("rules") / "flock.toml"
+        rules.write_text("")
+        chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem", FLOCK_FILE=str(rules)).ready()
         async with client(chem) as pool:
             await slots(pool, 1)
 
@@ -99,3 +115,97 @@ async def test_a_job_runs_once_where_a_machine_is_and_its_files_are_at_home(pair
     assert "jobs here run at" not in tool("flock").stdout
     with as_root():
         assert "private-flock.json" in {path.name for path in physics.state.iterdir()}
+
+
+async def agreed(chem: Node, physics: Node) -> None:
+    """Chem lends to physics, and physics sees its machine."""
+    await agree(chem, physics, ("chem", "physics"))
+    async with client(physics) as pool:
+        await slots(pool, 1)
+
+
+async def state_of(pool: Pool, cluster: Any) -> str:
+    return str((await pool.job(cluster.cluster, 0).result()).state)
+
+
+async def test_leave_sends_jobs_home_while_they_run(pair: Nodes) -> None:
+    """chem's administrator leaves: the job is off the machine at once, saved, and goes on after a new agreement."""
+    physics, chem = pair.all
+    await agreed(chem, physics)
+    home = pair.directory("leaves")
+    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.3; done; exec sleep 0.1", "leaves-4711.sh")
+    async with client(physics) as pool:
+        cluster = await pool.submit({"executable": script, "output": "out", "checkpoint": "required"}, iwd=str(home))
+        await until(lambda: processes_with("leaves-4711"), "the job to begin at chem")
+        await cluster.checkpoint()
+        with as_root():
+            left = poolnode("flock", "leave", "physics", "-A", chem.address)
+        assert left.stdout == "the agreement with physics has ended\n", left.stderr
+        assert not processes_with("leaves-4711"), "it has left when the command ends"
+
+        async def idle() -> bool:
+            return await state_of(pool, cluster) == "idle"
+
+        await asked(idle, "the job to wait at home")
+        with as_root():
+            assert poolnode("flock", "leave", "chem", "-A", physics.address).returncode == 0
+        await agreed(chem, physics)
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+        (ad,) = await cluster.ads()
+        assert (ad.value("NumJobStarts"), ad.value("NumCkpts", 0) >= 1) == (2, True)
+    assert lines_of(home / "out") == list("123456789")
+
+
+async def test_limits_are_read_again(pair: Nodes) -> None:
+    """SIGHUP at chem: nobody is let in, `why` says so, and then somebody is; `status --pool` where that is given."""
+    physics, chem = pair.all
+    rules, home = pair.directory("rules") / "flock.toml", pair.directory("limits")
+
+    def reread(text: str) -> None:
+        rules.write_text(text)
+        before = len(chem.log)
+        chem.signal(signal.SIGHUP)
+        chem.said("configuration read again", after=before)
+
+    reread('[physics]\nusers = ["nobody-else"]\n')
+    refused = poolnode("status", "--pool", "chem", "-A", physics.address)
+    assert "does not give it our status" in refused.stderr, refused.stderr
+    async with client(physics) as pool:
+        cluster = await pool.submit({"executable": "/bin/true"}, iwd=str(home))
+
+        async def said() -> bool:
+            return "chem: 1 idle machine, all take it; it said: jobs of" in str(await pool.why(f"{cluster.cluster}.0"))
+
+        await asked(said, "why to say what chem says")
+        reread("[physics]\nin = false\n")
+
+        async def withdrawn() -> bool:
+            return "chem: no idle machine" in str(await pool.why(f"{cluster.cluster}.0"))
+
+        await asked(withdrawn, "the machine to be withdrawn")
+        reread("[physics]\nstatus = true\n")
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+    listed = poolnode("status", "--pool", "chem", "-A", physics.address)
+    assert "chem" in listed.stdout, listed.stderr
+    await until(lambda: "DISTANCE" in poolnode("flock", "-A", physics.address).stdout, "the machine's value")
+
+
+async def test_a_job_comes_home_to_a_machine_of_its_own_pool(pair: Nodes) -> None:
+    """It runs at chem with copies of its files; home has a machine now, which comes first; it goes on there."""
+    physics = pair.all[0]
+    home = pair.directory("comes-home")
+    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.2; done", "comes-home.sh")
+    async with client(physics) as pool:
+        cluster = await pool.submit({"executable": script, "output": "out", "checkpoint": "required"}, iwd=str(home))
+        await until(lambda: processes_with("comes-home"), "the job to begin at chem")
+        desk = pair.start("desk", "startd", join=await token(physics, "startd"), SLOTS="1").ready()
+        await slots(pool, 2)
+        await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+        (ad,) = await cluster.ads()
+        assert str(ad.value("LastRemoteHost")).endswith("@desk"), ad.value("LastRemoteHost")
+        assert lines_of(home / "out") == list("123456789")
+        assert desk.process.poll() is None

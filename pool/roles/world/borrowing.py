@@ -30,13 +30,14 @@ from pool.roles.world.relay import (
     STARTD_STREAMS,
     ClaimRoute,
     NoWay,
+    claims_of,
     join_streams,
     passes,
     seconds_left,
     with_claim,
 )
 from pool.wire import Call, Connection, Right, Service, Stream, method, streaming
-from pool.wire.parameter_checks import MAPPINGS
+from pool.wire.parameter_checks import MAPPINGS, TEXTS
 
 Wire = dict[str, Any]
 #: A match that is not claimed within this many seconds lapses.
@@ -281,6 +282,7 @@ class MachineBorrower(Service):
         party, began = (slot.pool, str(params["owner"])), asyncio.get_running_loop().time()
         try:
             answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
+            given = claims_of(answer, asked["count"])
             self.refusals.pop(party, None)
             self._pauses.pop(party, None)
         except (PoolError, OSError) as error:
@@ -288,8 +290,6 @@ class MachineBorrower(Service):
             raise
         finally:
             self._new_key(slot)
-        # Not more than were asked for: each that begins here is one that we may be asked to pay for.
-        given = answer["claims"][: asked["count"]]
         claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in given]
         await self._credit.measures.write()
         return {"claims": claims, "refused": None}
@@ -307,7 +307,13 @@ class MachineBorrower(Service):
         loop, times = asyncio.get_running_loop(), self._pauses.get(party, (0, 0.0))[0] + 1
         pause = pause_after(times)
         self._pauses[party] = (times, loop.time() + pause)
-        loop.call_later(pause + MOMENT, self._new_key, slot)  # which our negotiator sees
+        loop.call_later(pause + MOMENT, self._show_again, slot.pool)
+
+    def _show_again(self, pool: str) -> None:
+        """Have our negotiator look at a pool's machines again: one of them changes."""
+        slot = next((slot for slot in self._slots.values() if slot.pool == pool and not slot.grants), None)
+        if slot is not None:
+            self._new_key(slot)
 
     # -- claims that have come for one user's jobs -------------------------------------------------------
 
@@ -493,7 +499,9 @@ class ComingBack(Service):
                 self._borrowing.over(route.id)
             self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)
             return passed
-        own = {ClaimRoute(self._pool, startd, str(claim)).id: claim for claim in inner["claims"]}
+        if not TEXTS.fits(inner.get("claims")):
+            raise NoWay("the claims to renew are no list of names")
+        own = {ClaimRoute(self._pool, startd, claim).id: claim for claim in inner["claims"]}
         answer = await link.call("schedd.renew", {"claims": list(own)}, timeout=seconds_left(call))
         gone = [number for number in answer["gone"] if number in own]
         self._borrowing.renewed(list(own), gone)

@@ -37,12 +37,15 @@ from pool.wire import (
     Stream,
     method,
 )
+from pool.wire.certificates import check_user
 from pool.wire.parameter_checks import MAPPINGS, TEXTS, optional
 
 Wire = dict[str, Any]
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Seconds for which a request waits for our negotiator; then the other pool is told that there is no machine.
 PATIENCE = 15.0
+#: Seconds of a lease that any pool could ask for.
+LARGEST_LEASE = 1e9
 #: Seconds after the first claim of a request for which its others gather.
 GATHER = 0.5
 #: Requests of one pool that wait at a time; more are refused.
@@ -277,7 +280,10 @@ class MachineLender(Service):
         Raises:
             NoMachine: the agreement has no room for it, or no machine was found in time.
         """
-        agreement, owner = self._agreement(pool), str(params["owner"])
+        agreement, owner, lease = self._agreement(pool), str(params["owner"]), float(params["lease"])
+        check_user(owner)
+        if not 0 < lease < LARGEST_LEASE:
+            raise NoMachine(f"a lease of {lease:g} seconds makes no sense")
         if not agreement.admits(owner):
             raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
         if why := self._credit.why_not_lend(pool):
@@ -289,7 +295,7 @@ class MachineLender(Service):
             raise NoMachine(f"the pool {pool} has {MOST_WAITING} requests waiting here", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
         ad = guest_request(params["ad"], owner, pool)
-        lease = min(max(float(params["lease"]), 1.0), self._longest_lease())
+        lease = min(max(lease, 1.0), self._longest_lease())
         taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
         ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken))
         self._number += 1

@@ -26,7 +26,7 @@ from pool.roles.base import Spawn
 from pool.roles.links import SERVICE, Links
 from pool.roles.world.borrowing import Arrival, ComingBack, MachineBorrower
 from pool.roles.world.credit import CreditBook
-from pool.roles.world.relay import NoWay
+from pool.roles.world.relay import NoWay, is_claim
 from pool.wire import (
     Call,
     Connection,
@@ -338,7 +338,7 @@ class PrivateBorrower(Service):
                     "lease": int() | float() as lease,
                     "claims": [*claims],
                 }
-            } if sequence == member.seen + 1 and all(_is_claim(claim) for claim in claims):
+            } if sequence == member.seen + 1 and all(is_claim(claim) for claim in claims):
                 member.seen = sequence
                 self._spawn(self._arrive(member, (schedd, number), float(lease), claims), "arrive", alone=True)
                 member.wake.set()
@@ -406,15 +406,6 @@ class PrivateBorrower(Service):
                 "trouble": member.trouble,
                 "why": next(iter(member.why.values()), ""),
             }
-
-
-def _is_claim(claim: Any) -> bool:
-    match claim:
-        case {"claim": str(), "slot": str(slot), "startd": str(startd), "ad": dict(ad)}:
-            return (
-                slot.count("@") == 1 and len(slot) < 500 and "|" not in startd and all(isinstance(n, str) for n in ad)
-            )
-    return False
 
 
 def _user(call: Call, params: Wire) -> str:

@@ -66,6 +66,28 @@ class ClaimRoute:
         return cls(*parts)
 
 
+def is_claim(said: Any) -> bool:
+    """Whether another pool's word is a claim: {claim, slot: SLOT@MACHINE, startd, ad}"""
+    match said:
+        case {"claim": str(), "slot": str(slot), "startd": str(startd), "ad": dict(ad)}:
+            plain = slot.count("@") == 1 and len(slot) < 500 and BETWEEN not in startd and len(startd) < 500
+            return plain and all(isinstance(name, str) for name in ad)
+    return False
+
+
+def claims_of(answer: Any, most: int) -> list[dict[str, Any]]:
+    """The claims that another pool has given, no more than were asked for: each that begins here is one that we may be
+    asked to pay for.
+
+    Raises:
+        NoWay: they are none.
+    """
+    found = answer.get("claims") if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not found or not all(is_claim(claim) for claim in found):
+        raise NoWay("the other pool's answer has no claims that can be read")
+    return found[:most]
+
+
 def seconds_left(call: Call) -> float:
     """For how long the caller waits."""
     if call.deadline is None:

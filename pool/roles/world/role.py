@@ -60,6 +60,7 @@ class Borrower:
     changes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     creditor: bool = False
+    let_in: bool = False
     shown: set[str] = field(default_factory=set)
 
 
@@ -219,9 +220,10 @@ class World(Role):
             else:
                 self._end(pool)
         self.credit.every = settings.number("CLAIM_LEASE")
-        for pool in self._borrowers:
+        for pool, borrower in self._borrowers.items():
             self.credit.greet(pool)
             self.lending.withdraw(pool)
+            borrower.wake.set()
         if not settings.flag("PRIVATE_FLOCK"):
             for guest in list(self.private_lending.guests.values()):
                 self.spawn(self.private_lending.expel(guest), "part", alone=True)
@@ -355,6 +357,8 @@ class World(Role):
         pool = params["pool"]
         known = pool in self.credit.pools
         self._leaving.add(pool)
+        if (borrower := self._borrowers.get(pool)) is not None:
+            borrower.wake.set()
         try:
             await asyncio.gather(self._let_ours_leave(pool), self.lending.take_all_back(pool, LEFT, PARTING))
             self._end(pool)
@@ -455,13 +459,17 @@ class World(Role):
                 if creditor != borrower.creditor:
                     borrower.creditor = creditor
                     borrower.changes = {**self.lending.lendable(), **borrower.changes}
+                lets_in = self._agreement(pool).lets_in
+                if lets_in and not borrower.let_in:
+                    borrower.changes = {**self.lending.lendable(), **borrower.changes}
+                borrower.let_in = lets_in
                 offers = {slot: _offer(ad, creditor) for slot, ad in borrower.changes.items()}
+                if not lets_in:  # what it was shown is withdrawn
+                    offers = dict.fromkeys(borrower.shown)
                 borrower.changes.clear()
                 items: list[Any] = [[slot, ad] for slot, ad in offers.items() if ad or slot in borrower.shown]
                 for slot, ad in offers.items():
                     (borrower.shown.add if ad else borrower.shown.discard)(slot)
-                if not self._agreement(pool).lets_in:
-                    continue
                 for start in range(0, len(items), BATCH):
                     await stream.send(items[start : start + BATCH])
         finally:
