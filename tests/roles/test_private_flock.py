@@ -227,6 +227,30 @@ def test_messages_that_are_lost_and_late(seed: int) -> None:
     run_virtual(work())
 
 
+@pytest.mark.parametrize("how", ["quit", "PRIVATE_FLOCK = false"])
+def test_who_parts_leaves_no_machine_taken(how: str) -> None:
+    """Either the user, while one job runs there and another claim is idle; or the other pool's owner."""
+
+    async def work() -> None:
+        async with pools(55, {"physics": 0, "chem": 2}, seconds=1000) as flock:
+            await flock.submit("physics", count=2, ad=also("chem"))
+            await flock.run_until(lambda: flock.running("physics") == 2, within=30)
+            if how == "quit":
+                link = await flock.network.user("alice", head("physics"))
+                assert await link.call("world.quit", {"pool": "chem"}) == {"left": True}
+                assert await link.call("world.quit", {"pool": "chem"}) == {"left": False}
+            else:
+                lender = world(flock, "chem")
+                lender.reload(flock.pool("chem")._loaded({**QUICK, "POOL_NAME": "chem", "PRIVATE_FLOCK": "false"}))
+            await flock.settle(5)
+            assert (flock.running("physics"), flock.queued("physics")) == (0, 2)
+            await flock.submit("chem", count=2, owner="bob")
+            await flock.run_until(lambda: flock.running("chem") == 2, within=10)
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 IDLE = {"MyType": "Job", "Owner": "bob", "User": "bob@vm", "NiceUser": False, "AcctGroup": "bosses", "JobUniverse": 5}
 
 

@@ -479,8 +479,12 @@ class MachineLender(Service):
         finally:
             self._taking_back.discard(use.claim)
 
-    async def take_all_back(self, pool: str, why: str, within: float) -> None:
-        """Have all jobs of a pool leave our machines, saved; return when they have, or after so many seconds."""
+    async def take_all_back(self, pool: str, why: str, within: float, left: Callable[[], int] | None = None) -> None:
+        """Have all jobs of a pool leave our machines, saved; return when they have, or after so many seconds.
+
+        Args:
+            left: how many slots it still has; by default as our machines' ads say.
+        """
         for schedd, startd, claim in self.claims.of_pool(pool):
             try:
                 link = await self.tunnel(pool, schedd, startd)
@@ -490,7 +494,7 @@ class MachineLender(Service):
                 self._log.info("a machine was not taken back", extra={"startd": startd, "why": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
-                while self.lent_to(pool):
+                while left() if left is not None else self.lent_to(pool):
                     self._left.clear()
                     await self._left.wait()
 

@@ -64,6 +64,7 @@ class PrivateMember:
         name: of the connection, in claims and slots.
         seen: the last delivery that came.
         wishes: as they were said last, by schedd and number. why: the other pool's reasons.
+        leaving: the user has ended it.
         useless: claims in turn that no job used, and the time of the loop until when the wish rests.
     """
 
@@ -73,6 +74,7 @@ class PrivateMember:
     task: asyncio.Task[Any] | None = None
     link: Connection | None = None
     trouble: str = "not reached yet"
+    leaving: bool = False
     seen: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     wishes: dict[tuple[str, int], FlockWish] = field(default_factory=dict)
@@ -198,9 +200,12 @@ class PrivateBorrower(Service):
 
     @method(Right.SUBMIT, takes={"pool": str, "owner": str | None})
     async def quit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """End the caller's private flock with a pool: {pool, owner?} -> {left}. Jobs that run there end with their
-        leases."""
-        left = self._end(party(params["pool"], _user(call, params)))
+        """End the caller's private flock with a pool: {pool, owner?} -> {left}. Jobs that run there leave with their
+        checkpoints, if that pool answers; else they end with their leases."""
+        name = party(params["pool"], _user(call, params))
+        if (member := self.members.get(name)) is not None:
+            await self._part(member)
+        left = self._end(name)
         await self._save()
         return {"left": left}
 
@@ -214,6 +219,19 @@ class PrivateBorrower(Service):
             "known": sorted(known),
             "trouble": {pool: known[pool].trouble for pool in named if pool in known and known[pool].trouble},
         }
+
+    async def _part(self, member: PrivateMember) -> None:
+        member.leaving = True
+        if member.link is None or member.link.closed.done():
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await member.link.call("world.private_part", {"home": self._own_name()}, timeout=PATIENCE)
+                while self._borrowing.lent().get(member.name):
+                    self._borrowing.ended.clear()
+                    await self._borrowing.ended.wait()
+        except TROUBLE as error:
+            self._log.info("jobs in another pool end with their leases", extra={"pool": member.pool, "why": str(error)})
 
     def _of(self, user: str) -> list[PrivateMember]:
         return [member for member in self.members.values() if member.user == user]
@@ -303,7 +321,7 @@ class PrivateBorrower(Service):
     async def _wishes(self, member: PrivateMember) -> dict[tuple[str, int], FlockWish]:
         found, now = dict[tuple[str, int], FlockWish](), asyncio.get_running_loop().time()
         for name, ad in list(self._submitters.items()):
-            if ad.get("Owner") != member.user or not ad.get("IdleJobs"):
+            if member.leaving or ad.get("Owner") != member.user or not ad.get("IdleJobs"):
                 continue
             try:
                 link = await self._links.connect(str(ad["ScheddAddress"]))

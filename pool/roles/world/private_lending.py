@@ -16,6 +16,7 @@ from pool.policy.flock.private import BadWish, Delivery, FlockWish, party, read_
 from pool.policy.flock.shown import AS_PRIVATE
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
+from pool.roles.world.lending import GuestClaims
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.wire import (
     Call,
@@ -92,6 +93,8 @@ class PrivateLender(Service):
     Args:
         tunnel: the connection for one of home's schedds and one of our startds. Raises NoWay.
         close: ends the tunnels of a guest.
+        claims: of all other pools.
+        take_back: has all jobs of a guest leave, where so many slots are left to it, as a function says.
         domain, own_name: UID_DOMAIN, and the name of this pool.
     """
 
@@ -105,6 +108,8 @@ class PrivateLender(Service):
         log: logging.Logger,
         tunnel: Callable[[str, str, str], Awaitable[Connection]],
         close: Callable[[str], Awaitable[None]],
+        claims: GuestClaims,
+        take_back: Callable[[str, Callable[[], int]], Awaitable[None]],
         domain: Callable[[], str],
         own_name: Callable[[], str],
     ) -> None:
@@ -115,6 +120,8 @@ class PrivateLender(Service):
         self._log = log
         self.tunnel = tunnel
         self._close = close
+        self.claims = claims
+        self._take_back = take_back
         self._domain = domain
         self.own_name = own_name
         self.guests: dict[str, PrivateGuest] = {}
@@ -148,8 +155,17 @@ class PrivateLender(Service):
             del self.guests[guest.name]
             self._advertise(guest)
 
+    async def part(self, guest: PrivateGuest) -> None:
+        """Ask for nothing more, and have the guest's jobs leave, saved."""
+        for wish in guest.wishes.values():
+            del self._numbers[wish.number]
+        guest.wishes.clear()
+        self._advertise(guest)
+        await self._take_back(guest.name, lambda: self.held_by(guest))
+
     async def expel(self, guest: PrivateGuest) -> None:
         """Have nothing more to do with a guest."""
+        await self.part(guest)
         self.end(guest)
         guest.stream.abort(None)
         await self._close(guest.name)
@@ -289,6 +305,7 @@ class PrivateLender(Service):
             guest.deliveries.append(Delivery(guest.sequence, key, len(made)))
             if (now := guest.wishes.get(key)) is not None:
                 now.wanted = max(0, now.wanted - len(made))
+            self.claims.add(guest.name, wish.wish.schedd, startd, [one["claim"] for one in made])
             told = {"sequence": guest.sequence, "wish": list(key), "lease": wish.wish.lease, "claims": made}
             if self.guests.get(guest.name) is not guest or not await self._send(guest, {"delivery": told}):
                 await self._release_made(link, made)  # home is gone: nobody would use them
@@ -366,7 +383,20 @@ class PrivateDoor(Service):
         if verb not in STARTD_CALLS:
             raise NoWay(f"{verb[:100]} does not pass between pools")
         name, link = await self._way(call, params)
-        return await link.call(f"startd.{verb}", self._order(name, verb, params["params"]), timeout=seconds_left(call))
+        inner = self._order(name, verb, params["params"])
+        answer = await link.call(f"startd.{verb}", inner, timeout=seconds_left(call))
+        if verb == "release" and isinstance(inner.get("claims"), list):
+            self._lender.claims.forget(name, params["startd"], inner["claims"])
+        return answer
+
+    @method(Right.SUBMIT, takes={"home": str})
+    async def private_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The user ends his private flock: his jobs leave our machines: {home} -> {}"""
+        guest = self._lender.guests.get(party(params["home"], self._user(call)))
+        if guest is None or guest.link is not call.connection:
+            raise NoWay("this is not the connection of that private flock")
+        await self._lender.part(guest)
+        return {}
 
     @streaming(Right.SUBMIT, takes={"home": str, "schedd": str, "startd": str, "verb": str, "params": dict})
     async def private_stream(self, call: Call, params: dict[str, Any], stream: Stream) -> None:

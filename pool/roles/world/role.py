@@ -151,6 +151,8 @@ class World(Role):
             log=self.log,
             tunnel=self.lending.tunnel,
             close=self.lending.close,
+            claims=self.lending.claims,
+            take_back=lambda name, left: self.lending.take_all_back(name, LEFT, PARTING, left),
             domain=lambda: self.settings.text("UID_DOMAIN"),
             own_name=lambda: self.own_name,
         )
