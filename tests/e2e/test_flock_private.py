@@ -124,6 +124,17 @@ async def agreed(chem: Node, physics: Node) -> None:
         await slots(pool, 1)
 
 
+async def saved(cluster: Any) -> None:
+    """Wait until the job runs, and has a checkpoint at home."""
+
+    async def has_checkpoint() -> bool:
+        await cluster.checkpoint()
+        (ad,) = await cluster.ads()
+        return bool(ad.value("NumCkpts", 0))
+
+    await asked(has_checkpoint, "a checkpoint of the job at chem")
+
+
 async def state_of(pool: Pool, cluster: Any) -> str:
     return str((await pool.job(cluster.cluster, 0).result()).state)
 
@@ -133,11 +144,10 @@ async def test_leave_sends_jobs_home_while_they_run(pair: Nodes) -> None:
     physics, chem = pair.all
     await agreed(chem, physics)
     home = pair.directory("leaves")
-    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.3; done; exec sleep 0.1", "leaves-4711.sh")
+    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.4; done; exec sleep 0.1", "leaves-4711.sh")
     async with client(physics) as pool:
         cluster = await pool.submit({"executable": script, "output": "out", "checkpoint": "required"}, iwd=str(home))
-        await until(lambda: processes_with("leaves-4711"), "the job to begin at chem")
-        await cluster.checkpoint()
+        await saved(cluster)
         with as_root():
             left = poolnode("flock", "leave", "physics", "-A", chem.address)
         assert left.stdout == "the agreement with physics has ended\n", left.stderr
@@ -193,19 +203,22 @@ async def test_limits_are_read_again(pair: Nodes) -> None:
 
 
 async def test_a_job_comes_home_to_a_machine_of_its_own_pool(pair: Nodes) -> None:
-    """It runs at chem with copies of its files; home has a machine now, which comes first; it goes on there."""
+    """It runs at chem with copies of its files, as it asks; then it may run anywhere, its own pool's machine comes
+    first, and it goes on there."""
     physics = pair.all[0]
     home = pair.directory("comes-home")
-    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.2; done", "comes-home.sh")
+    pair.start("desk", "startd", join=await token(physics, "startd"), SLOTS="1").ready()
+    script = program(home, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.4; done", "comes-home.sh")
+    job = {"executable": script, "output": "out", "checkpoint": "required", "requirements": 'FlockPool =?= "chem"'}
     async with client(physics) as pool:
-        cluster = await pool.submit({"executable": script, "output": "out", "checkpoint": "required"}, iwd=str(home))
-        await until(lambda: processes_with("comes-home"), "the job to begin at chem")
-        desk = pair.start("desk", "startd", join=await token(physics, "startd"), SLOTS="1").ready()
         await slots(pool, 2)
+        cluster = await pool.submit(job, iwd=str(home))
+        await saved(cluster)
+        await cluster.edit(Requirements="true")
         await cluster.vacate()
         (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
         assert result.ok, result
         (ad,) = await cluster.ads()
         assert str(ad.value("LastRemoteHost")).endswith("@desk"), ad.value("LastRemoteHost")
+        assert (ad.value("NumJobStarts"), ad.value("NumCkpts", 0) >= 1) == (2, True)
         assert lines_of(home / "out") == list("123456789")
-        assert desk.process.poll() is None

@@ -21,15 +21,16 @@ from pool.wire import Connection, RemoteError, Right
 from pool.wire.identity import PEER_POOL, node_identity
 from tests.roles.support import QUICK, lasting
 
-#: What another pool's world may call here; and on the connection that we have made to it.
+#: The methods that another pool's world may call here; and on the connection that we have made to it.
 FOR_POOLS = {"offers", "claim", "pass_call", "pass_stream", "listing", "ping", "part"}
 COMES_BACK = {"pass_back", "credit", "cut", "stream_back"}
-#: What strangers may call of any node, before they have joined.
+#: The methods that strangers may call of any node, before they have joined.
 FOR_STRANGERS = {"node.authority", "node.join"}
 
 
 def methods_of(flock: SimFlock, name: str) -> Any:
-    return flock.pool(name).nodes[head(name)].dispatcher._methods
+    dispatcher: Any = flock.pool(name).nodes[head(name)].dispatcher
+    return dispatcher._methods
 
 
 @asynccontextmanager
@@ -176,13 +177,14 @@ def test_more_than_it_may_have_is_not_claimed() -> None:
 
 
 GOOD: dict[str, Any] = {"startd": "mem://chem-m0", "claim": "x", "slot": "slot1@chem-m0", "ad": {}}
-LIES: tuple[Any, ...] = (
-    None, 7, {}, {"claims": None}, {"claims": []}, {"claims": 7}, {"claims": [7]}, {"claims": [{}]},
-    *({"claims": [{**GOOD, **change}]} for change in (
-        {"startd": "mem://physics-m0|1"}, {"slot": "slot1@physics-m0@x"}, {"slot": 7}, {"claim": None}, {"ad": []},
-        {"ad": {7: 7}}, {"slot": "x" * 1000},
-    )),
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"startd": "mem://physics-m0|1"}, {"slot": "slot1@physics-m0@x"}, {"slot": 7}, {"claim": None}, {"ad": []},
+    {"ad": {7: 7}}, {"slot": "x" * 1000},
 )  # fmt: skip
+LIES: tuple[Any, ...] = (
+    *(None, 7, {}, {"claims": None}, {"claims": []}, {"claims": 7}, {"claims": [7]}, {"claims": [{}]}),
+    *({"claims": [GOOD | change]} for change in CHANGES),
+)
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -261,7 +263,7 @@ def test_machines_that_a_pool_invents_pass_for_none_of_ours() -> None:
 
 
 #: Answers that tell nothing.
-NOTHING = (None, {}, {"next": None, "keep": False})
+NOTHING: tuple[Any, ...] = (None, {}, {"next": None, "keep": False})
 
 
 def test_a_lender_can_say_nothing_of_claims_that_are_not_its_own() -> None:
