@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds keeper (pool/checkpoint/bin), ranker and pmix_server (pool/mpi/bin), relay, way_out (pool/network/bin)."""
+    """Builds keeper (pool/checkpoint/bin), ranker and pmix_server (pool/mpi/bin), what is in pool/network/bin."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are gathered; `version` is 'standard' or 'editable'."""
@@ -29,6 +29,7 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
             ranker = builder.build(builder.RANKER, sources=builder.RANKER_SOURCES)
             pmix = builder.build(builder.PMIX_SERVER, sources=builder.PMIX_SOURCES)
             relay = builder.build(builder.RELAY, sources=builder.RELAY_SOURCES)
+            static_relay = builder.build(builder.STATIC_RELAY, sources=builder.RELAY_SOURCES, static=True)
             way_out = builder.build(builder.WAY_OUT, sources=builder.WAY_OUT_SOURCES)
         except builder.CannotBuild as error:
             print(f"\nerror: {error}\n", file=sys.stderr, flush=True)
@@ -38,6 +39,7 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(ranker)] = "pool/mpi/bin/ranker"
             build_data["force_include"][str(pmix)] = "pool/mpi/bin/pmix_server"
             build_data["force_include"][str(relay)] = "pool/network/bin/relay"
+            build_data["force_include"][str(static_relay)] = "pool/network/bin/relay_static"
             build_data["force_include"][str(way_out)] = "pool/network/bin/way_out"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"

@@ -3,8 +3,9 @@ their way out:
 `python -m pool.checkpoint.build [--sanitize] [--output PATH] [--ranker | --relay]`; the package's build calls `build`.
 
 Imports nothing of the package, so that the build can load this file by its path before anything is installed. Keeper,
-ranker and relay are linked statically: a wheel that was built here runs where there is no compiler and another C
-library. The helper opens a library where the job runs, so it needs that machine's C library, of this version or later.
+ranker and way out are linked statically: a wheel that was built here runs where there is no compiler and another C
+library. The helper and the relay open a library where they run, so they need that machine's C library, of this version
+or later; there is a second relay, linked statically, for machines where that is missing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ PMIX_SERVER = HERE.parent / "mpi" / "bin" / "pmix_server"
 #: The sources of the relay of jobs' networks, and where it is built.
 RELAY_SOURCES = HERE.parent / "network" / "relay"
 RELAY = HERE.parent / "network" / "bin" / "relay"
+#: The same for machines where it finds no library to seal links with, or another C library.
+STATIC_RELAY = RELAY.with_name("relay_static")
 #: The same of the way out of these networks. It makes its devices as the keeper does.
 WAY_OUT_SOURCES = HERE.parent / "network" / "way_out"
 WAY_OUT = HERE.parent / "network" / "bin" / "way_out"
@@ -58,7 +61,7 @@ def compiler() -> str:
     raise CannotBuild("poolnode's keeper needs a C compiler: install one (Debian: apt install gcc libc6-dev)")
 
 
-def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HERE) -> Path:
+def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HERE, static: bool = False) -> Path:
     """Compile a program to `output`, which is replaced in one step, also while the old one runs.
 
     The sources are compiled one by one, on all CPUs, so that a compiler with a cache (ccache, or tests/compiler.py)
@@ -67,7 +70,9 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HER
     Args:
         sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or
             arithmetic.
-        sources: the folder of its C files; the keeper's by default. The helper for PMIx is linked dynamically.
+        sources: the folder of its C files; the keeper's by default. The helper for PMIx and the relay are linked
+            dynamically, since they open libraries where they run.
+        static: the relay without a library.
 
     Raises:
         CannotBuild: no compiler, no static C library, or a compile error.
@@ -75,9 +80,9 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HER
     output.parent.mkdir(exist_ok=True)
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
-        objects = compile_all(Path(directory), sanitize=sanitize, folder=sources)
+        dynamic = sanitize or sources == PMIX_SOURCES or (sources == RELAY_SOURCES and not static)
+        objects = compile_all(Path(directory), sanitize=sanitize, folder=sources, static=static)
         link = [*compiler().split(), *(SANITIZERS if sanitize else ("-s",))]
-        dynamic = sanitize or sources == PMIX_SOURCES
         try:
             kind = ("-pthread", "-ldl") if dynamic else ("-static",)
             _run([*link, "-o", str(aside), *map(str, objects.values()), *kind])
@@ -87,7 +92,9 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False, sources: Path = HER
     return output
 
 
-def compile_all(directory: Path, *, sanitize: bool = False, folder: Path = HERE) -> dict[Path, Path]:
+def compile_all(
+    directory: Path, *, sanitize: bool = False, folder: Path = HERE, static: bool = False
+) -> dict[Path, Path]:
     """Compile every source to an object in `directory`: the objects by their sources.
 
     Raises:
@@ -101,6 +108,8 @@ def compile_all(directory: Path, *, sanitize: bool = False, folder: Path = HERE)
     objects = {source: directory / f"{source.parent.name}-{source.stem}.o" for source in sources}
     command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-I{HERE}"]
     command += SANITIZERS if sanitize else ("-O2",)
+    if folder == RELAY_SOURCES and not static:
+        command.append("-DRELAY_SEALS")
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         commands = [[*command, "-c", "-o", str(target), str(source)] for source, target in objects.items()]
         list(workers.map(_run, commands))
@@ -139,6 +148,8 @@ def main() -> int:
             print(build(PMIX_SERVER, sanitize=given.sanitize, sources=PMIX_SOURCES))
         if given.relay or (given.output is None and not given.ranker):
             print(build(given.output or RELAY, sanitize=given.sanitize, sources=RELAY_SOURCES))
+        if given.output is None and not given.ranker:
+            print(build(STATIC_RELAY, sources=RELAY_SOURCES, static=True))
         if given.output is None and not given.ranker:
             print(build(WAY_OUT, sanitize=given.sanitize, sources=WAY_OUT_SOURCES))
     except CannotBuild as error:

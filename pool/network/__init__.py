@@ -1,7 +1,8 @@
 """The packets of jobs' private networks: from part to part, on one machine and between machines (docs/network.md).
 
     relay_process   the relay (C, `relay/`): one process for each job network on a machine
-    sealed_link     a connection to another machine, encrypted, with the relay's frames
+    relay_link      a connection to another machine, which the relay encrypts itself (C, `relay/seal.c`)
+    sealed_link     the same where it cannot: threads of the node encrypt the relay's frames
     way_out_process the way out of a network (C, `way_out/`): connections to addresses outside
     rooms           the networks of the jobs that run here: relay, wires, links
 

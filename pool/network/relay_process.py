@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
@@ -16,6 +17,10 @@ from pool.network.traffic import Traffic, unpack_traffic
 _ORDER = Struct("=II")
 #: Seconds for an answer.
 PATIENCE = 5.0
+#: Exit codes of `relay check`: it cannot seal; and, by the shell's custom, it cannot be started.
+SEALS_NOT, NO_LIBRARY = 2, 127
+#: The name of the relay that needs no library.
+STATIC = "relay_static"
 
 
 class OrderVerb(IntEnum):
@@ -28,6 +33,37 @@ class OrderVerb(IntEnum):
     HOLD = 5
     ADD_OUT = 6
     ADD_DECIDER = 7
+    ADD_SEALED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RelayProgram:
+    """The relay of this machine.
+
+    Attributes:
+        seals: whether it seals links to other machines itself.
+    """
+
+    path: Path
+    seals: bool
+
+
+async def usable_relay(program: Path) -> RelayProgram:
+    """The relay that runs here: it seals links where it finds a library for that. Where it does not even start, for
+    want of a C library, there is one beside it that needs none.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, "check", stdin=asyncio.subprocess.DEVNULL, cwd="/", env={}
+        )
+        async with asyncio.timeout(PATIENCE):
+            code = await process.wait()
+    except (OSError, TimeoutError):
+        code = NO_LIBRARY
+    static = program.with_name(STATIC)
+    if code not in (0, SEALS_NOT) and static.exists():
+        return RelayProgram(static, False)
+    return RelayProgram(program, code == 0)
 
 
 class RelayProcess:
@@ -76,6 +112,17 @@ class RelayProcess:
         """Carry packets to and from these parts over a stream; the caller's socket stays the caller's."""
         self._send(OrderVerb.ADD_LINK, parts, stream)
 
+    def add_sealed_link(self, parts: Sequence[int], peer: socket.socket, keys: bytes, leash: socket.socket) -> None:
+        """Carry packets to and from these parts over a connection to another machine, sealed; the caller's sockets stay
+        the caller's.
+
+        Args:
+            keys: to send with, and to receive with.
+            leash: closed when the link ends.
+        """
+        numbers = array.array("I", keys).tolist()
+        self._send(OrderVerb.ADD_SEALED, [*numbers, *parts], peer, leash)
+
     def add_way_out(self, wire: socket.socket, decider: socket.socket) -> None:
         """Carry packets for the outside to a way out; the caller's sockets stay the caller's."""
         self._send(OrderVerb.ADD_OUT, [], wire)
@@ -110,11 +157,11 @@ class RelayProcess:
                 self._process.kill()
             await self._process.wait()
 
-    def _send(self, verb: OrderVerb, numbers: Sequence[int], passed: socket.socket | None = None) -> None:
+    def _send(self, verb: OrderVerb, numbers: Sequence[int], *passed: socket.socket) -> None:
         if self._orders is None:
             return
         message = _ORDER.pack(verb, len(numbers)) + array.array("I", numbers).tobytes()
-        fds = array.array("i", [passed.fileno()] if passed is not None else [])
+        fds = array.array("i", [one.fileno() for one in passed])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)] if fds else []
         with contextlib.suppress(OSError):  # it has died; a new one is told again
             self._orders.sendmsg([message], rights)

@@ -19,7 +19,8 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.network import Setup, has_way_out
 from pool.network.passing import passed_socket
-from pool.network.relay_process import RelayProcess
+from pool.network.relay_link import RelayLink
+from pool.network.relay_process import RelayProcess, RelayProgram, usable_relay
 from pool.network.sealed_link import KEYS, SealedLink
 from pool.network.traffic import Traffic
 from pool.network.way_out_process import OutsideTraffic, WayOutProcess
@@ -107,6 +108,7 @@ class JobRoom:
     """One job network, as far as it is on this machine.
 
     Args:
+        program: finds the relay that runs here.
         out: the machine's way out; None for a network without.
         hosts: the job's /etc/hosts.
     """
@@ -116,7 +118,7 @@ class JobRoom:
         node: str,
         start: Activation,
         cards: Cards,
-        program: Path,
+        program: FindRelay,
         dial: Dial,
         secret: Secret,
         out: WayOutSource | None = None,
@@ -128,14 +130,16 @@ class JobRoom:
         self._addresses = {str(card["node"]): str(card["address"]) for card in cards if card is not None}
         self._dial = dial
         self._secret = secret
-        self._relay = RelayProcess(program)
-        self._program = program
+        self._find = program
+        self._relay = RelayProcess(Path())
+        #: Whether the relay seals links itself.
+        self._seals = False
         self._hosts = hosts
         self._way_out: WayOutProcess | None = None
         #: Of the first way out; a later one has the same, since the job has the names and addresses of its start.
         self._rules: bytes | None = None
         self._keepers: dict[int, WiredKeeper] = {}
-        self._links: dict[str, SealedLink] = {}
+        self._links: dict[str, RelayLink | SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._up = asyncio.Event()
         began = asyncio.get_running_loop().time()
@@ -224,7 +228,10 @@ class JobRoom:
         self._tasks[name] = asyncio.get_running_loop().create_task(work)
 
     async def _keep_relay(self) -> None:
+        usable = await self._find()
+        self._seals = usable.seals
         while True:
+            self._relay = RelayProcess(usable.path)
             try:
                 await self._relay.begin(max(self._start.parts, 1))
             except OSError as error:
@@ -238,7 +245,6 @@ class JobRoom:
             self._up.clear()
             log.error("a job's relay has ended", extra={"code": code, "job": self._start.name})
             await self._relay.close()
-            self._relay = RelayProcess(self._program)
             for link in self._links.values():
                 link.close()
             for part, keeper in self._keepers.items():
@@ -345,12 +351,19 @@ class JobRoom:
                 self._down[node] = asyncio.get_running_loop().time()
             over()
 
-        link = self._links[node] = SealedLink(peer, keys, dialed=dialed, ended=ended)
         self._down.pop(node, None)
-        with link.relay:
-            self._relay.add_link(self._machines[node], link.relay)
+        link: RelayLink | SealedLink
+        if self._seals:
+            link = RelayLink(self._relay, self._machines[node], peer, keys, dialed=dialed, ended=ended)
+        else:
+            link = SealedLink(peer, keys, dialed=dialed, ended=ended)
+            with link.relay:
+                self._relay.add_link(self._machines[node], link.relay)
+        self._links[node] = link
 
 
+#: Finds the relay that runs on this machine.
+FindRelay = Callable[[], Awaitable[RelayProgram]]
 #: Draws that many random bytes as text.
 Secret = Callable[[int], str]
 
@@ -377,6 +390,7 @@ class JobNetworks:
         self._dial = dial
         self._secret = secret
         self._program = program
+        self._usable: asyncio.Task[RelayProgram] | None = None
         self._out = out
         #: By its keeper, the network of a job of one part, and the task that ends it.
         self._alone: dict[WiredKeeper, tuple[JobRoom, asyncio.Task[None]]] = {}
@@ -398,7 +412,12 @@ class JobNetworks:
     def _room(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> JobRoom:
         out = self._out if has_way_out(keeper.spec.network_setup) else None
         hosts = Setup(*keeper.spec.network_setup).hosts if out is not None else ""
-        return JobRoom(self._node, start, cards, self._program, self._dial, self._secret, out, hosts)
+        return JobRoom(self._node, start, cards, self._relay, self._dial, self._secret, out, hosts)
+
+    async def _relay(self) -> RelayProgram:
+        if self._usable is None:
+            self._usable = asyncio.get_running_loop().create_task(usable_relay(self._program))
+        return await asyncio.shield(self._usable)
 
     def enter_alone(self, start: Activation, keeper: WiredKeeper) -> JobRoom:
         """A job of one part with a way out begins here, or is found again; the network ends with its keeper."""

@@ -169,21 +169,18 @@ async def test_nobody_else_answers_a_question(world: World, tmp_path: Path) -> N
 FLOOD = """
 import os, socket, sys, time
 udp = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(4)]
-links, end, count = [], time.monotonic() + float(sys.argv[2]), 0
-while time.monotonic() < end:
+links = []
+while True:
     for port in range(1024, 65536):
-        count += 1
         udp[port % 4].sendto(b"?" * 100, (sys.argv[1], port))
         if port % 64 == 0:
             link = socket.socket()
             link.setblocking(False)
             link.connect_ex((sys.argv[1], port))
             links.append(link)
-            if time.monotonic() > end or len(links) > 900: break
+            if len(links) > 900: break
     for link in links: link.close()
     links.clear()
-print(count, flush=True)
-os.kill(os.getpid(), 9)
 """
 
 
@@ -191,20 +188,20 @@ async def test_a_flood_takes_a_bounded_part_of_the_machine(world: World, tmp_pat
     """New flows each second, sockets and memory are bounded; afterwards the way out serves the next job's needs."""
     async with machine_in(world, tmp_path, "*:1024-65535") as machine:
         began = time.monotonic()
-        job = await machine.start(tmp_path / "job", FLOOD, "203.0.113.1", 0.8)
+        job = await machine.start(tmp_path / "job", FLOOD, "203.0.113.1")
         await until(lambda: bool(job.way_out))
         process, most, files = psutil.Process(job.way_out), 0, 0
         seen = await job.report()
-        while not job.keeper.ended.done() and job.way_out:
-            with contextlib.suppress(psutil.Error, OSError):
+        async with asyncio.timeout(60):
+            while seen.full <= 1000:
+                assert not job.keeper.ended.done(), job.said()
                 most, files = max(most, process.memory_info().rss), max(files, process.num_fds())
-            with contextlib.suppress(TimeoutError, OSError):
-                seen = await job.report()
+                with contextlib.suppress(TimeoutError, OSError):
+                    seen = await job.report()
         took = time.monotonic() - began
+        await job.keeper.kill()
         await soon(job.keeper.ended)
         await job.keeper.forget()
-        assert int(job.said()) > 10_000
-        assert seen.full > 1000
         assert seen.open <= 512 + 2048
         assert most < 24 << 20, most
         assert 100 < files < 512 + 3 * 2048 + 32, files

@@ -15,6 +15,7 @@
 
 #define NODE 0
 #define LAST_WAIT 1000 /* milliseconds for the end of a way out, when the node has ended */
+#define FDS 2 /* descriptors that come with an order at most */
 
 /* Root gives its rights up for nobody's; others have none to give. */
 static int drop_rights(void)
@@ -28,24 +29,35 @@ static int drop_rights(void)
     return prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : 0;
 }
 
-static void add_port(const struct order *o, int fd)
+/* Descriptors that it takes over become -1. */
+static void add_port(const struct order *o, int fds[FDS])
 {
-    static const enum kind kinds[] = {[ADD_WIRE] = WIRE, [ADD_LINK] = LINK, [ADD_OUT] = OUT, [ADD_DECIDER] = DECIDER};
-    int at = port_add(kinds[o->verb], fd);
-    if (at < 0) {
-        close(fd);
+    static const enum kind kinds[] = {
+        [ADD_WIRE] = WIRE, [ADD_LINK] = LINK, [ADD_OUT] = OUT, [ADD_DECIDER] = DECIDER, [ADD_SEALED] = LINK};
+    uint32_t keys = o->verb == ADD_SEALED ? KEY_NUMBERS : 0;
+    if (o->count < keys || (keys && fds[1] < 0))
+        return;
+    int at = port_add(kinds[o->verb], fds[0]);
+    if (at < 0)
+        return;
+    fds[0] = -1;
+    if (keys && !port_seal(&network.ports[at], (const uint8_t *)o->numbers, fds[1])) {
+        port_close(&network.ports[at]);
         return;
     }
+    if (keys)
+        fds[1] = -1;
     if (o->verb == ADD_OUT || o->verb == ADD_DECIDER) {
         ports_way_out(at);
         return;
     }
-    for (uint32_t i = 0; i < o->count; i++) {
+    for (uint32_t i = keys; i < o->count; i++) {
         uint32_t part = o->numbers[i];
         if (part >= network.parts)
             continue;
-        if (network.route[part] && network.ports[network.route[part] - 1].kind == WIRE)
-            port_close(&network.ports[network.route[part] - 1]); /* an earlier wire of the part */
+        if (network.route[part] && network.route[part] != at + 1 &&
+            network.ports[network.route[part] - 1].kind == network.ports[at].kind)
+            port_close(&network.ports[network.route[part] - 1]); /* an earlier wire or link of the part */
         network.route[part] = (uint16_t)(at + 1);
         network.ports[at].part = part;
     }
@@ -70,7 +82,7 @@ static void report(void)
 
 static bool adds(uint32_t verb)
 {
-    return verb == ADD_WIRE || verb == ADD_LINK || verb == ADD_OUT || verb == ADD_DECIDER;
+    return verb == ADD_WIRE || verb == ADD_LINK || verb == ADD_OUT || verb == ADD_DECIDER || verb == ADD_SEALED;
 }
 
 /* One order. False: there is none; `gone`: nor will there be. */
@@ -82,7 +94,7 @@ static bool obey(bool *gone)
     } message;
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
+        char room[CMSG_SPACE(FDS * sizeof(int))];
     } control;
     struct iovec part = {&message, sizeof message};
     struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -93,9 +105,9 @@ static bool obey(bool *gone)
     }
     const struct order *o = &message.order;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    int fd = -1;
-    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    int fds[FDS] = {-1, -1};
+    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(sizeof fds))
+        memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
     bool whole =
         (size_t)n >= sizeof *o && o->count <= PARTS_MOST && (size_t)n == sizeof *o + o->count * sizeof(uint32_t);
     if (whole && o->verb == BEGIN && o->count == 1)
@@ -104,12 +116,11 @@ static bool obey(bool *gone)
         network.held = o->numbers[0];
     else if (whole && o->verb == REPORT)
         report();
-    else if (whole && fd >= 0 && adds(o->verb)) {
-        add_port(o, fd);
-        fd = -1;
-    }
-    if (fd >= 0)
-        close(fd);
+    else if (whole && fds[0] >= 0 && adds(o->verb))
+        add_port(o, fds);
+    for (int i = 0; i < FDS; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
     return true;
 }
 
@@ -141,11 +152,15 @@ static bool has_work_left(void)
     return false;
 }
 
-int main(void)
+/* With an argument it only says whether it can seal links itself. */
+int main(int argc, char **argv)
 {
+    (void)argv;
     struct pollfd *fds = NULL;
     size_t room = 0;
     bool gone = false;
+    if (argc > 1)
+        return seal_ready() ? 0 : 2;
     if (drop_rights() < 0) {
         fprintf(stderr, "relay: cannot give up its rights: %s\n", strerror(errno));
         return 1;

@@ -12,6 +12,16 @@ struct network network;
 
 /* On a link, 4 bytes of length stand before each frame, in the order of the machine. */
 #define LENGTH 4
+/* A link's bytes that are not carried yet: a frame that has not arrived whole, and behind it what comes at once. */
+#define IN_MOST (LENGTH + FRAME_MOST + RECORD)
+
+/* A link that the relay seals itself. */
+struct sealed_link {
+    struct seal *seal;
+    int leash; /* the node's other end hears of the link's end */
+    uint8_t *out, *in; /* a record that is being sent, and one that has not arrived whole */
+    size_t out_start, out_end, in_size;
+};
 
 int network_begin(uint32_t parts)
 {
@@ -38,12 +48,34 @@ int port_add(enum kind kind, int fd)
     }
     struct port *p = &network.ports[at];
     *p = (struct port){.kind = kind, .fd = fd};
-    if (kind == LINK && (!(p->out = malloc(QUEUE)) || !(p->in = malloc(2 * FRAME_MOST)))) {
+    if (kind == LINK && (!(p->out = malloc(QUEUE)) || !(p->in = malloc(IN_MOST)))) {
         free(p->out);
         p->kind = CLOSED;
         return -1;
     }
     return (int)at;
+}
+
+static void free_sealed(struct sealed_link *l)
+{
+    if (!l)
+        return;
+    seal_free(l->seal);
+    free(l->out);
+    free(l->in);
+    free(l);
+}
+
+bool port_seal(struct port *p, const uint8_t *keys, int leash)
+{
+    struct sealed_link *l = calloc(1, sizeof *l);
+    if (!l || !(l->seal = seal_new(keys)) || !(l->out = malloc(RECORD_MOST)) || !(l->in = malloc(RECORD_MOST))) {
+        free_sealed(l);
+        return false;
+    }
+    l->leash = leash;
+    p->sealed = l;
+    return true;
 }
 
 void port_close(struct port *p)
@@ -56,10 +88,14 @@ void port_close(struct port *p)
     network.out = gone ? 0 : network.out;
     network.decider = at == network.decider ? 0 : network.decider;
     close(p->fd);
+    if (p->sealed)
+        close(p->sealed->leash);
+    free_sealed(p->sealed);
     free(p->out);
     free(p->in);
     p->kind = CLOSED;
     p->out = p->in = NULL;
+    p->sealed = NULL;
     if (gone && network.decider) /* it is of no use alone */
         port_close(&network.ports[network.decider - 1]);
 }
@@ -207,16 +243,9 @@ bool wire_read(struct port *p)
     return true;
 }
 
-void link_read(struct port *p)
+/* Carries the whole frames among the bytes that have come over a link. */
+static void carry_frames(struct port *p)
 {
-    ssize_t n = recv(p->fd, p->in + p->in_size, 2 * FRAME_MOST - p->in_size, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        port_close(p);
-        return;
-    }
-    p->in_size += (size_t)n;
     size_t at = 0;
     uint32_t length;
     while (p->in_size - at >= LENGTH) {
@@ -238,17 +267,103 @@ void link_read(struct port *p)
     p->in_size -= at;
 }
 
-bool link_pending(const struct port *p) { return p->kind == LINK && p->out_end > p->out_start; }
-
-void link_write(struct port *p)
+/* Receives into a buffer. False: nothing came; the port may be closed then. */
+static bool receive(struct port *p, uint8_t *into, size_t most, size_t *size)
 {
-    ssize_t n = send(p->fd, p->out + p->out_start, p->out_end - p->out_start, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t n = recv(p->fd, into, most, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        port_close(p);
+    if (n <= 0)
+        return false;
+    *size += (size_t)n;
+    return true;
+}
+
+/* Opens the records that have arrived whole. A record that is not the next of the other machine's ends the link. */
+static void sealed_read(struct port *p)
+{
+    struct sealed_link *l = p->sealed;
+    if (!receive(p, l->in + l->in_size, RECORD_MOST - l->in_size, &l->in_size))
+        return;
+    size_t at = 0;
+    while (l->in_size - at >= SEAL_LENGTH) {
+        const uint8_t *record = l->in + at;
+        uint32_t length =
+            (uint32_t)record[0] << 24 | (uint32_t)record[1] << 16 | (uint32_t)record[2] << 8 | (uint32_t)record[3];
+        if (length <= SEAL_TAG || length > RECORD + SEAL_TAG) {
+            port_close(p);
+            return;
+        }
+        if (l->in_size - at - SEAL_LENGTH < length)
+            break;
+        size_t size = length - SEAL_TAG;
+        if (!open_record(l->seal, p->in + p->in_size, record, size)) {
+            port_close(p);
+            return;
+        }
+        p->in_size += size;
+        carry_frames(p);
+        if (p->kind == CLOSED)
+            return;
+        at += SEAL_LENGTH + length;
+    }
+    memmove(l->in, l->in + at, l->in_size - at);
+    l->in_size -= at;
+}
+
+void link_read(struct port *p)
+{
+    if (p->sealed)
+        sealed_read(p);
+    else if (receive(p, p->in + p->in_size, IN_MOST - p->in_size, &p->in_size))
+        carry_frames(p);
+}
+
+bool link_pending(const struct port *p)
+{
+    return p->kind == LINK && (p->out_end > p->out_start || (p->sealed && p->sealed->out_end > p->sealed->out_start));
+}
+
+/* Sends what waits in a buffer. False: not all of it has gone, or the port is closed. */
+static bool send_waiting(struct port *p, const uint8_t *out, size_t *start, size_t *end)
+{
+    ssize_t n = send(p->fd, out + *start, *end - *start, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
             port_close(p);
-        return;
+        return false;
     }
-    p->out_start += (size_t)n;
-    if (p->out_start == p->out_end)
-        p->out_start = p->out_end = 0;
+    *start += (size_t)n;
+    if (*start < *end)
+        return false;
+    *start = *end = 0;
+    return true;
+}
+
+/* Seals and sends one record after the other, until the connection takes no more. */
+static void sealed_write(struct port *p)
+{
+    struct sealed_link *l = p->sealed;
+    for (;;) {
+        if (l->out_end > l->out_start && !send_waiting(p, l->out, &l->out_start, &l->out_end))
+            return;
+        size_t size = p->out_end - p->out_start < RECORD ? p->out_end - p->out_start : RECORD;
+        if (!size)
+            break;
+        if (!seal_record(l->seal, l->out, p->out + p->out_start, size)) {
+            port_close(p);
+            return;
+        }
+        l->out_end = SEAL_LENGTH + size + SEAL_TAG;
+        p->out_start += size;
+    }
+    p->out_start = p->out_end = 0;
+}
+
+void link_write(struct port *p)
+{
+    if (p->sealed)
+        sealed_write(p);
+    else
+        send_waiting(p, p->out, &p->out_start, &p->out_end);
 }

@@ -6,6 +6,9 @@
  * A job with a way out has two more sockets, of pool/network/way_out: first packets of connections, datagrams and all
  * else that is not plain TCP go to the decider, the rest of TCP to the kernel that ends such connections.
  *
+ * A link is a stream from the node, which seals what goes over it; or, where the relay has the library for that, the
+ * connection to the other machine itself (seal.c).
+ *
  * The node starts one relay for each job network, hands it sockets by messages on file descriptor 0 (struct order), and
  * it exits when the node closes that. The relay trusts neither the jobs nor the other machines: a packet passes only
  * from the address of its part to an address of the same network (judge.c). It has no rights, opens nothing, and holds
@@ -40,6 +43,20 @@ bool needs_decision(const uint8_t *frame, size_t size); /* one that leaves, and 
 bool offload_fits(const uint8_t *frame, size_t size); /* the vnet header of a frame from another machine */
 void set_ethernet(uint8_t *frame); /* the header that every part's device expects */
 
+/* seal.c */
+#define SEAL_KEY 16
+#define SEAL_LENGTH 4
+#define SEAL_TAG 16
+#define RECORD (256 << 10) /* bytes in a record at most */
+#define RECORD_MOST (SEAL_LENGTH + RECORD + SEAL_TAG)
+#define SEALED_MOST (1ull << 37) /* bytes for one key */
+struct seal;
+bool seal_ready(void); /* whether this relay can seal */
+struct seal *seal_new(const uint8_t *keys); /* two keys: to send with, and to receive with */
+void seal_free(struct seal *s);
+bool seal_record(struct seal *s, uint8_t *record, const uint8_t *plain, size_t size);
+bool open_record(struct seal *s, uint8_t *plain, const uint8_t *record, size_t size);
+
 /* ports.c */
 enum kind { CLOSED, WIRE, LINK, OUT, DECIDER };
 struct port {
@@ -51,6 +68,7 @@ struct port {
     size_t out_start, out_end;
     uint8_t *in; /* of a link: bytes of a frame that has not arrived whole */
     size_t in_size;
+    struct sealed_link *sealed; /* of a link to another machine's relay itself; none: the node seals it */
 };
 struct pair { /* one direction */
     uint32_t from, to;
@@ -69,6 +87,7 @@ extern struct network {
 } network;
 int network_begin(uint32_t parts);
 int port_add(enum kind kind, int fd); /* index, or -1 and errno */
+bool port_seal(struct port *p, const uint8_t *keys, int leash); /* `leash` is closed with the port */
 void port_close(struct port *p);
 void ports_way_out(int at); /* a port is the new one of its kind, and an earlier one ends */
 bool wire_read(struct port *p); /* of any port but a link; false: nothing was there */
@@ -76,9 +95,11 @@ void link_read(struct port *p);
 void link_write(struct port *p);
 bool link_pending(const struct port *p);
 
-/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it; with HOLD 1
- * to drop every packet, 0 to carry them again. */
-enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER };
+/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it; with
+ * ADD_SEALED, which comes with the connection and a leash, first the two keys in `KEY_NUMBERS`; with HOLD 1 to drop
+ * every packet, 0 to carry them again. */
+enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER, ADD_SEALED };
+#define KEY_NUMBERS (2 * SEAL_KEY / sizeof(uint32_t))
 struct order {
     uint32_t verb;
     uint32_t count;
