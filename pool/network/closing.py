@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pool.jobs.network import RANGE4, RANGE6
 
-#: Seconds for which is waited, and between two looks. A segment that was lost is sent again after 0.2 s, then 0.4 s.
-PATIENCE, PAUSE = 2.0, 0.01
+#: Seconds for which is waited, and between two looks. What a part sent before the other one was restored is sent again
+#: after 0.2 s, and then after twice the pause each time.
+PATIENCE, PAUSE = 8.0, 0.01
 #: The kernel's numbers of FIN_WAIT1, LAST_ACK and CLOSING (include/net/tcp_states.h).
 CLOSING = frozenset({"04", "09", "0B"})
 TABLES = ("tcp", "tcp6")
