@@ -46,14 +46,9 @@ async def test_wrong_words_agree_nothing(pair: Nodes, tmp_path: Path) -> None:
         (chem, ("invite", "physics", "--half-life", "3"), "goes with --credit"),
         (chem, ("invite", "physics", "--credit", "10", "--lifetime", "soon"), "is not a time"),
         (chem, ("invite", "physics", "--credit", "-1"), "out of range"),
-        (chem, ("invite", "physics", "--credit", "nan"), "is nan"),
-        (chem, ("invite", "a b", "--credit", "1"), "cannot be the name"),
         (chem, ("settle", "nosuch"), "owes nothing"),
         (chem, ("leave", "nosuch"), "no agreement with a pool nosuch"),
-        (chem, ("settle", "physics", "--credit", "1"), "takes no --credit"),
         (physics, ("accept", "chem", str(junk), "--credit", "5"), "not a token"),
-        (physics, ("accept", "chem", str(junk), "--lifetime", "5"), "takes no --lifetime"),
-        (physics, ("leave",), "takes POOL"),
     ):
         done = flock(node, *words)
         assert done.returncode != 0, words

@@ -89,10 +89,11 @@ class LenderLink:
                     stack.callback(measuring.cancel)
                     async with await link.stream("world.offers", {}) as offers:
                         async for items in offers:
+                            found = _checked(items)  # one that says nothing else is asked ever less often
                             if self._link is None:
                                 self._log.info("another pool is reached", extra={"pool": self.pool})
                             self._link, self.trouble, retry = link, "", FIRST_RETRY
-                            for slot, ad in _checked(items):
+                            for slot, ad in found:
                                 self._offered(slot, ad)
                     raise NoWay("it has ended the connection")
             except (PoolError, OSError, TimeoutError) as error:
