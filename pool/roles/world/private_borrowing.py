@@ -49,7 +49,7 @@ TROUBLE = (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError)
 TOKENS = "private-flock.json"
 FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 #: Seconds for which changes gather; after which wishes are worked out again though nothing is known to have changed.
-GATHER, AGAIN = 0.05, 60.0
+GATHER, AGAIN = 0.005, 60.0
 #: Seconds for a schedd's answer, and for the other pool's first word.
 PATIENCE = 10.0
 #: Requests that a schedd is asked for.
