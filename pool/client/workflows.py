@@ -318,7 +318,7 @@ class _Drafting:
         self.options = options
         self.depth = depth
         self.texts: dict[str, str] = {}
-        self.digests: dict[tuple[str, str], str] = {}
+        self.digests: dict[tuple[str, str], tuple[str, bool]] = {}
         self.facts = local_facts(OutsideWorld())
         self.user = user_name()
         self.more: tuple[str, ...] = ()
@@ -453,13 +453,15 @@ class _Drafting:
 
     def _digests(self, node: DagNode, group: tuple[Any, ...]) -> tuple[str, str]:
         """Of a node's description, and of all that makes its jobs."""
-        text, _, directory, _, _ = group
+        text, _, directory, names, _ = group
         if (text, directory) not in self.digests:
-            self.digests[text, directory] = _digest((text, directory))
-        shared = self.digests[text, directory]
-        values = [(one.name, one.value, one.prepend) for one in node.variables.values()]
-        parents = self.parents.get(node.name, ()) if "dag_parent_names" in text.lower() else ()
-        return shared, _digest((shared, values, parents)) if values or parents else shared
+            self.digests[text, directory] = _digest((text, directory)), "dag_parent_names" in text.lower()
+        shared, names_parents = self.digests[text, directory]
+        if not (names or names_parents):
+            return shared, shared
+        parts = [shared, str(names), *(one.value for one in node.variables.values())]
+        parts += self.parents.get(node.name, ()) if names_parents else ()
+        return shared, _digest_of_text(SEPARATOR.join(parts))
 
     def _attempts(self, text: str, members: Sequence[tuple[int, DagNode]]) -> dict[int, int]:
         """How many attempts of each node are written out: all where $(RETRY) is said, else one for all."""
@@ -557,7 +559,11 @@ def _moved(where: SourcePosition, shift: int) -> SourcePosition:
 
 
 def _digest(value: object) -> str:
-    return hashlib.blake2b(repr(value).encode(errors="surrogateescape"), digest_size=12).hexdigest()
+    return _digest_of_text(repr(value))
+
+
+def _digest_of_text(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=12).hexdigest()
 
 
 def _sources(plan: Wire) -> list[Any]:

@@ -15,6 +15,8 @@ from pool.policy.workflow.states import NodeState
 
 #: Names of the critical path that an answer has.
 MOST_NAMES = 100
+#: The nodes that are not done, parents first, and the sets of parents that each waits for.
+_Order = tuple[list[int], dict[int, list[int]]]
 _ENDED = (NodeState.DONE, NodeState.ERROR, NodeState.FUTILE)
 
 
@@ -63,10 +65,11 @@ def forecast(engine: WorkflowEngine, now: float, *, halted: bool = False) -> For
             known = max(0.0, known - (now - run.began))
         left[at] = known
     unknown = sum(known is None for known in left.values())
-    path, seconds = _critical_path(engine, left)
+    order = _order(engine, left)
+    path, seconds = _critical_path(engine, left, order)
     end = None
     if not unknown and not halted and not plan.open:
-        end = now + _played(engine, {at: known or 0.0 for at, known in left.items()})
+        end = now + _played(engine, {at: known or 0.0 for at, known in left.items()}, order)
     names = [plan.nodes[at].name for at in path[:MOST_NAMES]]
     return Forecast(names, seconds, unknown, overdue, end)
 
@@ -75,13 +78,13 @@ def _kind(engine: WorkflowEngine, at: int) -> object:
     """Nodes of the same kind: the same description, as many jobs of it, and the same scripts."""
     node = engine.plan.nodes[at]
     jobs = node.jobs[0] if node.jobs else None
-    programs = tuple(sorted((moment, script.program) for moment, script in node.scripts.items()))
+    programs = tuple(sorted((moment, one.program) for moment, one in node.scripts.items())) if node.scripts else ()
     if jobs is None:
         return node.text or node.name, programs
     return node.text or jobs.template, jobs.count, programs
 
 
-def _order(engine: WorkflowEngine, left: dict[int, float | None]) -> tuple[list[int], dict[int, list[int]]]:
+def _order(engine: WorkflowEngine, left: dict[int, float | None]) -> _Order:
     """The nodes that are not done, parents first, and the sets of parents that each waits for."""
     edges = engine.plan.edges
     waits: dict[int, list[int]] = {}
@@ -115,9 +118,9 @@ def _order(engine: WorkflowEngine, left: dict[int, float | None]) -> tuple[list[
     return order, waits
 
 
-def _critical_path(engine: WorkflowEngine, left: dict[int, float | None]) -> tuple[list[int], float]:
+def _critical_path(engine: WorkflowEngine, left: dict[int, float | None], ordered: _Order) -> tuple[list[int], float]:
     """The longest chain of nodes that are not done, an unknown one counted as no time."""
-    order, waits = _order(engine, left)
+    order, waits = ordered
     final = next((at for at in order if engine.plan.nodes[at].kind == "FINAL"), None)
     order = [at for at in order if at != final] + ([final] if final is not None else [])
     ends: dict[int, float] = {}
@@ -149,10 +152,10 @@ def _critical_path(engine: WorkflowEngine, left: dict[int, float | None]) -> tup
     return path[::-1], ends[at]
 
 
-def _played(engine: WorkflowEngine, left: dict[int, float]) -> float:
+def _played(engine: WorkflowEngine, left: dict[int, float], ordered: _Order) -> float:
     """Seconds until the end, where as many nodes run at once as have so far, if others have waited for machines."""
     plan, runs = engine.plan, engine.runs
-    order, waits = _order(engine, dict(left))
+    order, waits = ordered
     waiting = sum(run.state is NodeState.SUBMITTED and not run.started for run in runs)
     places = engine.peak if waiting and engine.peak else len(left)
     places = max(1, min(places, plan.max_jobs or places))

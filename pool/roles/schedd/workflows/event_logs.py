@@ -30,6 +30,8 @@ from pool.shadow.files import UserFiles
 
 #: Seconds between two tables of nodes by state.
 TABLE = 5.0
+#: Seconds between two additions to the files: many nodes that begin and end at once are told of in one.
+TOGETHER = 0.01
 #: States of nodes about which there is more to tell.
 _GOES_ON = (NodeState.PRERUN, NodeState.SUBMITTED, NodeState.POSTRUN, NodeState.READY)
 
@@ -69,6 +71,7 @@ class WorkflowLogs:
         self._tags: dict[int, str] = {}
         self._known: dict[str, list[int]] = {}
         self._table_at = -TABLE
+        self._written_at = -TOGETHER
 
     def resumed(self) -> None:
         """All that was noted so far happened, or may have, before this run of the schedd."""
@@ -81,10 +84,16 @@ class WorkflowLogs:
         Args:
             end: the exit code, where the work flow has ended.
         """
+        if self._is_open and not self._engine.notes and end is None and not self._lock.locked():
+            return
         async with self._lock:
-            notes = self._engine.take_notes()
-            if self._is_open and not notes and end is None:
+            if self._is_open and not self._engine.notes and end is None:
                 return
+            loop = asyncio.get_running_loop()
+            if end is None and (wait := self._written_at + TOGETHER - loop.time()) > 0:
+                await asyncio.sleep(wait)
+            self._written_at = loop.time()
+            notes = self._engine.take_notes()
             out: list[str] = []
             states: list[str] = []
             if not self._is_open:
@@ -92,7 +101,6 @@ class WorkflowLogs:
                 await self._begin(out, states)
             for note in notes:
                 self._add(note, out, states)
-            loop = asyncio.get_running_loop()
             now = self._outside.wall()
             if end is not None or self._table_at + TABLE <= loop.time():
                 self._table_at = loop.time()

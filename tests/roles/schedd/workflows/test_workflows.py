@@ -298,6 +298,7 @@ def test_jobs_of_a_work_flow_that_is_gone_are_removed_after_a_restart(tmp_path: 
             machines = Machines(pool, seconds=500.0)
             await machines.start()
             number = await machines.submit(plan([node("A"), node("B"), node("C")]))
+            await pool.run_until(lambda: pool.queued("head") == 4, within=10)
             await pool.act("head", "alice", action="hold", ids=[[number]])
             schedd = pool.role("head", "schedd")
             schedd.workflows.running.clear()  # it dies between the removal and what follows from it
