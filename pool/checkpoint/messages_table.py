@@ -74,7 +74,7 @@ class Verb(_Noted):
     REMOTE = 18, "[none] if the job has remote trees, with a file descriptor: a stream to the submit side"
     END = 19, "[index of a pipe] if the job has a pipe to another machine, with a file descriptor: the job's end"
     WIRE = 20, "[none] of a job with a network of its own, with a socket, on which a packet socket of its wire is sent"
-    CONNECT = 21, "[port] of the job, with a socket, on which the connection to the port is sent"
+    CONNECT = 21, "[port, and 65536 for IPv6] of the job, with a socket, on which the connection to the port is sent"
     SHELL = 22, "[none] with a socket: a shell in the job, see keeper/shell.c"
     RETIRE = 31, "to a waiting keeper: exit"
     HELLO = 32, "the fork server is ready; code = abilities, text = one line for each ability that is missing"

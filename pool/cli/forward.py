@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,14 +41,15 @@ def forward(
     try:
         listener = socket.create_server(("127.0.0.1", wanted))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = os.strerror(error.errno or 0).lower()
         raise PoolError(f"cannot listen on port {wanted} here: {why}", hint="choose another with --local") from error
 
     async def question(pool: Pool) -> None:
-        from pool.client.forwarding import forward_port
+        from pool.client.forwarding import forward_port, may_forward
 
-        print_error(f"127.0.0.1:{listener.getsockname()[1]} is port {port} of job {job}; interrupt to end")
         whole = chosen if len(chosen) == 2 else (chosen[0], 0)
+        await may_forward(pool, whole, node=node)
+        print_error(f"127.0.0.1:{listener.getsockname()[1]} is port {port} of job {job}; interrupt to end")
         await forward_port(pool, whole, port, listener, node=node, failed=lambda why: print_error(f"poolnode: {why}"))
 
     with listener:

@@ -298,3 +298,84 @@ async def test_a_port_of_a_job_is_brought_to_its_owner_and_to_nobody_else(pool3:
                     await stream.receive()
         await cluster.remove()
         await sleeping.remove()
+
+
+SERVES = """
+import socket, struct, threading
+def serve(port, address, answer, family=socket.AF_INET):
+    server = socket.create_server((address, port), family=family, backlog=500)
+    def run():
+        while True:
+            link = server.accept()[0]
+            link.sendall(answer)
+            if port == 82:
+                link.recv(1)
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            link.close()
+    threading.Thread(target=run).start()
+serve(80, "127.0.0.1", b"four")
+serve(81, "::1", b"six", socket.AF_INET6)
+serve(82, "", b"a part of it")
+"""
+
+
+async def answers(port: int, count: int = 1) -> set[bytes]:
+    """The answers of so many connections at once; b"reset" for those that break after their first bytes."""
+
+    async def one() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        data = b""
+        try:
+            while piece := await reader.read(100):
+                data += piece
+                writer.write(b"!")
+        except ConnectionResetError:
+            data += b", reset"
+        finally:
+            writer.close()
+        return data
+
+    return set(await asyncio.gather(*(one() for _ in range(count))))
+
+
+async def test_forwarded_connections_end_as_those_of_the_job_do(
+    pool3: Nodes, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 at once; a server of IPv6 alone; one that breaks off; a port without a server; the job is removed."""
+    monkeypatch.setattr("pool.client.forwarding.LOOK", 0.2)
+    script = program(home, f"exec {PYTHON} -c '{SERVES}'")
+    async with client(pool3.all[0]) as pool:
+        sleeping = await pool.submit({"executable": "/bin/sleep", "arguments": "600"}, iwd=str(home))
+        cluster = await pool.submit({"executable": script, "job_network": "private"}, iwd=str(home))
+        await until_runs(pool, sleeping)
+        await until_runs(pool, cluster)
+        with contextlib.ExitStack() as stack:
+            failed: list[str] = []
+            ports, forwarding = [], []
+            for port in (80, 81, 82, 83):
+                listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=500))
+                ports.append(listener.getsockname()[1])
+                work = forward_port(pool, (cluster.cluster, 0), port, listener, node=0, failed=failed.append)
+                forwarding.append(asyncio.ensure_future(work))
+
+            async def served() -> bool:
+                return await answers(ports[2]) == {b"a part of it, reset"}
+
+            await support.asked(served, "the job's servers answer")
+            failed.clear()
+            assert await answers(ports[0], 200) == {b"four"}
+            assert await answers(ports[1], 5) == {b"six"}
+            assert failed == []
+            assert await answers(ports[3], 5) == {b", reset"}
+            assert failed == ["cannot connect to port 83 of the job: connection refused"]
+            for job, why in (
+                (f"{cluster.cluster}.77", "there is no job"),
+                (f"{sleeping.cluster}", "machine's network"),
+            ):
+                refused = poolnode("forward", job, "80", "--local", "0", "--address", pool3.all[0].address)
+                assert why in support.one_line(refused)
+            await cluster.remove()
+            for ended in asyncio.as_completed(forwarding):
+                with pytest.raises(PoolError, match="has left the queue"):
+                    await asyncio.wait_for(ended, support.PATIENCE)
+        await sleeping.remove()

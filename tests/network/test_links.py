@@ -72,7 +72,7 @@ def test_a_link_that_was_never_made_is_not_waited_for_without_end(monkeypatch: p
         ({"run": 2}, {"run": 1, "port": 80}, "no such job runs"),
         ({"ended": True}, {"run": 1, "port": 80}, "no such job runs"),
         ({"setup": ""}, {"run": 1, "port": 80}, "the job has its machine's network"),
-        ({}, {"run": 1, "port": 0}, "there is no port 0"),
+        ({}, {"run": 1, "port": -1}, "there is no port -1"),
         ({}, {"run": 1, "port": -80}, "there is no port -80"),
         ({}, {"run": 1, "port": 65536}, "there is no port 65536"),
     ],

@@ -195,11 +195,13 @@ int network_wire(void)
     return wire;
 }
 
-int network_connect(uint16_t port)
+int network_connect(uint16_t port, bool by_six)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) == 0 || errno == EINPROGRESS)
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct sockaddr *to = by_six ? (const void *)&six : (const void *)&four;
+    int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, to, by_six ? sizeof six : sizeof four) == 0 || errno == EINPROGRESS)
         return fd;
     int err = errno;
     close(fd);

@@ -12,7 +12,7 @@ int network_up(const struct job *job, struct failure *f); /* in the job's namesp
 int network_names(const struct job *job, struct failure *f); /* in the job's file tree: /etc/hosts */
 void network_settings(void); /* with the job's /proc */
 int network_wire(void); /* a packet socket at the far end of the job's device; -1 and errno */
-int network_connect(uint16_t port); /* a connection to a port of the job, being made; -1 and errno */
+int network_connect(uint16_t port, bool by_six); /* a connection to a port of the job, being made; -1 and errno */
 
 /* netlink.c: each is 0, or -1 and errno */
 int netlink_open(void);

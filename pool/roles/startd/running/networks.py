@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pool.network.forwarding import CONNECTED, carry, connect_to_job
+from pool.network.forwarding import CONNECTED, ONLY_ASK, carry, connect_to_job
 from pool.network.rooms import JobNetworks, WayOutSource
 from pool.pipes.bulk import PATIENCE, open_connection
 from pool.roles.links import Links
@@ -92,7 +92,7 @@ class NetworkLinks:
 
 
 async def forward_to(slot: Slot, claim: SlotClaim, params: dict[str, Any], stream: Stream) -> None:
-    """Carry a connection to a port of the job that runs on a slot: {run, port}.
+    """Carry a connection to a port of the job that runs on a slot: {run, port}; with ONLY_ASK only see if one could be.
 
     Raises:
         SlotRefused: no such job runs there, or it has no network of its own.
@@ -104,6 +104,9 @@ async def forward_to(slot: Slot, claim: SlotClaim, params: dict[str, Any], strea
         raise SlotRefused(f"no such job runs on slot {slot.name}", retry=True)
     if not keeper.spec.network_setup:
         raise SlotRefused("the job has its machine's network", hint="ports are forwarded with job_network = private")
+    if port == ONLY_ASK:
+        await stream.send(CONNECTED)
+        return
     if not 0 < port < 65536:
         raise SlotRefused(f"there is no port {port}", hint="ports are 1 to 65535")
     connection = await connect_to_job(keeper, port)
