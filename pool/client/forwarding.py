@@ -54,7 +54,7 @@ async def forward_port(
     params = {"id": list(job), "port": port, "node": node}
     said: dict[str, float] = {}
 
-    def say(why: str) -> None:
+    def report_once(why: str) -> None:
         if loop.time() - said.get(why, -AGAIN) >= AGAIN:
             said[why] = loop.time()
             failed(why)
@@ -69,20 +69,20 @@ async def forward_port(
             except (PoolError, EOFError) as error:
                 reset_at_close(connection)
                 if not connected:
-                    say(getattr(error, "message", "") or "the connection has ended")
+                    report_once(getattr(error, "message", "") or "the connection has ended")
             except OSError:
                 pass  # the local program has gone
             finally:
                 room.release()
 
-    async def take() -> None:
+    async def accept_all() -> None:
         async with asyncio.TaskGroup() as connections:
             while True:
                 await room.acquire()
                 connection, _ = await loop.sock_accept(listener)
                 connections.create_task(forward_one(connection))
 
-    taking = asyncio.ensure_future(take())
+    taking = asyncio.ensure_future(accept_all())
     try:
         while not taking.done():
             await asyncio.wait([taking], timeout=LOOK)

@@ -139,7 +139,8 @@ static bool execute_command(const struct control *c, int passed)
     case WIRE:
     case CONNECT:
         if (passed >= 0 && keeper.job.start->flags & FLAG_PRIVATE_NETWORK)
-            pass_socket(c->head.verb == WIRE ? network_wire() : network_connect((uint16_t)c->value, c->value >> 16), passed);
+            pass_socket(c->head.verb == WIRE ? network_wire() : network_connect((uint16_t)c->value, c->value >> 16),
+                        passed);
         break;
     case SHELL:
         shell_begin(&keeper.job, keeper.group, passed);
