@@ -341,6 +341,22 @@ async def link_of(flock: SimFlock, home: str) -> Any:
     return await link.stream("world.private", {"home": home})
 
 
+def test_jobs_of_more_kinds_than_wishes_are_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is of a kind of its own, and its ad is large; the oldest are asked for first."""
+    for module in ("pool.policy.flock.private", "pool.roles.world.private_borrowing"):
+        monkeypatch.setattr(f"{module}.MOST_WISHES", 8)
+
+    async def work() -> None:
+        async with pools(63, {"physics": 0, "chem": 5}, seconds=0.1) as flock:
+            for number in range(20):
+                large = {"Requirements": [f"TARGET.Memory > {number} / 1000.0"], "Note": "x" * 100_000}
+                await flock.submit("physics", ad={**also("chem"), **large})
+            await flock.run_until(lambda: flock.queued() == 0, within=3000, step=1)
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 CLAIM = {"claim": "c", "slot": "slot1@m", "startd": "mem://m", "ad": {}}
 
 

@@ -32,7 +32,7 @@ ALSO = "FlockAlso"
 #: Between a pool and a user in the name of their connection. No name of a pool or of a user has it.
 OF = "~"
 #: Wishes of one user at a time, and slots of one wish.
-MOST_WISHES, MOST_SLOTS = 10_000, 1_000_000
+MOST_WISHES, MOST_SLOTS = 500, 1_000_000
 #: Seconds for which a wish is not repeated after a claim for it was of no use: the first time, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 #: Pools beside its own that one job, and one user, may name.
@@ -152,7 +152,7 @@ def wishes_of(answer: Iterable[Mapping[str, Any]], pool: str, schedd: str, lease
             found.append(
                 FlockWish(schedd, int(item["number"]), int(item["count"]), lease, float(item["oldest"]), dict(ad))
             )
-    return found[:MOST_WISHES]
+    return found
 
 
 def read_wishes(said: Any) -> tuple[int, list[FlockWish]]:

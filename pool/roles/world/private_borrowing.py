@@ -18,7 +18,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.flock.private import MOST_POOLS, FlockWish, party, pause_after, wishes_of
+from pool.policy.flock.private import MOST_POOLS, MOST_WISHES, FlockWish, party, pause_after, wishes_of
 from pool.policy.flock.shown import GUEST_OF
 from pool.policy.why.findings import Finding
 from pool.policy.why.other_pools import OtherPool
@@ -265,14 +265,15 @@ class PrivateBorrower(Service):
 
     async def _run(self, member: PrivateMember) -> None:
         """Stay connected until cancelled."""
-        retry = FIRST_RETRY
+        retry, loop = FIRST_RETRY, asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
                 dispatcher = Dispatcher()
                 dispatcher.add("world_back", ComingBack(member.name, self._borrowing, self._credit))
                 async with self._opened(member.token, dispatcher) as (link, stream):
                     await anext(aiter(stream))
-                    member.link, member.trouble, retry = link, "", FIRST_RETRY
+                    member.link, member.trouble = link, ""
                     self._log.info("a user's other pool is reached", extra={"user": member.user, "pool": member.pool})
                     await self._talk(member, stream)
                 raise NoWay("it has ended the connection")
@@ -288,18 +289,23 @@ class PrivateBorrower(Service):
                 member.wishes.clear()
                 member.why.clear()
                 self._borrowing.unreachable(member.name)
+            if loop.time() - began > LONGEST_RETRY:
+                retry = FIRST_RETRY
             await asyncio.sleep(retry * (0.5 + self._outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
 
     async def _talk(self, member: PrivateMember, stream: Stream) -> None:
         speaking = asyncio.get_running_loop().create_task(self._speak(member, stream))
+        speaking.add_done_callback(lambda _: stream.abort(None))  # what cannot be said any more is nothing to wait for
         try:
             async for item in stream:
                 self._hear(member, item)
         finally:
-            speaking.cancel()
-            with contextlib.suppress(asyncio.CancelledError, PoolError, OSError):
-                await speaking
+            if not speaking.cancel():
+                speaking.result()  # raises why nothing more could be said
+            else:
+                with contextlib.suppress(asyncio.CancelledError, PoolError, OSError):
+                    await speaking
 
     async def _speak(self, member: PrivateMember, stream: Stream) -> None:
         said: tuple[int, dict[tuple[str, int], FlockWish]] = (0, {})
@@ -332,6 +338,9 @@ class PrivateBorrower(Service):
                         found[wish.key] = wish
             except (*TROUBLE, KeyError, TypeError, ValueError) as error:
                 self._log.info("a schedd does not say its requests", extra={"schedd": name, "error": str(error)})
+        if len(found) > MOST_WISHES:  # those that have waited longest
+            oldest = sorted(found.values(), key=lambda wish: wish.oldest)[:MOST_WISHES]
+            found = {wish.key: wish for wish in oldest}
         member.why = {key: why for key, why in member.why.items() if key in found}
         return found
 
