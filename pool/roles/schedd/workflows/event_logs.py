@@ -32,6 +32,8 @@ from pool.shadow.files import UserFiles
 TABLE = 5.0
 #: Seconds between two additions to the files: many nodes that begin and end at once are told of in one.
 TOGETHER = 0.01
+#: Told before the step is durable: it may be told, and begun, once more after a restart.
+_BEFORE = ("PRE_SCRIPT_STARTED", "POST_SCRIPT_STARTED", "SUBMITTING")
 #: States of nodes about which there is more to tell.
 _GOES_ON = (NodeState.PRERUN, NodeState.SUBMITTED, NodeState.POSTRUN, NodeState.READY)
 
@@ -67,6 +69,7 @@ class WorkflowLogs:
         self._resumed = self._is_open = self._broken = False
         self._lock = asyncio.Lock()
         self._next = 1
+        self._old: OldLines | None = None
         self._sequence: dict[int, tuple[int, int]] = {}
         self._tags: dict[int, str] = {}
         self._known: dict[str, list[int]] = {}
@@ -100,7 +103,7 @@ class WorkflowLogs:
                 self._is_open = True
                 await self._begin(out, states)
             for note in notes:
-                self._add(note, out, states)
+                self._add(note, out, states, self._old if note.event in _BEFORE else None)
             now = self._outside.wall()
             if end is not None or self._table_at + TABLE <= loop.time():
                 self._table_at = loop.time()
@@ -168,6 +171,7 @@ class WorkflowLogs:
         if old.logged:
             states.append(f"{int(now)} {internal_event('RECOVERY_FINISHED')}")
         self._again = []
+        self._old = old if old.begun or old.logged else None
 
     async def _read(self, path: str, add: Callable[[str], None]) -> None:
         rest = b""

@@ -178,3 +178,34 @@ def test_held_jobs_are_counted_in_the_status_file(tmp_path: Path) -> None:
             assert "JobProcsHeld = 1" not in status.read_text()
 
     run_virtual(work())
+
+
+def test_a_step_that_was_told_and_not_durable_is_told_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
+            machines = Machines(pool)
+            await machines.start()
+            files = {"jobstate": f"{tmp_path}/it.log"}
+            wire = plan([node("A", scripts={"PRE": SCRIPT})], folder=str(tmp_path), files=files)
+            ledger = pool.role("head", "schedd").ledger
+            submit, calls = ledger.submit, 0
+
+            async def only_the_first(*args: Any, **named: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls > 1:
+                    await asyncio.Event().wait()
+                return await submit(*args, **named)
+
+            ledger.submit = only_the_first
+            number = await machines.submit(wire)
+            log = tmp_path / "it.log"
+            await pool.run_until(lambda: log.exists() and "PRE_SCRIPT_STARTED" in log.read_text(), within=10)
+            await pool.kill("head")
+            await pool.restart("head")
+            assert calls == 2
+            assert (await machines.end(number))["ExitCode"] == 0
+
+    run_virtual(work())
+    assert (tmp_path / "it.log").read_text().count("PRE_SCRIPT_STARTED") == 1
+    assert (tmp_path / "it.dag.dagman.out").read_text().count("Running PRE script") == 1
