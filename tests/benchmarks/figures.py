@@ -37,6 +37,7 @@ from tests.benchmarks import (
     starts,
     submits,
     throughput,
+    way_out,
     workflows,
 )
 
@@ -75,5 +76,6 @@ __all__ = [
     "starts",
     "submits",
     "throughput",
+    "way_out",
     "workflows",
 ]

@@ -1,5 +1,6 @@
 /* Two ends of one TCP connection: `network serve PORT` or `network measure HOST PORT BYTES TURNS`. The latter prints
- * bytes a second of a stream, and the microseconds of a round trip of one byte (the median of many). */
+ * bytes a second of a stream, and the microseconds of a round trip of one byte (the median of many).
+ * `network answer PORT`, with `network connect HOST PORT COUNT` or `network trips HOST PORT TURNS`: see there. */
 #define _GNU_SOURCE
 #include <netdb.h>
 #include <netinet/in.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,8 +98,75 @@ static int measure(const char *host, const char *port, uint64_t bytes, uint64_t 
     return 0;
 }
 
+/* Sends back each byte of any number of connections. */
+static int answer(int port)
+{
+    const int one = 1;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct epoll_event e = {.events = EPOLLIN}, events[64];
+    int server = socket(AF_INET, SOCK_STREAM, 0), epoll = epoll_create1(0);
+    setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    e.data.fd = server;
+    if (bind(server, (struct sockaddr *)&at, sizeof at) < 0 || listen(server, 4000) < 0 ||
+        epoll_ctl(epoll, EPOLL_CTL_ADD, server, &e) < 0)
+        return 1;
+    for (;;) {
+        int count = epoll_wait(epoll, events, 64, -1);
+        for (int i = 0; i < count; i++) {
+            int fd = events[i].data.fd;
+            if (fd == server) {
+                e.data.fd = accept(server, NULL, NULL);
+                setsockopt(e.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+                epoll_ctl(epoll, EPOLL_CTL_ADD, e.data.fd, &e);
+            } else if (recv(fd, block, 1, 0) != 1 || send(fd, block, 1, MSG_NOSIGNAL) != 1) {
+                close(fd);
+            }
+        }
+    }
+}
+
+/* Connections one after the other, each with one byte there and back: so many a second. */
+static int connect_often(const char *host, const char *port, int count)
+{
+    double began = 0;
+    for (int i = -1; i < count; i++) {
+        int fd = connect_to(host, port);
+        if (fd < 0 || send(fd, block, 1, 0) != 1 || recv(fd, block, 1, 0) != 1)
+            return 1;
+        close(fd);
+        began = i < 0 ? now() : began;
+    }
+    printf("%.0f\n", count / (now() - began));
+    return 0;
+}
+
+/* The median microseconds of a round trip of one byte. */
+static int trips(const char *host, const char *port, size_t turns)
+{
+    const int one = 1;
+    int peer = connect_to(host, port);
+    double *took = calloc(turns, sizeof *took);
+    setsockopt(peer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (size_t i = 0; i < turns; i++) {
+        double began = now();
+        if (!took || send(peer, block, 1, 0) != 1 || recv(peer, block, 1, 0) != 1)
+            return 1;
+        took[i] = now() - began;
+    }
+    qsort(took, turns, sizeof *took, by_size);
+    printf("%.1f\n", took[turns / 2] * 1e6);
+    free(took);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "answer") == 0)
+        return answer(atoi(argv[2]));
+    if (argc == 5 && strcmp(argv[1], "connect") == 0)
+        return connect_often(argv[2], argv[3], atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[1], "trips") == 0)
+        return trips(argv[2], argv[3], strtoull(argv[4], NULL, 10));
     if (argc == 3 && strcmp(argv[1], "serve") == 0)
         return serve(atoi(argv[2]));
     if (argc == 6 && strcmp(argv[1], "measure") == 0)

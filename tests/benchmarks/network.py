@@ -31,7 +31,7 @@ ROUNDS = 3
 PORT = 5000
 
 
-def _compiled(place: Path) -> Path:
+def compiled(place: Path) -> Path:
     source = Path(__file__).with_name("network.c")
     target = place / "network"
     place.chmod(0o755)
@@ -150,7 +150,7 @@ async def network(effort: Effort) -> list[Row]:
     one, two, loopback, lane, out = [], [], [], [], []
     port = support.free_port()
     with support.nodes() as nodes, tempfile.TemporaryDirectory() as place:
-        program = _compiled(Path(place))
+        program = compiled(Path(place))
         head = nodes.start("head", HEAD).ready()
         allowed = f"localhost:{port}"
         for name in ("one", "two"):
