@@ -1,7 +1,8 @@
 """Matches on their way: first a grant to the startd, then the slots to claim to the schedd.
 
 An answer that a dead startd or schedd fails to give costs the pool that match only: a grant lapses by itself, and the
-next cycle makes another match.
+next cycle makes another match. A cycle waits a moment for startds and schedds that hang, and goes on without them:
+their slots count as given away meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pool.policy.why.rejections import RejectionNotices, rejection_text
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import PoolView
-from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE, WORLD_MOMENT
+from pool.roles.negotiator.request_collection import MOMENT, PATIENCE, TROUBLE, WORLD_MOMENT
 from pool.wire import Connection
 
 #: Rejected requests that a schedd is notified of at once.
@@ -54,8 +55,13 @@ class MatchDelivery:
             for address, own in by_startd.items()
             if _is_world(address)
         ]
-        own_startds = ((address, own) for address, own in by_startd.items() if not _is_world(address))
-        await asyncio.gather(*(self._startd_of_many(address, own) for address, own in own_startds))
+        startds = [
+            self._spawn(self._startd_of_many(address, own), "deliver matches", alone=True)
+            for address, own in by_startd.items()
+            if not _is_world(address)
+        ]
+        if startds:
+            await asyncio.wait(startds, timeout=MOMENT)
         if worlds:
             await asyncio.wait(worlds, timeout=WORLD_MOMENT)
 
@@ -72,10 +78,9 @@ class MatchDelivery:
             return
         address = str(ad.value("ScheddAddress", ""))
         params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
-        if _is_world(address):
-            self._spawn(self._send_rejections(address, submitter, params), "tell a world", alone=True)
-        else:
-            await self._send_rejections(address, submitter, params)
+        told = self._spawn(self._send_rejections(address, submitter, params), "tell why", alone=True)
+        if not _is_world(address):
+            await asyncio.wait([told], timeout=MOMENT)
 
     async def _send_rejections(self, address: str, submitter: str, params: dict[str, Any]) -> None:
         try:
