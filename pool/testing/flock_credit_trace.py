@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pool.policy.flock.payback import lasts, slots_ahead
-from pool.testing.flock_trace import DUE, FlockDesign, FlockFigures, SiteJob, SiteRun, Sites
-
-#: Less than this many seconds is nothing.
-TRIFLE = 1e-6
+from pool.testing.flock_trace import DUE, TRIFLE, FlockDesign, FlockFigures, SiteJob, SiteRun, Sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +36,15 @@ class CreditFigures:
     ahead: int
 
 
-def run_with_credit(jobs: Sequence[SiteJob], machines: Mapping[int, int], bound: float) -> CreditFigures:
-    """Run all jobs with credit between all sites, each of which may owe each other so many machine-seconds."""
-    sites = _CreditSites(jobs, machines, bound)
+def run_with_credit(
+    jobs: Sequence[SiteJob], machines: Mapping[int, int], bound: float, *, guarded: bool = False
+) -> CreditFigures:
+    """Run all jobs with credit between all sites, each of which may owe each other so many machine-seconds.
+
+    Args:
+        guarded: a creditor's jobs come ahead of those own jobs only that would wait without a flock, too.
+    """
+    sites = _CreditSites(jobs, machines, bound, guarded)
     waits = sites.run()
     return CreditFigures(
         waits, max(sites.owed.values(), default=0.0), sites.largest, sites.lent, sites.paid, sites.beyond, sites.firsts
@@ -49,8 +52,8 @@ def run_with_credit(jobs: Sequence[SiteJob], machines: Mapping[int, int], bound:
 
 
 class _CreditSites(Sites):
-    def __init__(self, jobs: Sequence[SiteJob], machines: Mapping[int, int], bound: float) -> None:
-        super().__init__(jobs, machines, FlockDesign.IDEAL, {job.number: job.site for job in jobs})
+    def __init__(self, jobs: Sequence[SiteJob], machines: Mapping[int, int], bound: float, guarded: bool) -> None:
+        super().__init__(jobs, machines, FlockDesign.IDEAL, {job.number: job.site for job in jobs}, guarded=guarded)
         self.bound = bound
         self.owed: dict[tuple[int, int], float] = {}  # (debtor, creditor)
         self.creditors: dict[int, set[int]] = {}

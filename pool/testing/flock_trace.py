@@ -21,7 +21,9 @@ from pathlib import Path
 
 #: The central manager's negotiation interval, and the W-startd's, in the thesis' Condor, seconds (EV 5, 3.5).
 CLASSIC_INTERVAL = 300.0
-_END, _SUBMIT, _CYCLE, DUE = range(4)
+#: Less than this many seconds is nothing.
+TRIFLE = 1e-6
+_END, _SUBMIT, _CYCLE, DUE, _OWN_DUE = range(5)
 
 
 class FlockDesign(StrEnum):
@@ -100,13 +102,30 @@ def machines_for(jobs: Sequence[SiteJob], load: float) -> dict[int, int]:
     return {site: max(1, math.ceil(seconds / (span * load))) for site, seconds in work.items()}
 
 
-def run_sites(jobs: Sequence[SiteJob], machines: Mapping[int, int], design: FlockDesign) -> FlockFigures:
-    """Run all jobs by a design."""
+def starts_alone(jobs: Sequence[SiteJob], machines: Mapping[int, int]) -> dict[int, float]:
+    """For each job when it would start if its site were by itself: first come, first served."""
+    free = {site: [0.0] * count for site, count in machines.items()}
+    found = {}
+    for job in jobs:
+        at = max(job.submitted, free[job.site][0])
+        heapq.heapreplace(free[job.site], at + job.runtime)
+        found[job.number] = at
+    return found
+
+
+def run_sites(
+    jobs: Sequence[SiteJob], machines: Mapping[int, int], design: FlockDesign, *, guarded: bool = False
+) -> FlockFigures:
+    """Run all jobs by a design.
+
+    Args:
+        guarded: a job runs at its own site at the latest when it would without a flock (`Sites`).
+    """
     if design is FlockDesign.ONE_POOL:
         home = {job.number: job.site for job in jobs}
         merged = [SiteJob(job.number, 0, job.submitted, job.runtime) for job in jobs]
         return Sites(merged, {0: sum(machines.values())}, FlockDesign.NONE, home).run()
-    return Sites(jobs, machines, design, {job.number: job.site for job in jobs}).run()
+    return Sites(jobs, machines, design, {job.number: job.site for job in jobs}, guarded=guarded).run()
 
 
 @dataclass(slots=True)
@@ -138,11 +157,27 @@ class _Pool:
 
 
 class Sites:
-    """One run; `pool.testing.flock_credit_trace` adds agreements with credit."""
+    """One run; `pool.testing.flock_credit_trace` adds agreements with credit.
+
+    With `guarded` no job ends later than it would if its site were by itself. A job that would have begun alone at S,
+    and has run for E, is *due* at S + E: from then on it runs, on a machine of its own site. It takes an idle one, a
+    guest's (also of one that was let in ahead of own jobs), or that of an own job which is not due yet. There is always
+    one of these: jobs that are due and not done are jobs that would run alone, which are no more than the machines. A
+    site knows in time what it needs: S follows from the ends of its earlier jobs alone, and each job has
+    ended here when it would have ended there.
+    """
 
     def __init__(
-        self, jobs: Sequence[SiteJob], machines: Mapping[int, int], design: FlockDesign, home: Mapping[int, int]
+        self,
+        jobs: Sequence[SiteJob],
+        machines: Mapping[int, int],
+        design: FlockDesign,
+        home: Mapping[int, int],
+        *,
+        guarded: bool = False,
     ) -> None:
+        self.alone = starts_alone(jobs, machines) if guarded else None
+        self.at_home: dict[int, dict[int, None]] = {site: {} for site in machines}
         self.design, self.home = design, home
         self.jobs = {job.number: job for job in jobs}
         self.pools = {site: _Pool(count) for site, count in machines.items()}
@@ -177,6 +212,8 @@ class Sites:
                 heapq.heappush(self.events, (at + CLASSIC_INTERVAL, _CYCLE, number, 0))
             elif kind == DUE:
                 self._pay_due(number)
+            elif kind == _OWN_DUE:
+                self._own_due(number)
             elif (run := self.runs.get(number)) is not None and run.turn == turn:
                 self._stop(run)
                 self.done += 1
@@ -199,11 +236,50 @@ class Sites:
         heapq.heappush(self.pools[job.site].waiting, (job.submitted, number))
         self.since[number] = self.now
         self.waiting += 1
+        if self.alone is not None:
+            heapq.heappush(self.events, (max(self.now, self._due(number)), _OWN_DUE, number, 0))
+
+    def _due(self, number: int) -> float:
+        """When a job would be as far as it is, without a flock."""
+        run = self.runs.get(number)
+        left = self.left[number] - (self.now - run.began if run is not None else 0.0)
+        return (self.alone or {})[number] + self.jobs[number].runtime - left
+
+    def _own_due(self, number: int) -> None:
+        """A job would run by now without a flock: it runs at its own site."""
+        site = self.jobs[number].site
+        pool = self.pools[site]
+        if number not in self.since or self._due(number) > self.now + TRIFLE:
+            return
+        victim: int | None = None
+        if not pool.idle:
+            victim = self._evictable(site)
+            if victim is None:
+                victim = next(reversed(pool.guests), None)
+            if victim is None:
+                victim = max(self.at_home[site], key=self._due)
+                if self._due(victim) <= self.now + TRIFLE:
+                    # By a rounding: the next machine of the site is free in this moment.
+                    heapq.heappush(self.events, (self.now + TRIFLE, _OWN_DUE, number, 0))
+                    return
+        entry = (self.jobs[number].submitted, number)
+        if pool.waiting[0] == entry:
+            heapq.heappop(pool.waiting)
+        else:
+            pool.waiting.remove(entry)
+            heapq.heapify(pool.waiting)
+        if victim is not None:
+            self._stop(self.runs[victim])
+            self._queue(victim)
+            self.evictions += 1
+        self._start(number, site)
+        if victim is not None and self.idle:
+            self._place_oldest(self.jobs[victim].site)
 
     def _start(self, number: int, place: int) -> None:
         """A job that waits begins on an idle machine of a pool; it is out of its queue already."""
         job, pool = self.jobs[number], self.pools[place]
-        self.waits[number] = self.waits.get(number, 0.0) + self.now - self.since[number]
+        self.waits[number] = self.waits.get(number, 0.0) + self.now - self.since.pop(number)
         self.waiting -= 1
         pool.idle -= 1
         self.idle -= 1
@@ -212,6 +288,8 @@ class Sites:
         if place != job.site:
             self.away += 1
             pool.guests[number] = None
+        else:
+            self.at_home[place][number] = None
         heapq.heappush(self.events, (self.now + self.left[number], _END, number, self.turn))
 
     def _stop(self, run: SiteRun) -> None:
@@ -219,6 +297,7 @@ class Sites:
         self.left[run.job.number] -= self.now - run.began
         del self.runs[run.job.number]
         pool.guests.pop(run.job.number, None)
+        self.at_home[run.place].pop(run.job.number, None)
         pool.idle += 1
         self.idle += 1
 

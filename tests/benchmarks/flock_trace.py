@@ -33,6 +33,8 @@ async def flock_trace(effort: Effort) -> list[Row]:
     worse = sum(ideal.by_site[site] > alone.by_site[site] + 1e-6 for site in ideal.by_site)
     credit = run_with_credit(jobs, machines, BOUND)
     poorer = sum(credit.waits.by_site[site] > alone.by_site[site] + 1e-6 for site in credit.waits.by_site)
+    guarded = run_with_credit(jobs, machines, BOUND, guarded=True)
+    worse_off = sum(guarded.waits.by_site[site] > alone.by_site[site] + 1.0 for site in guarded.waits.by_site)
     size = f"{len(jobs):,} jobs, {len(machines)} sites, {sum(machines.values()):,} machines"
     no_flock, one_pool = "no flock", "one pool of all"
     return [
@@ -51,4 +53,8 @@ async def flock_trace(effort: Effort) -> list[Row]:
         Row("with credit: sites that wait longer than without a flock", poorer, "sites", Goal("at most", 0)),
         Row("with credit: job-hours waited in all", credit.waits.total_wait / HOURS, "h", None,
             peer="ideal design without credit", peer_value=ideal.total_wait / HOURS),
+        Row("with credit behind jobs that would run alone: sites that wait a second longer than without a flock",
+            worse_off, "sites", Goal("at most", 0), peer="credit ahead of all own jobs", peer_value=poorer),
+        Row("with credit behind jobs that would run alone: job-hours waited in all", guarded.waits.total_wait / HOURS,
+            "h", None, peer="credit ahead of all own jobs", peer_value=credit.waits.total_wait / HOURS),
     ]  # fmt: skip

@@ -36,3 +36,21 @@ def test_debts_stay_within_their_bound_whatever_comes(seed: int) -> None:
     assert found.largest_end <= bound
     assert found.paid_back + found.beyond <= found.lent + 1e-6
     assert found.waits.total_wait <= run_sites(jobs, machines, FlockDesign.NONE).total_wait
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_site_is_worse_off_where_jobs_that_would_run_alone_come_first(seed: int) -> None:
+    """Payback ahead of those own jobs only that would wait without a flock, too."""
+    chance = random.Random(seed)
+    machines = {site: chance.randint(1, 4) for site in range(chance.randint(2, 5))}
+    jobs = [
+        SiteJob(number, chance.choice([*machines]), at, 1 + chance.expovariate(1 / 300))
+        for number, at in enumerate(sorted(chance.uniform(0, 3000) for _ in range(100)))
+    ]
+    alone = run_sites(jobs, machines, FlockDesign.NONE).by_site
+    credit = run_with_credit(jobs, machines, 3000.0, guarded=True)
+    ideal = run_sites(jobs, machines, FlockDesign.IDEAL, guarded=True)
+    for found in (credit.waits, ideal):
+        assert all(found.by_site[site] <= alone[site] + 1e-3 for site in alone)
+        assert found.idle_wait < 1e-3
+    assert credit.paid_back > 0
