@@ -1,7 +1,8 @@
 """The private networks of the jobs on one machine: for each a relay, the wires of its parts here, and a link to each
 other machine of the job.
 
-The machine with the lower part connects. A link that breaks is made again as long as parts run here; connections of the
+The machine with the lower part connects; if there is no link after `OTHER_WAY` seconds, the other one connects, too,
+since it may be the only one that can. A link that breaks is made again as long as parts run here; connections of the
 job inside only see lost packets meanwhile. A relay that dies is started again.
 """
 
@@ -30,6 +31,8 @@ log = logging.getLogger("pool.network")
 
 #: Seconds until a broken link is made again, or a wire is asked for again: at first, and at most.
 AGAIN, SELDOM = 0.05, 5.0
+#: Seconds without a link after which the machine with the higher part connects, too.
+OTHER_WAY = 2.0
 #: Seconds for what a job has sent outside before its end.
 LAST = 30.0
 #: The data of each part for the others, by number.
@@ -145,6 +148,10 @@ class JobRoom:
         began = asyncio.get_running_loop().time()
         #: The machines to which there is no link, and since when.
         self._down = {other: began for other in self._machines if other != node}
+        #: By machine, set while there is no link to it.
+        self._cut = {other: asyncio.Event() for other in self._down}
+        #: When the link to each machine was made.
+        self._made: dict[str, float] = {}
         self._draining = False
         #: Whether its first way out is there, or cannot be, or is not wanted.
         self._outside_up = asyncio.Event()
@@ -155,10 +162,9 @@ class JobRoom:
             self._outside_up.set()
         else:
             self._task("way out", self._keep_way_out(out))
-        mine = min(self._machines.get(node, [0]))
-        for other, parts in self._machines.items():
-            if other != node and mine < min(parts):
-                self._task(f"link {other}", self._keep_link(other))
+        for other in self._down:
+            self._cut[other].set()
+            self._task(f"link {other}", self._keep_link(other))
 
     @property
     def parts(self) -> frozenset[int]:
@@ -188,12 +194,17 @@ class JobRoom:
         """Another machine has connected.
 
         Raises:
-            CallRefused: it has no part of this network.
+            CallRefused: it has no part of this network, or both have connected, and the link of the one with the lower
+                part, this one, is new.
         """
         if node not in self._machines or node == self._node:
             peer.close()
             raise CallRefused("that machine has no part of the job")
-        self._link(node, peer, keys, dialed=False, over=lambda: None)
+        new = node not in self._down and asyncio.get_running_loop().time() - self._made[node] < SELDOM
+        if new and self._is_first(node):
+            peer.close()
+            raise CallRefused("there is a link already", retry=True)
+        self._link(node, peer, keys, dialed=False)
 
     async def hold(self, part: int) -> None:
         """Carry nothing from now on: a checkpoint of all parts begins. For the raised see `RelayProcess.traffic`."""
@@ -324,34 +335,50 @@ class JobRoom:
             async with asyncio.timeout(SELDOM):
                 await self._outside_up.wait()
 
+    def _is_first(self, other: str) -> bool:
+        """Whether this machine is the one that connects at once: it has a lower part than the other one."""
+        return min(self._machines.get(self._node, [0])) < min(self._machines[other])
+
     async def _keep_link(self, other: str) -> None:
-        pause = AGAIN
+        """Connect to a machine whenever there is no link to it: at once, or when the other side has had `OTHER_WAY`
+        seconds to do so. Where both have connected, the first one's link stays.
+        """
+        loop, pause, first = asyncio.get_running_loop(), AGAIN, self._is_first(other)
         while True:
             await self._up.wait()
+            began = loop.time()
+            await self._cut[other].wait()
+            if loop.time() - began > SELDOM:
+                pause = AGAIN
+            wait = 0.0 if first else self._down[other] + OTHER_WAY - loop.time()
+            if wait > 0 or not self._up.is_set():
+                await asyncio.sleep(max(wait, 0.0))
+                continue
             try:
-                keys, over = self._secret(KEYS), asyncio.Event()
+                keys = self._secret(KEYS)
                 params = {"gang": self._start.gang, "run": self._start.run, "key": bytes.fromhex(keys)}
                 peer = await self._dial(self._addresses[other], params)
-                self._link(other, peer, bytes.fromhex(keys), dialed=True, over=over.set)
-                began = asyncio.get_running_loop().time()
-                await over.wait()
-                if asyncio.get_running_loop().time() - began > SELDOM:
-                    pause = AGAIN
+                if first or self._cut[other].is_set():
+                    self._link(other, peer, bytes.fromhex(keys), dialed=True)
+                else:
+                    peer.close()
             except (PoolError, OSError, TimeoutError) as error:
                 log.info("a link of a job's network is not made", extra={"to": other, "error": str(error)})
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)
 
-    def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool, over: Callable[[], None]) -> None:
+    def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool) -> None:
         if (before := self._links.pop(node, None)) is not None:
             before.close()
 
         def ended() -> None:
             if self._links.get(node) is link:
                 self._down[node] = asyncio.get_running_loop().time()
-            over()
+                self._cut[node].set()
 
         self._down.pop(node, None)
+        self._cut[node].clear()
+        self._made[node] = asyncio.get_running_loop().time()
         link: RelayLink | SealedLink
         if self._seals:
             link = RelayLink(self._relay, self._machines[node], peer, keys, dialed=dialed, ended=ended)

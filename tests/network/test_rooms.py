@@ -10,12 +10,14 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pool.jobs.activation import Activation, FileMode
+from pool.network import rooms
 from pool.network.rooms import CardsDiffer, JobNetworks, JobRoom, machines_of
 from pool.network.sealed_link import KEYS
 from pool.starter.network_meter import NetworkMeter
@@ -71,14 +73,21 @@ class TwoMachines:
 
     def __init__(self, relay: Path) -> None:
         self.dialed: list[socket.socket] = []
-        self.networks = {node: JobNetworks(node, self._dial, secrets.token_hex, relay) for node in ("one", "two")}
+        #: The machines that nobody can connect to.
+        self.hidden: set[str] = set()
+        self.refused = 0
+        dials = {node: partial(self._dial, node) for node in ("one", "two")}
+        self.networks = {node: JobNetworks(node, dial, secrets.token_hex, relay) for node, dial in dials.items()}
         self.keepers = [Wires(), Wires()]
 
-    async def _dial(self, address: str, params: dict[str, Any]) -> socket.socket:
+    async def _dial(self, node: str, address: str, params: dict[str, Any]) -> socket.socket:
+        if address in self.hidden:
+            self.refused += 1
+            raise OSError("no route")
         with socket.create_server(("127.0.0.1", 0)) as server:
             here = socket.create_connection(server.getsockname())
             there, _ = server.accept()
-        self.networks[address].accept(params, "one", there)
+        self.networks[address].accept(params, node, there)
         self.dialed.append(here.dup())
         return here
 
@@ -155,12 +164,54 @@ async def test_a_machine_that_is_out_of_reach_is_said(machines: TwoMachines) -> 
     await machines.passes(0, 1, b"there")
     assert machines.room(0).down == machines.room(1).down == {}
 
-    async def refuse(address: str, params: dict[str, Any]) -> socket.socket:
-        raise OSError("no route")
-
-    machines.room(0)._dial = refuse
+    machines.hidden = {"one", "two"}
     machines.dialed[-1].shutdown(socket.SHUT_RDWR)
     await until(lambda: [set(machines.room(part).down) for part in range(2)] == [{"two"}, {"one"}])
+
+
+@pytest.mark.parametrize("hidden", ["one", "two"])
+async def test_one_direction_is_enough(machines: TwoMachines, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    """The machine that can reach the other one connects, at the start and after the link broke."""
+    monkeypatch.setattr(rooms, "OTHER_WAY", 0.1)
+    machines.hidden = {hidden}
+    await machines.passes(0, 1, b"there")
+    await machines.passes(1, 0, b"back")
+    assert len(machines.dialed) == 1
+    assert machines.refused or hidden == "one"
+    machines.dialed[-1].shutdown(socket.SHUT_RDWR)
+    await machines.passes(1, 0, b"again")
+    assert machines.room(0).down == machines.room(1).down == {}
+
+
+async def test_where_both_connect_the_link_of_the_lower_part_stays(
+    machines: TwoMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "OTHER_WAY", 0.1)
+    monkeypatch.setattr(rooms, "SELDOM", 60.0)
+    machines.hidden, under_way, let_go = {"one", "two"}, asyncio.Event(), asyncio.Event()
+    refused: list[str] = []
+
+    async def late(address: str, params: dict[str, Any]) -> socket.socket:
+        under_way.set()
+        await let_go.wait()
+        here, there = socket.socketpair()
+        with here:
+            try:
+                machines.networks[address].accept(params, "two", there)
+            except CallRefused as error:
+                refused.append(error.message)
+                raise
+        raise AssertionError("it was accepted")
+
+    machines.room(1)._dial = late
+    async with asyncio.timeout(30):
+        await under_way.wait()
+    machines.hidden = set()
+    await machines.passes(0, 1, b"over the link of the lower one")
+    let_go.set()
+    await until(lambda: refused == ["there is a link already"])
+    await machines.passes(1, 0, b"back")
+    assert len(machines.dialed) == 1
 
 
 async def test_a_keeper_that_cannot_yet_is_asked_again(relay: Path) -> None:
