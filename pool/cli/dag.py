@@ -75,6 +75,7 @@ def dag(
     Examples:
       poolnode dag check diamond.dag         read it with all descriptions
       poolnode dag submit diamond.dag        (--force: not from a rescue file)
+      poolnode dag status                    the work flows in the queue
       poolnode dag status 12                 how far it is, and when it ends
       poolnode dag edit 12                   read its changed file, go on with it
       poolnode dag retry 12                  its failed nodes, while it runs
@@ -90,8 +91,11 @@ def dag(
     if action not in ACTIONS:
         raise UsageProblem(f"dag: there is no action '{action}'", hint=f"one of {', '.join(ACTIONS)}")
     given = list(words or [])
+    if not given and action == "status":
+        return _status_of_all(as_json, address)
     if not given:
-        raise UsageProblem(f"dag {action} needs {'a number' if action in ('status', 'rm', 'edit') else 'a DAG file'}")
+        wanted = "a work flow's number (poolnode dag status lists them)"
+        raise UsageProblem(f"dag {action} needs {wanted if action in ('rm', 'edit') else 'a DAG file'}")
     for name, said in (("dry-run", dry_run), ("keep-begun", keep_begun), ("close", close)):
         if said and action != "edit":
             raise UsageProblem(f"dag {action} has no --{name}", hint="dag edit has it")
@@ -183,6 +187,24 @@ def _rescued(draft: WorkflowDraft) -> int:
     done = [node.name for node in draft.dag.nodes.values() if node.done]
     left = len(draft.nodes) - len(done)
     print_lines([f"{draft.rescue}: {len(done)} of {len(draft.nodes)} nodes are done, {left} are left", *done])
+    return 0
+
+
+def _status_of_all(as_json: bool, address: str | None) -> int:
+    from pool.client.workflow_requests import queued_workflows
+
+    found = query_pool(address, queued_workflows)
+    if as_json:
+        print_json(found)
+        return 0
+    width = max((len(str(one["cluster"])) for one in found), default=0)
+    for one in found:
+        done, total = one["counts"].get("DONE", 0), one.get("total", sum(one["counts"].values()))
+        failed = f", {one['counts']['ERROR']} failed" if one["counts"].get("ERROR") else ""
+        how = "held" if one["halted"] else "running"
+        print_lines([f"{one['cluster']:>{width}}  {how}  {done} of {total} nodes done{failed}  {one['file']}"])
+    if not found:
+        print_lines(["no work flow is in the queue (poolnode dag submit FILE; poolnode history has those that ended)"])
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,16 @@ async def workflow_status(pool: Pool, cluster: int, *, nodes: bool = False) -> W
             raise error
         return _ended(ads[0])
     return answer
+
+
+async def queued_workflows(pool: Pool) -> list[Wire]:
+    """How far each work flow in the queue is that the caller may ask about, the oldest first, as `workflow_status`."""
+    ads = await pool.jobs(constraint="DAG_NodesTotal =!= undefined", attributes=["ClusterId"])
+    found = []
+    for cluster in sorted({int(ad.value("ClusterId")) for ad in ads}):
+        with contextlib.suppress(PoolError):  # another user's, or it has just ended
+            found.append(await workflow_status(pool, cluster))
+    return [one for one in found if not one.get("ended")]
 
 
 def _ended(ad: Wire) -> Wire:
