@@ -80,6 +80,9 @@ def test_edited_submitted_twice_and_by_the_command_of_htcondor(nodes: Nodes) -> 
     )
     while "queued" not in run(f"dag status {number}"):
         pass
+    listed = run("dag status").splitlines()
+    assert [line.split()[:2] for line in listed] == [[number, "running"], [other, "running"]]
+    assert all(line.endswith(f"0 of 2 nodes done  {home}/it.dag") for line in listed)
     (home / "it.dag").write_text(dag.replace("JOB A node.sub", "JOB A node.sub NOOP"))
     assert "A: it has begun" in run(f"dag edit {number}", 1)
     more = 'JOB C node.sub\nPARENT B CHILD C\nRETRY B 2\nVARS C what="cat b > c"\n'
