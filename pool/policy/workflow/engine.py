@@ -233,6 +233,10 @@ class WorkflowEngine:
         changed, self._changed = self._changed, set()
         return {at: self.runs[at] for at in changed}
 
+    def keep_change(self, at: int) -> None:
+        """A node that `take_changes` has answered is to be answered again."""
+        self._changed.add(at)
+
     def has_changes(self) -> bool:
         """Whether `take_changes` would answer anything."""
         return bool(self._changed)

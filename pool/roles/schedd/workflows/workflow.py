@@ -114,6 +114,11 @@ class RunningWorkflow:
         self.job = job
         self.engine = engine
         self._has_begun = False
+        #: Events of its nodes' clusters that come before it is known what became of all of them; None afterwards.
+        self._early: list[tuple[int, JobEvent]] | None = []
+        #: Jobs of which it is known by then that they have begun, or ended: (cluster, proc).
+        self._begun_before: set[tuple[int, int]] = set()
+        self._ended_before: set[tuple[int, int]] = set()
         self.owner = job.cluster.owner
         self.id = job.cluster.id
         self._context = context
@@ -179,17 +184,32 @@ class RunningWorkflow:
             self._queued(self.engine.runs[at].cluster, self, at)
         for at in active:
             await self._catch_up(at)
+        self._handle_early()
         if known is not None:
             self._logs.resumed()
         if (self.job.stored_note("_wish") or {}).get("what") == "remove":
             self.engine.abort(DagStatus.REMOVED)
         self.wake()
 
+    def _handle_early(self) -> None:
+        """Handle the events that came while it was learnt what had become of the nodes, if they are news."""
+        early, self._early = self._early or [], None
+        for at, event in early:
+            job = event.cluster, max(0, event.proc)
+            known = job in self._ended_before or (event.kind is EventKind.EXECUTE and job in self._begun_before)
+            if not known:
+                self.on_event(at, event)
+        self._begun_before.clear()
+        self._ended_before.clear()
+
     async def _catch_up(self, at: int) -> None:
-        """Learn what became of a node's cluster before this run of the schedd."""
+        """Learn what became of a node's cluster before this run of the schedd. A job whose end is being written is not
+        in the history yet: the event of its end will come.
+        """
         engine, run = self.engine, self.engine.runs[at]
         cluster = self._context.queue.clusters.get(run.cluster)
         there = set(cluster.jobs) if cluster is not None else set()
+        there |= {proc for number, proc in self._ledger.not_yet_in_history if number == run.cluster}
         is_job = run.state is NodeState.SUBMITTED
         for proc in range(run.count if is_job else 0):
             engine.add_note(at, "SUBMIT", proc=proc)
@@ -197,6 +217,7 @@ class RunningWorkflow:
             if job.status is RUNNING and is_job:
                 engine.add_note(at, "EXECUTE", proc=job.id[1])
                 engine.job_started(at)
+                self._begun_before.add(job.id)
             elif job.status is HELD:
                 self._held.setdefault(at, set()).add(job.id[1])
             if self._is_provisioned(at, job.get("ProvisionerState")):
@@ -216,6 +237,7 @@ class RunningWorkflow:
         for proc in range(max(1, run.count)):
             if proc in there or self.engine.runs[at].cluster != number:
                 continue
+            self._ended_before.add((number, proc))
             code, ended = ends.get(proc, (REMOVED, engine.now))
             if is_job:
                 engine.add_note(at, "JOB_ABORTED" if code == REMOVED else "JOB_TERMINATED", proc=proc, code=code)
@@ -229,7 +251,7 @@ class RunningWorkflow:
     def wake(self) -> None:
         """Do what is to be done now."""
         self._again = True
-        if not self._pumping:
+        if not self._pumping and self._early is None:
             self._pumping = True
             self._context.spawn(self._pump(), "work flow", alone=True)
 
@@ -237,6 +259,9 @@ class RunningWorkflow:
 
     def on_event(self, at: int, event: JobEvent) -> None:
         """Something happened to a cluster of one of its nodes."""
+        if self._early is not None:
+            self._early.append((at, event))
+            return
         engine, run = self.engine, self.engine.runs[at]
         engine.now = event.time
         kind = event.kind
@@ -411,15 +436,24 @@ class RunningWorkflow:
         self.wake()
 
     async def _store_changes(self) -> None:
-        """Make the states of nodes durable; those that are being queued become so with what is queued."""
+        """Make the states of nodes durable; those that are being queued become so with what is queued.
+
+        No state is stored before the logs tell of it: one that changes while they are written has its turn with the
+        next call.
+        """
+        states = {at: pack(run.to_wire()) for at, run in self.engine.take_changes().items()}
         await self._logs.flush()
         changes: list[Change] = []
         if self.engine.given_up is not None and not self._given_up_stored:
             self._given_up_stored = True
             changes.append(SetMeta(given_up_key(self.id), pack([int(part) for part in self.engine.given_up])))
-        for at, run in self.engine.take_changes().items():
-            if at not in self._starting:
-                changes.append(SetMeta(node_key(self.id, at), pack(run.to_wire())))
+        for at, state in states.items():
+            if at in self._starting:
+                continue
+            if pack(self.engine.runs[at].to_wire()) != state:
+                self.engine.keep_change(at)
+                continue
+            changes.append(SetMeta(node_key(self.id, at), state))
             if len(changes) >= MANY:
                 await self._ledger.write_changes(*changes)
                 changes = []
