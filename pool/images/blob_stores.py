@@ -50,6 +50,11 @@ class BlobStore(Protocol):
     def remove(self, name: str, *, last: bool = False) -> None: ...
 
 
+def _state(found: os.stat_result) -> tuple[int, int, int, int]:
+    """The file, and when it was last written or named."""
+    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+
+
 class Folder:
     """A directory of this machine; nobody else writes there.
 
@@ -80,14 +85,18 @@ class Folder:
                 path = Path(below, name)
                 if name.startswith(_ASIDE):
                     path.unlink(missing_ok=True)
-                else:
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # removed by another thread
                     yield str(path.relative_to(top)), path.stat().st_size
 
     def read(self, name: str) -> bytes:
         path = self._directory / name
         with path.open("rb") as handle:
-            data, now = handle.read(), path.stat()
-            if not os.path.samestat(os.fstat(handle.fileno()), now) or now.st_size != len(data):
+            before = _state(os.fstat(handle.fileno()))
+            data = handle.read()
+            now = path.stat()
+            # The file may have had another name meanwhile, with other content, and this one again.
+            if _state(now) != before or now.st_size != len(data):
                 raise FileNotFoundError(errno.ENOENT, "removed while it was read", str(path))
             return data
 

@@ -312,8 +312,10 @@ async def _moved(nodes: Nodes, cluster: Cluster, home: Path) -> None:
     await until(lambda: _starts(home) >= 4, "the job to run")
     (ad,) = await cluster.ads()
     slot, _, name = str(ad.value("RemoteHost")).rpartition("@")
-    place = nodes.state(name) / "execute" / slot if name == "far" else home  # where files may always be carried to
-    (place / ".enough").touch()
+    (home / ".enough").touch()
+    carried = nodes.state(name) / "execute" / slot  # where it works if its files are carried, as since its first start
+    if carried.is_dir():
+        (carried / ".enough").touch()
 
 
 def _starts(home: Path) -> int:
