@@ -16,7 +16,8 @@ FILLED = (
     *("Cmd", "Arguments", "Args", "Environment", "Env", "In", "Out", "Err", "Iwd", "JavaVMArguments", "JavaVMArgs"),
     *("TransferInput", "TransferOutput", "TransferOutputRemaps", "JarFiles"),
 )
-_MARK = "$$("
+#: Before the name, or the expression, of what is taken.
+MARK = "$$("
 _REFERENCE = re.compile(
     r"\$\$\((?:\[(?P<expression>.*?)\]|(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?::(?P<default>[^)]*))?)\)"
 )
@@ -28,7 +29,7 @@ class CannotFill(PoolError):
 
 def needs_filling(ad: ClassAd) -> bool:
     """Whether anything in a job is to be taken from its machine."""
-    return any(isinstance(value := ad.value(name), str) and _MARK in value for name in FILLED)
+    return any(isinstance(value := ad.value(name), str) and MARK in value for name in FILLED)
 
 
 def fill(ad: ClassAd, slot: ClassAd, now: float) -> ClassAd:
@@ -39,7 +40,7 @@ def fill(ad: ClassAd, slot: ClassAd, now: float) -> ClassAd:
     """
     for name in FILLED:
         value = ad.value(name)
-        if isinstance(value, str) and _MARK in value:
+        if isinstance(value, str) and MARK in value:
             ad[name] = _REFERENCE.sub(lambda found: _text(found, ad, slot, now), value)
     return ad
 

@@ -59,7 +59,8 @@ class HeldClaim:
         charge: what it was granted for; it serves jobs of no other.
         fits: whether it may serve a group of jobs, by the group's number.
         job, run, start: the last start that was sent to it and has not ended.
-        template: the start of a job that differs from its cluster in nothing, for the next such one.
+        template: the start of the last job, where others may start alike; template_key: what it goes by;
+            template_of: the cluster of which all jobs start so that have nothing of their own.
         writing: its start is not durable yet; the task that writes it sends it, and no other.
         link: the connection whose end is watched for it.
         lost: its startd is being reached for; over: it has ended, and the schedd has it no more.
@@ -99,6 +100,8 @@ class HeldClaim:
     spent: bool = False
     left_by: QueuedJob | None = None
     template: Activation | None = None
+    template_key: bytes | None = None
+    template_of: int | None = None
     gathers: QueuedJob | None = None
     gang: RunningGang | None = None
     part: int = 0

@@ -1,7 +1,7 @@
 """Which job a claim serves next, and the start that its startd is sent.
 
-A start is worked out once for the jobs of a cluster that do not differ. The step that marks a job as running has to be
-durable before the start is sent (docs/architecture.md, "The start contract").
+A start is worked out once for jobs that follow each other on a claim and differ in nothing that it goes by. The step
+that marks a job as running has to be durable before the start is sent (docs/architecture.md, "The start contract").
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, FileMode, activation, mode_with_checkpoint
 from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Hold
+from pool.jobs.start_key import start_key, touches_start
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy.managed import SCHEDULER, submitter_of
@@ -145,8 +146,16 @@ class Starts:
         digest = self._executables.digest_of(job)
         made_in = self._images.made_in(job)
         checkpoint = self._images.newest(job, lambda: mode_with_checkpoint(job.ad(), claim.ad, made_in))
-        known = claim.template
-        alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
+        is_plain = not (touches_start(job.delta) or touches_start(job.state))
+        known, key = claim.template, None
+        if checkpoint is None:
+            if is_plain and known is not None and claim.template_of == job.cluster.id:
+                key = claim.template_key
+            else:
+                key = start_key(job.cluster.wire if is_plain else job.wire())
+        alike = known is not None and key is not None and key == claim.template_key
+        if alike and is_plain:
+            claim.template_of = job.cluster.id
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
             return known.for_job(job.id, run)
         ad = job.ad()
@@ -157,8 +166,9 @@ class Starts:
             start = replace(start, checkpoint_from=self._images.peer_of(job, checkpoint))
         if delay := self._delay(job):
             start = replace(start, not_before=delay)
-        own = job.delta or checkpoint is not None or start.not_before or start.manifest
-        claim.template = None if own else start
+        shared = key is not None and not start.not_before and not start.manifest
+        claim.template, claim.template_key = (start, key) if shared else (None, None)
+        claim.template_of = job.cluster.id if shared and is_plain else None
         return start
 
     def _fits(self, claim: HeldClaim, group: JobGroup) -> bool:

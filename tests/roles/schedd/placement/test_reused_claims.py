@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from pool.jobs.events import EventKind
 from pool.roles.startd.running.activations import Activations
+from pool.starter.spec import KeeperSpec
 from pool.starter.starter import Starter
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -101,3 +103,53 @@ def test_what_differs_from_job_to_job_is_looked_at_where_it_is_asked_for(by: str
             assert len(pool.witness.starts) == 3
 
     run_virtual(work())
+
+
+def argv_of_each(seen: dict[int, list[str]]) -> Callable[[KeeperSpec], Behaviour]:
+    """Notes the program's arguments of each process of a cluster, at its last start."""
+
+    def behave(spec: KeeperSpec) -> Behaviour:
+        seen[int(spec.id.split(".")[1])] = list(spec.argv[1:])
+        return Behaviour(5.0)
+
+    return behave
+
+
+def test_an_edited_job_starts_as_it_was_edited_and_its_neighbours_do_not() -> None:
+    """The second of three jobs that follow each other on one claim has other arguments since it was queued."""
+    seen: dict[int, list[str]] = {}
+
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=argv_of_each(seen))
+            cluster = await pool.submit("head", count=3, ad={"Arguments": "all"})
+            await pool.run_until(lambda: len(seen) == 1, within=60)
+            await pool.act("head", "alice", action="edit", ids=[[cluster, 1]], edits={"Arguments": '"edited"'})
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
+
+    run_virtual(work())
+    assert seen == {0: ["all"], 1: ["edited"], 2: ["all"]}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        pytest.param({"Arguments": "$$([ProcId * 10])"}, ["0", "10", "20"], id="filled in from the job's own ad"),
+        pytest.param({"Arguments": ['strcat("at ", ProcId)']}, ["at 0", "at 1", "at 2"], id="an expression"),
+    ],
+)
+def test_what_a_start_works_out_from_the_process_is_each_process_own(
+    attributes: dict[str, Any], expected: list[str]
+) -> None:
+    seen: dict[int, list[str]] = {}
+
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=argv_of_each(seen))
+            await pool.submit("head", count=3, ad=attributes)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=600)
+
+    run_virtual(work())
+    assert [" ".join(seen[proc]) for proc in range(3)] == expected
