@@ -11,9 +11,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pool.client.garbage import collection_paused
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -126,10 +128,14 @@ def draft_workflow(
     Raises:
         PoolError: something in them is wrong, in one line with its file and line.
     """
+    with collection_paused():
+        return _draft(files, options or WorkflowOptions(), iwd, depth)
+
+
+def _draft(files: Sequence[str], options: WorkflowOptions, iwd: str | None, depth: int) -> WorkflowDraft:
     from pool.client.descriptions import read_file
     from pool.jobs.dag import read_dag
 
-    options = options or WorkflowOptions()
     reading = _reading_of(files, options)
     where = os.path.abspath(iwd or os.getcwd())
 
@@ -414,8 +420,7 @@ class _Drafting:
     @staticmethod
     def _is_alone(node: DagNode, text: str) -> bool:
         """Whether a node's description means something else for each node: it is read for this one alone."""
-        found = _QUEUE.findall(text)
-        if len(found) != 1 or not _PLAIN_QUEUE.fullmatch(found[0]) or node.name.startswith((")", "#")):
+        if not _is_plain(text) or node.name.startswith((")", "#")):
             return True
         for variable in node.variables.values():
             if "\n" in variable.value:
@@ -551,6 +556,13 @@ class _Drafting:
                 continue
             if text not in self.draft.warnings:
                 self.draft.warnings.append(text)
+
+
+@lru_cache(16)
+def _is_plain(text: str) -> bool:
+    """Whether a description has one queue statement, of nothing but a number."""
+    found = _QUEUE.findall(text)
+    return len(found) == 1 and _PLAIN_QUEUE.fullmatch(found[0]) is not None
 
 
 def _moved(where: SourcePosition, shift: int) -> SourcePosition:

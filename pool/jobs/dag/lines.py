@@ -41,7 +41,7 @@ def dag_lines(text: str, name: str, reporter: Reporter) -> Iterator[DagLine]:
             continue
         while line.endswith("\\") and at < len(lines):
             line, at = f"{line[:-1].rstrip()} {lines[at].strip()}", at + 1
-        if not _WITH_BLOCK.match(line):
+        if not (line.endswith("{") and _WITH_BLOCK.match(line)):
             yield DagLine(where, line)
             continue
         block: list[str] = []

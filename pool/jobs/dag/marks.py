@@ -18,7 +18,12 @@ _BEGIN = "90071992547408"
 
 def bind_marks(attributes: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
     """The attributes with the values where their marks stand."""
-    return {name: _bound(value, values) for name, value in attributes.items()}
+    found = {
+        name: _bound(value, values)
+        for name, value in attributes.items()
+        if (_BEGIN in value if type(value) is str else type(value) in (list, int))
+    }
+    return {**attributes, **found}
 
 
 def _bound(value: Any, values: Mapping[str, int]) -> Any:

@@ -16,7 +16,12 @@ _MARK = str(PROVISIONAL_CLUSTER)
 
 def bind_cluster(attributes: Mapping[str, Wire], cluster: int) -> dict[str, Wire]:
     """The attributes with the cluster's own number where the provisional one stands."""
-    return {name: _bound(value, cluster) for name, value in attributes.items()}
+    found = {
+        name: _bound(value, cluster)
+        for name, value in attributes.items()
+        if (_MARK in value if type(value) is str else type(value) is list or value == PROVISIONAL_CLUSTER)
+    }
+    return {**attributes, **found}
 
 
 def _bound(value: Wire, cluster: int) -> Wire:

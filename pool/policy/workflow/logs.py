@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
+from functools import lru_cache
 
 from pool.decimals import whole_number
 from pool.jobs.events import EventKind
@@ -60,6 +61,11 @@ MOST_ARCS = 10_000
 
 def stamp(moment: float) -> str:
     """Local time at the beginning of a line of dagman.out."""
+    return _stamp_of_second(int(moment))
+
+
+@lru_cache(16)
+def _stamp_of_second(moment: int) -> str:
     return f"{datetime.fromtimestamp(moment):%m/%d/%y %H:%M:%S}"
 
 
