@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -370,12 +371,19 @@ _MACHINE = (
 )
 
 
-def start_failed(id: str, report: Report) -> StartFailed:
+#: Where a job with a file tree of its own looks for a path.
+_SEEN = "among what the job sees: the system's directories, its own files, and its machine's SHOW_PATHS"
+_SEEN_IN_IMAGE = "in the job's image, or among its own files"
+
+
+def start_failed(spec: KeeperSpec, report: Report) -> StartFailed:
     """A start that failed, in words: the step, the thing, the kernel's reason, and more where the keeper
-    knows more.
+    knows more. Of a path that is not there: where the job would see it.
     """
     path, note, name, *_ = [*report.text.split("\n"), "", "", ""]
-    reason = note or os.strerror(report.err).lower()
+    reason, id = note or os.strerror(report.err).lower(), spec.id
+    if report.err == errno.ENOENT and path.startswith("/") and spec.isolation == "full":
+        reason += f" {_SEEN_IN_IMAGE if spec.root else _SEEN}"
     if name:
         id = f"{id}, process {name}"
     thing = f"{report.call} {path}".strip()

@@ -483,7 +483,7 @@ class NativeKeepers:
             keeper.waits = bool(report.condition & _WAITING)
             self._has_ended(keeper, end_report(report, keeper.spec.members))
         elif verb == _FAILED:
-            self._has_failed(keeper, start_failed(keeper.id, report))
+            self._has_failed(keeper, start_failed(keeper.spec, report))
 
     def _has_started(self, keeper: NativeKeeper, pid: int) -> None:
         keeper.pid = pid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import pytest
 
@@ -27,7 +28,8 @@ async def test_calls_give_their_results_on_and_go_on(nodes: Nodes, monkeypatch: 
     (home / "of_the_program.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(str(home))
     functions = importlib.import_module("of_the_program")
-    node = nodes.start("whole", ALL, POLICY="dedicated", SLOTS="2").ready()
+    python = f"{sys.prefix},{sys.base_prefix}"  # jobs whose files are sent see no home
+    node = nodes.start("whole", ALL, POLICY="dedicated", SLOTS="2", SHOW_PATHS=python).ready()
     for place, transfer in (("shared", False), ("sent", True)):
         work = Workflow("sums", home / place, paths=(), ship=[home / "of_the_program.py"])
         commands = {"should_transfer_files": True} if transfer else {}

@@ -110,7 +110,9 @@ async def test_all_are_started_or_none(keepers: NativeKeepers, scratch: Path) ->
     asked = spec(scratch, "x", members=(*asked.members[:1], broken), pipes=asked.pipes)
     with pytest.raises(StartFailed) as caught:
         await keepers.start(asked)
-    assert str(caught.value) == "cannot start 1.0.0, process gone: exec /no/such/program: no such file or directory"
+    said = "cannot start 1.0.0, process gone: exec /no/such/program: no such file or directory"
+    seen = " among what the job sees: the system's directories, its own files, and its machine's SHOW_PATHS"
+    assert str(caught.value) == said + (seen if asked.isolation == "full" else "")
     assert not (scratch / "ran").exists()
 
 
