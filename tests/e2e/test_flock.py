@@ -139,11 +139,12 @@ async def test_two_pools_count_what_they_lend(flock2: Nodes, home: Path) -> None
     for node, other, bound in ((chem, "physics", 10), (physics, "chem", 5)):
         async with administrator(node) as pool:
             await pool.call("world.terms", {"pool": other, "agreement": "credit", "bound": bound})
-    assert (await outcome_of_sleep(physics, home)).ok
 
     def ledger(node: Node) -> dict[str, Any]:
         return dict(json.loads(poolnode("flock", "--json", "-A", node.address).stdout))
 
+    await until(lambda: ledger(chem)["agreement"] == ledger(physics)["agreement"] == "credit", "both to know of it")
+    assert (await outcome_of_sleep(physics, home)).ok
     await until(lambda: ledger(chem)["balance"] >= 1.0, "the job's time in the ledger")
     lent = ledger(chem)
     assert lent["balance"] == -ledger(physics)["balance"]
@@ -186,10 +187,10 @@ async def test_a_pool_gets_nothing_that_the_agreement_does_not_give(flock2: Node
         ad = {"Owner": "root", "Requirements": True, "Cmd": "/bin/true", "JobUniverse": 5, "User": "root@chem"}
         request = {"schedd": "physics", "owner": "root", "lease": 60.0, "ad": ad, "count": 1}
         (made,) = (await link.call("world.claim", request))["claims"]
+        await asked(lambda: _has_guest(chem, "root@physics"), "chem to show whose slot it is")
         order = {"claim": made["claim"], "start": {"mode": "shared"}, "shared": None, "own": ad}
         with pytest.raises(RemoteError, match="cannot work on files of the machine"):
             await link.call("world.pass_call", {**way, "verb": "activate", "params": order})
-        await asked(lambda: _has_guest(chem, "root@physics"), "chem to show whose slot it is")
         await link.call("world.pass_call", {**way, "verb": "release", "params": {"claims": [made["claim"]]}})
     finally:
         await link.close()
