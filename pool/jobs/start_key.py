@@ -1,4 +1,4 @@
-"""What of a job's ad its start goes by: jobs that are equal in it start alike, whichever clusters they are of."""
+"""The part of a job's ad that its start goes by: jobs that are equal in it start alike, also those of two clusters."""
 
 from __future__ import annotations
 

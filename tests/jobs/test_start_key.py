@@ -13,7 +13,7 @@ from pool.jobs.start_key import READ, start_key, touches_start
 from pool.jobs.substitution import needs_filling
 
 SLOT = ClassAd.from_wire({"FileSystemDomain": "here", "HasRemoteIO": True, "Machine": "m", "JavaPath": "/usr/bin/java"})
-PLAIN = {"Cmd": "/bin/true", "Owner": "ann", "Iwd": "/home/ann", "FileSystemDomain": "here", "ClusterId": 1, "ProcId": 0}
+PLAIN = {"Cmd": "/bin/true", "Owner": "ann", "Iwd": "/home/ann", "FileSystemDomain": "here", "ProcId": 0}
 PIPES = {
     "Processes": ['{ [ Name = "a"; Cmd = "/bin/a" ], [ Name = "b"; Cmd = "/bin/b" ] }'],
     "Pipes": ['{ [ From = "a"; To = "b" ] }'],
