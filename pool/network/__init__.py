@@ -3,6 +3,7 @@
     relay_process   the relay (C, `relay/`): one process for each job network on a machine
     relay_link      a connection to another machine, which the relay encrypts itself (C, `relay/seal.c`)
     sealed_link     the same where it cannot: threads of the node encrypt the relay's frames
+    splices         links of other machines that this node carries, where these do not reach each other
     way_out_process the way out of a network (C, `way_out/`): connections to addresses outside
     rooms           the networks of the jobs that run here: relay, wires, links
 

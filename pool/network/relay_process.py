@@ -12,6 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from struct import Struct
 
+from pool.errors import PoolError
 from pool.network.traffic import Traffic, unpack_traffic
 
 _ORDER = Struct("=II")
@@ -19,6 +20,8 @@ _ORDER = Struct("=II")
 PATIENCE = 5.0
 #: Exit codes of `relay check`: it cannot seal; and, by the shell's custom, it cannot be started.
 SEALS_NOT, NO_LIBRARY = 2, 127
+#: The version of its orders and records: relay.h has the same.
+VERSION = "2"
 #: The name of the relay that needs no library.
 STATIC = "relay_static"
 
@@ -34,6 +37,7 @@ class OrderVerb(IntEnum):
     ADD_OUT = 6
     ADD_DECIDER = 7
     ADD_SEALED = 8
+    ADD_SPLICE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +52,68 @@ class RelayProgram:
     seals: bool
 
 
+class RelayDiffers(PoolError):
+    """The relay of this installation is of another version than the node."""
+
+
 async def usable_relay(program: Path) -> RelayProgram:
     """The relay that runs here: it seals links where it finds a library for that. Where it does not even start, for
     want of a C library, there is one beside it that needs none.
+
+    Raises:
+        RelayDiffers: it obeys other orders than this node gives.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            program, "check", stdin=asyncio.subprocess.DEVNULL, cwd="/", env={}
-        )
-        async with asyncio.timeout(PATIENCE):
-            code = await process.wait()
-    except (OSError, TimeoutError):
-        code = NO_LIBRARY
+    code, said = await _check(program)
     static = program.with_name(STATIC)
     if code not in (0, SEALS_NOT) and static.exists():
-        return RelayProgram(static, False)
+        program = static
+        code, said = await _check(static)
+    if code in (0, SEALS_NOT) and said != VERSION:
+        raise RelayDiffers(
+            f"the relay {program} has version {said or 'none'}, and this node needs {VERSION}",
+            hint="install the package again, or run `python -m pool.checkpoint.build`, and restart the node",
+        )
     return RelayProgram(program, code == 0)
+
+
+async def relay_trouble(program: Path) -> str:
+    """Why this installation's relay cannot be used, in one line; empty where it can."""
+    try:
+        await usable_relay(program)
+    except RelayDiffers as error:
+        return f"{error.message}: {error.hint}"
+    return ""
+
+
+async def _check(program: Path) -> tuple[int, str]:
+    """The exit code of `relay check`, and the version that it says."""
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(program, "check", stdin=null, stdout=pipe, cwd="/", env={})
+        async with asyncio.timeout(PATIENCE):
+            assert process.stdout is not None
+            said = await process.stdout.read(100)
+            return await process.wait(), said.decode(errors="replace").strip()
+    except (OSError, TimeoutError):
+        return NO_LIBRARY, ""
+
+
+class RelayFinder:
+    """Finds the relay that runs on this machine, once.
+
+    Args:
+        program: the relay of this installation.
+    """
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
+        self._usable: asyncio.Task[RelayProgram] | None = None
+
+    async def __call__(self) -> RelayProgram:
+        """For the raised see `usable_relay`."""
+        if self._usable is None:
+            self._usable = asyncio.get_running_loop().create_task(usable_relay(self._program))
+        return await asyncio.shield(self._usable)
 
 
 class RelayProcess:
@@ -122,6 +172,14 @@ class RelayProcess:
         """
         numbers = array.array("I", keys).tolist()
         self._send(OrderVerb.ADD_SEALED, [*numbers, *parts], peer, leash)
+
+    def add_splice(self, one: socket.socket, other: socket.socket, leash: socket.socket) -> None:
+        """Carry the bytes of two connections to each other; the caller's sockets stay the caller's.
+
+        Args:
+            leash: closed when either of them ends.
+        """
+        self._send(OrderVerb.ADD_SPLICE, [], one, other, leash)
 
     def add_way_out(self, wire: socket.socket, decider: socket.socket) -> None:
         """Carry packets for the outside to a way out; the caller's sockets stay the caller's."""

@@ -2,8 +2,9 @@
 other machine of the job.
 
 The machine with the lower part connects; if there is no link after `OTHER_WAY` seconds, the other one connects, too,
-since it may be the only one that can. A link that breaks is made again as long as parts run here; connections of the
-job inside only see lost packets meanwhile. A relay that dies is started again.
+since it may be the only one that can. If there is none after `THIRD` seconds, the first asks for a third node that
+carries the link; both try to do without it from time to time. A link that breaks is made again as long as parts run
+here; connections of the job inside only see lost packets meanwhile. A relay that dies is started again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.network import Setup, has_way_out
 from pool.network.passing import passed_socket
 from pool.network.relay_link import RelayLink
-from pool.network.relay_process import RelayProcess, RelayProgram, usable_relay
+from pool.network.relay_process import RelayFinder, RelayProcess, RelayProgram
 from pool.network.sealed_link import KEYS, SealedLink
 from pool.network.traffic import Traffic
 from pool.network.way_out_process import OutsideTraffic, WayOutProcess
@@ -33,6 +34,9 @@ log = logging.getLogger("pool.network")
 AGAIN, SELDOM = 0.05, 5.0
 #: Seconds without a link after which the machine with the higher part connects, too.
 OTHER_WAY = 2.0
+#: Seconds without a link after which a third node is asked for; and with one by a third node until the machines try
+#: again to do without.
+THIRD, DIRECT_AGAIN = 3.0, 60.0
 #: Seconds for what a job has sent outside before its end.
 LAST = 30.0
 #: The data of each part for the others, by number.
@@ -69,6 +73,19 @@ class Dial(Protocol):
     """
 
     def __call__(self, address: str, params: dict[str, Any]) -> Awaitable[socket.socket]: ...
+
+
+#: Asks for a third node that carries a link: the other machine, and a ticket. Returns the name of that node.
+AskThird = Callable[[str, str], Awaitable[str]]
+
+
+class ThirdDial(Protocol):
+    """Connects to another machine of a job by a third node; returns the connection, and the name of that node.
+
+    Raises PoolError, OSError or TimeoutError.
+    """
+
+    def __call__(self, ask: AskThird, other: str, params: dict[str, Any]) -> Awaitable[tuple[socket.socket, str]]: ...
 
 
 class WayOutSource(Protocol):
@@ -126,6 +143,7 @@ class JobRoom:
         secret: Secret,
         out: WayOutSource | None = None,
         hosts: str = "",
+        third: ThirdDial | None = None,
     ) -> None:
         self._start = start
         self._node = node
@@ -142,6 +160,11 @@ class JobRoom:
         #: Of the first way out; a later one has the same, since the job has the names and addresses of its start.
         self._rules: bytes | None = None
         self._keepers: dict[int, WiredKeeper] = {}
+        self._third = third
+        #: By part here, how to ask for a third node.
+        self._asks: dict[int, AskThird] = {}
+        #: By machine, the third node of the latest link to it, if that link goes or went by one.
+        self._by: dict[str, str] = {}
         self._links: dict[str, RelayLink | SealedLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._up = asyncio.Event()
@@ -165,6 +188,8 @@ class JobRoom:
         for other in self._down:
             self._cut[other].set()
             self._task(f"link {other}", self._keep_link(other))
+            if third is not None and self._is_first(other):
+                self._task(f"third {other}", self._keep_third(other, third))
 
     @property
     def parts(self) -> frozenset[int]:
@@ -177,34 +202,53 @@ class JobRoom:
         now = asyncio.get_running_loop().time()
         return {other: now - since for other, since in self._down.items()}
 
-    def add(self, part: int, keeper: WiredKeeper) -> None:
-        """A part begins here."""
+    @property
+    def by_third(self) -> dict[str, str]:
+        """The machines that are reached by a third node, and its name."""
+        return {other: by for other, by in self._by.items() if other not in self._down}
+
+    def has_machine(self, node: str) -> bool:
+        """Whether another machine has parts of the network."""
+        return node in self._machines and node != self._node
+
+    def add(self, part: int, keeper: WiredKeeper, ask: AskThird | None = None) -> None:
+        """A part begins here.
+
+        Args:
+            ask: asks for a third node; None: there is none for it.
+        """
         self._keepers[part] = keeper
+        if ask is not None:
+            self._asks[part] = ask
         self._task(f"wire {part}", self._wire(part, keeper))
 
     def drop(self, part: int) -> bool:
         """A part has ended here; whether it was the last one."""
         self._keepers.pop(part, None)
+        self._asks.pop(part, None)
         self.release(part)
         if task := self._tasks.pop(f"wire {part}", None):
             task.cancel()
         return not self._keepers
 
-    def accept(self, node: str, peer: socket.socket, keys: bytes) -> None:
+    def accept(self, node: str, peer: socket.socket, keys: bytes, by: str = "") -> None:
         """Another machine has connected.
+
+        Args:
+            by: the third node that carries the connection; empty for none.
 
         Raises:
             CallRefused: it has no part of this network, or both have connected, and the link of the one with the lower
                 part, this one, is new.
         """
-        if node not in self._machines or node == self._node:
+        if not self.has_machine(node):
             peer.close()
             raise CallRefused("that machine has no part of the job")
         new = node not in self._down and asyncio.get_running_loop().time() - self._made[node] < SELDOM
         if new and self._is_first(node):
             peer.close()
             raise CallRefused("there is a link already", retry=True)
-        self._link(node, peer, keys, dialed=False)
+        self._link(node, peer, keys, dialed=False, by=by)
 
     async def hold(self, part: int) -> None:
         """Carry nothing from now on: a checkpoint of all parts begins. For the raised see `RelayProcess.traffic`."""
@@ -239,13 +283,13 @@ class JobRoom:
         self._tasks[name] = asyncio.get_running_loop().create_task(work)
 
     async def _keep_relay(self) -> None:
-        usable = await self._find()
-        self._seals = usable.seals
         while True:
-            self._relay = RelayProcess(usable.path)
             try:
+                usable = await self._find()
+                self._seals = usable.seals
+                self._relay = RelayProcess(usable.path)
                 await self._relay.begin(max(self._start.parts, 1))
-            except OSError as error:
+            except (OSError, PoolError) as error:
                 log.error("cannot start a job's relay", extra={"error": str(error)})
                 await asyncio.sleep(SELDOM)
                 continue
@@ -341,25 +385,26 @@ class JobRoom:
 
     async def _keep_link(self, other: str) -> None:
         """Connect to a machine whenever there is no link to it: at once, or when the other side has had `OTHER_WAY`
-        seconds to do so. Where both have connected, the first one's link stays.
+        seconds to do so. Where both have connected, the first one's link stays. A link by a third node is replaced.
         """
         loop, pause, first = asyncio.get_running_loop(), AGAIN, self._is_first(other)
         while True:
             await self._up.wait()
             began = loop.time()
-            await self._cut[other].wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DIRECT_AGAIN if other in self._by else None):
+                    await self._cut[other].wait()
             if loop.time() - began > SELDOM:
                 pause = AGAIN
-            wait = 0.0 if first else self._down[other] + OTHER_WAY - loop.time()
+            wait = 0.0 if first or other not in self._down else self._down[other] + OTHER_WAY - loop.time()
             if wait > 0 or not self._up.is_set():
                 await asyncio.sleep(max(wait, 0.0))
                 continue
             try:
-                keys = self._secret(KEYS)
-                params = {"gang": self._start.gang, "run": self._start.run, "key": bytes.fromhex(keys)}
+                keys, params = self._new_link()
                 peer = await self._dial(self._addresses[other], params)
-                if first or self._cut[other].is_set():
-                    self._link(other, peer, bytes.fromhex(keys), dialed=True)
+                if first or self._cut[other].is_set() or other in self._by:
+                    self._link(other, peer, keys, dialed=True)
                 else:
                     peer.close()
             except (PoolError, OSError, TimeoutError) as error:
@@ -367,7 +412,41 @@ class JobRoom:
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)
 
-    def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool) -> None:
+    def _new_link(self) -> tuple[bytes, dict[str, Any]]:
+        """Keys that no link has had, and the words to the other machine."""
+        keys = bytes.fromhex(self._secret(KEYS))
+        return keys, {"gang": self._start.gang, "run": self._start.run, "key": keys}
+
+    async def _keep_third(self, other: str, third: ThirdDial) -> None:
+        """Have a third node carry the link to a machine when there is none for `THIRD` seconds; at once where the
+        latest one went by a third node, too.
+        """
+        loop, pause = asyncio.get_running_loop(), AGAIN
+        while True:
+            await self._up.wait()
+            await self._cut[other].wait()
+            wait = self._down[other] + (AGAIN if other in self._by else THIRD) - loop.time()
+            if wait > 0 or not self._asks or not self._up.is_set():
+                await asyncio.sleep(max(wait, AGAIN))
+                continue
+            try:
+                keys, params = self._new_link()
+                peer, by = await third(self._asks[min(self._asks)], other, params)
+                if self._cut[other].is_set() and self._up.is_set():
+                    self._link(other, peer, keys, dialed=True, by=by)
+                    pause = AGAIN
+                else:
+                    peer.close()
+            except (PoolError, OSError, TimeoutError) as error:
+                log.info("no third node carries a link", extra={"to": other, "error": str(error)})
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SELDOM)
+
+    def _link(self, node: str, peer: socket.socket, keys: bytes, *, dialed: bool, by: str = "") -> None:
+        if by:
+            self._by[node] = by
+        else:
+            self._by.pop(node, None)
         if (before := self._links.pop(node, None)) is not None:
             before.close()
 
@@ -403,6 +482,7 @@ class JobNetworks:
         dial: connects to another machine.
         program: the relay.
         out: the machine's way out; None: no job has one.
+        third: connects by a third node; None: none ever does.
     """
 
     def __init__(
@@ -412,20 +492,24 @@ class JobNetworks:
         secret: Secret,
         program: Path,
         out: WayOutSource | None = None,
+        third: ThirdDial | None = None,
     ) -> None:
         self._node = node
         self._dial = dial
         self._secret = secret
-        self._program = program
-        self._usable: asyncio.Task[RelayProgram] | None = None
+        self._relay = RelayFinder(program)
         self._out = out
+        self._third = third
         #: By its keeper, the network of a job of one part, and the task that ends it.
         self._alone: dict[WiredKeeper, tuple[JobRoom, asyncio.Task[None]]] = {}
         self._rooms: dict[Key, JobRoom] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> None:
+    def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper, ask: AskThird | None = None) -> None:
         """A part of a job begins here, with a private network.
+
+        Args:
+            ask: see `JobRoom.add`.
 
         Raises:
             CardsDiffer: other parts have none.
@@ -434,17 +518,12 @@ class JobNetworks:
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = self._room(start, cards, keeper)
-        room.add(start.part, keeper)
+        room.add(start.part, keeper, ask)
 
     def _room(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> JobRoom:
         out = self._out if has_way_out(keeper.spec.network_setup) else None
         hosts = Setup(*keeper.spec.network_setup).hosts if out is not None else ""
-        return JobRoom(self._node, start, cards, self._relay, self._dial, self._secret, out, hosts)
-
-    async def _relay(self) -> RelayProgram:
-        if self._usable is None:
-            self._usable = asyncio.get_running_loop().create_task(usable_relay(self._program))
-        return await asyncio.shield(self._usable)
+        return JobRoom(self._node, start, cards, self._relay, self._dial, self._secret, out, hosts, self._third)
 
     def enter_alone(self, start: Activation, keeper: WiredKeeper) -> JobRoom:
         """A job of one part with a way out begins here, or is found again; the network ends with its keeper."""
@@ -475,8 +554,8 @@ class JobNetworks:
         """The network of a part that runs here."""
         return self._rooms.get((start.gang, start.run))
 
-    def accept(self, params: Mapping[str, Any], node: str, peer: socket.socket) -> None:
-        """Another machine of a job has connected: {gang, run, key}.
+    def accept(self, params: Mapping[str, Any], node: str, peer: socket.socket, by: str = "") -> None:
+        """Another machine of a job has connected: {gang, run, key}; `by`: see `JobRoom.accept`.
 
         Raises:
             CallRefused: nothing of the job is known here, or the machine has no part of it.
@@ -485,7 +564,7 @@ class JobNetworks:
         if room is None or len(params["key"]) != KEYS:
             peer.close()
             raise CallRefused("no part of a job here waits for this link", retry=True)
-        room.accept(node, peer, params["key"])
+        room.accept(node, peer, params["key"], by)
 
     def has_part(self, params: Mapping[str, Any]) -> bool:
         """Whether a part of the job runs here: {gang, run}."""

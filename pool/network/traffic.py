@@ -106,3 +106,11 @@ def down_in_words(down: Mapping[str, float]) -> str:
     if not names:
         return ""
     return f"no link to {', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}"
+
+
+def by_third_in_words(by: Mapping[str, str]) -> str:
+    """The machines that are reached by a third node, with its name; empty for none."""
+    names = [f"{name} goes by {node}" for name, node in sorted(by.items())]
+    if not names:
+        return ""
+    return f"link to {', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}"

@@ -233,7 +233,7 @@ async def open_connection(
     apart: Callable[[], Awaitable[Connection]],
     verbs: tuple[str, str],
     params: dict[str, Any],
-    key: bytes,
+    key: bytes = b"",
 ) -> socket.socket:
     """Open a connection to the node at the other end of a link that both take out of the protocol; return its socket.
 

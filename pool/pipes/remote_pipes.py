@@ -46,6 +46,9 @@ class OtherParts(Protocol):
     async def wait_for_parts(self, activation: Activation) -> Cards:
         """Wait until every part can start; return the card of each."""
 
+    async def ask_third(self, activation: Activation, other: str, ticket: str) -> str:
+        """Ask for a node that carries a link to another machine of the job; its name."""
+
     async def join(self, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
         """Open a stream to the part with this card."""
 
@@ -151,7 +154,10 @@ class RemotePipes:
         """
         self._keeper = keeper
         if self._network is not None and not self._restores:
-            self._network.enter(self._activation, self._cards, keeper)
+            self._network.enter(self._activation, self._cards, keeper, self._ask_third)
+
+    async def _ask_third(self, other: str, ticket: str) -> str:
+        return await self._elsewhere.ask_third(self._activation, other, ticket)
 
     @property
     def room(self) -> JobRoom | None:
@@ -172,7 +178,7 @@ class RemotePipes:
         """Start to send: the job has its ends of the pipes."""
         self._close_ends()
         if self._network is not None and self._restores and self._keeper is not None:
-            self._network.enter(self._activation, cards, self._keeper)
+            self._network.enter(self._activation, cards, self._keeper, self._ask_third)
         start, elsewhere = self._activation, self._elsewhere
         for fd, pipe, stream, part in self._leaving:
             card, before = cards[part] or {}, self._before.out.get(stream)

@@ -7,10 +7,11 @@ behind a firewall that can reach the others is served as well as any.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from typing import Any
 
-from pool.wire import Connection, Dispatcher, Network, Stream
+from pool.wire import CannotConnect, Connection, Dispatcher, Network, RealNetwork, Stream, WireConnection
 
 #: In an address: after it comes the name of the service there that answers in place of the usual one. The world role
 #: is a startd to schedds and a schedd to startds, on nodes that may have a startd and a schedd, too.
@@ -105,6 +106,17 @@ class Links:
             dispatcher: serves what the other side calls on it.
         """
         return await self._network.connect("local:" if address in self._own else address, dispatcher)
+
+    async def speak_over(self, peer: socket.socket, *, opener: bool, name: str) -> WireConnection:
+        """Speak with another node over a connected socket; the caller closes it. For the raised see `RealNetwork`.
+
+        Args:
+            opener: whether this side is the client. The other one's calls are served as on any connection.
+        """
+        if not isinstance(self._network, RealNetwork):
+            peer.close()
+            raise CannotConnect("this network has no sockets")
+        return await self._network.speak_over(peer, self._dispatcher, opener=opener, name=name)
 
     async def call(self, address: str, method: str, params: dict[str, Any], timeout: float = 30.0) -> Any:
         """Connect if need be, then call."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pool.machine.job_processes import inspect_keeper
-from pool.network.traffic import down_in_words, in_words, outside_in_words
+from pool.network.traffic import by_third_in_words, down_in_words, in_words, outside_in_words
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
 from pool.starter.ranks import read_status
@@ -44,8 +44,9 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
             part = replace(part, network=in_words(starter.activation.part, before, after, seconds))
         if room is not None and (outside := await _answer(room.outside)) is not None:
             part = replace(part, network=_joined(part.network, outside_in_words(outside)))
-        if room is not None and (down := down_in_words(room.down)):
-            part = replace(part, network=_joined(part.network, down))
+        if room is not None:
+            links = _joined(down_in_words(room.down), by_third_in_words(room.by_third))
+            part = replace(part, network=_joined(part.network, links))
         still = 0.0 if moved else still
         if starter.activation.mpi:
             status = await asyncio.to_thread(read_status, starter.scratch, starter.account.owner)

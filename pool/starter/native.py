@@ -29,6 +29,8 @@ from typing import Any
 
 from pool.checkpoint import program as installed_program
 from pool.checkpoint.messages_table import KeeperCondition, Verb
+from pool.network import program as relay_program
+from pool.network.relay_process import relay_trouble
 from pool.starter.abilities import abilities_of
 from pool.starter.cells import Directory
 from pool.starter.checkpointing import Image
@@ -87,6 +89,7 @@ class NativeKeepers:
         show: directories that isolation 'full' shows beside the system's.
         without: abilities not to use though the machine has them (`pool.starter.abilities.Able`), for trying
             what is left.
+        relay: of jobs' networks; the installed one by default.
     """
 
     def __init__(
@@ -96,8 +99,11 @@ class NativeKeepers:
         *,
         show: Iterable[ShownDirectory] = (),
         without: int = 0,
+        relay: Path | None = None,
     ) -> None:
         self.abilities = Abilities()
+        self._relay = relay or relay_program()
+        self._relay_trouble = ""
         self._directory = Directory(Path(directory))
         self._native = Path(native) if native is not None else installed_program()
         self._shown = tuple(show)
@@ -153,10 +159,17 @@ class NativeKeepers:
         try:
             self._fork_server.start()
             await self._fork_server.ready()
+            self._relay_trouble = await relay_trouble(self._relay)
+            self.abilities = self._with_relay(self.abilities)
             return await self._find()
         except BaseException:
             await self.close(kill=False)
             raise
+
+    def _with_relay(self, able: Abilities) -> Abilities:
+        """A machine whose relay is of another version gives jobs no networks of their own."""
+        why = able.private_network_why or self._relay_trouble
+        return replace(able, private_network=not why, private_network_why=why)
 
     async def _take_directory(self) -> None:
         """Take the directory, from a node that was just killed, too: a fork server that it was starting has its
@@ -455,7 +468,7 @@ class NativeKeepers:
     def _handle_report(self, report: Report) -> None:
         verb = report.verb
         if verb == _HELLO:
-            self.abilities = abilities_of(report)
+            self.abilities = self._with_relay(abilities_of(report))
             self._fork_server.hello_received()
             return
         if verb == _USED:

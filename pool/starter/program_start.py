@@ -104,13 +104,13 @@ class ProgramStart:
         """The order to the keeper.
 
         Raises:
-            StartRefused: the lease has ended.
+            StartRefused: the lease has ended, or this machine cannot give the job its network.
         """
         start, left = self._start, lease()
         if left <= 0:
             raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
         resumes_own = start.resumed is not None and start.resumed.self_written
-        return order_of(
+        order = order_of(
             *(start.id, start.activation, start.account, start.place),
             full=start.keepers.abilities.full,
             seen=self._seen,
@@ -120,6 +120,9 @@ class ProgramStart:
             image=start.image,
             hosts=start.remote_pipes.hosts if start.remote_pipes is not None else (),
         )
+        if order.network_setup and (why := start.keepers.abilities.private_network_why):
+            raise StartRefused(f"this machine gives jobs no network of their own: {why}", where="machine")
+        return order
 
     def _way_to_files(self) -> StartFiles:
         start, able = self._start, self._start.keepers.abilities

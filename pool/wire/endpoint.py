@@ -145,6 +145,7 @@ class WireConnection(asyncio.Protocol, Connection):
         if not self.detachable or self.closed.done():
             raise LocalFault(f"the connection to {self.address} has no socket to give away")
         assert self._transport is not None
+        self._write()  # the last words leave first
         kept = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
         try:
             self.drop()

@@ -263,6 +263,52 @@ class RealNetwork:
             raise
         return connection
 
+    async def speak_over(
+        self, peer: socket.socket, dispatcher: Dispatcher | None, *, opener: bool, name: str
+    ) -> WireConnection:
+        """Speak the protocol with another node by TLS over a connected socket, which is taken over.
+
+        Args:
+            opener: whether this side is the client; the other one is not.
+            name: for people, where it leads.
+
+        Raises:
+            CannotConnect: the other side is no node of the pool, or does not answer.
+        """
+        identify = self._identify_server if opener else self._identify_client
+
+        def identified(hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
+            who = identify(hello, transport)
+            if not who.node:
+                raise CannotConnect(f"{name} is no node of this pool")
+            return who
+
+        connection = WireConnection(
+            opener=opener, dispatcher=dispatcher, identify=identified, hello=self._hello, address=name
+        )
+        self._made.add(connection)
+        loop = asyncio.get_running_loop()
+        try:
+            tls = self._tls(name)
+            peer.setblocking(False)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                if opener:
+                    context = tls.client_context()
+                    await loop.create_connection(
+                        lambda: connection, sock=peer, ssl=context, server_hostname="", ssl_shutdown_timeout=1.0
+                    )
+                else:
+                    context = tls.server_context()
+                    await loop.connect_accepted_socket(lambda: connection, peer, ssl=context, ssl_shutdown_timeout=1.0)
+                await connection.opened
+        except BaseException as error:
+            connection.drop()
+            peer.close()
+            if isinstance(error, OSError | TimeoutError):
+                raise _explained(name, error) from error
+            raise
+        return connection
+
     async def listen(self, address: str, dispatcher: Dispatcher) -> Server:
         scheme, place, port = parse_address(address)
         if scheme == "local":

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from pool.checkpoint.build import RELAY_SOURCES, build
 from pool.network.relay_link import RelayLink
-from pool.network.relay_process import RelayProgram, usable_relay
+from pool.network.relay_process import VERSION, RelayDiffers, RelayProgram, relay_trouble, usable_relay
 from pool.network.sealed_link import KEYS, SealedLink
+from pool.starter.native import NativeKeepers
 from pool.wire.bulk_stream import FRAME, KEY
 from tests.network.support import Bench, bench, between, heard, sealed
 from tests.network.test_sealed_link import tcp
@@ -202,3 +203,25 @@ async def test_the_relay_that_can_be_used_here(relay: Path, tmp_path: Path) -> N
     broken.write_text("#!/no/such/loader\n")
     os.chmod(broken, 0o755)
     assert await usable_relay(broken) == RelayProgram(static, False), "the one beside it needs nothing"
+    assert await relay_trouble(relay) == ""
+    assert f"#define VERSION {VERSION}\n" in (RELAY_SOURCES / "relay.h").read_text()
+
+
+@pytest.mark.parametrize(("says", "has"), [("echo 1", "1"), ("exit 2", "none"), ("echo 1 2 3; exit 2", "1 2 3")])
+async def test_a_relay_of_another_version_is_refused_in_one_line(tmp_path: Path, says: str, has: str) -> None:
+    """Relays before version 2 said none."""
+    other = tmp_path / "relay"
+    other.write_text(f"#!/bin/sh\n{says}\n")
+    other.chmod(0o755)
+    with pytest.raises(RelayDiffers, match=f"has version {has}, and this node needs {VERSION}"):
+        await usable_relay(other)
+    why = await relay_trouble(other)
+    assert "install the package again" in why
+    assert "\n" not in why
+    keepers = NativeKeepers(tmp_path / "keepers", relay=other)
+    await keepers.open()
+    try:
+        assert not keepers.abilities.private_network
+        assert keepers.abilities.private_network_why
+    finally:
+        await keepers.close(kill=True)

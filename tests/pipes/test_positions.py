@@ -207,6 +207,9 @@ class Alone:
 
     patience = 1.0
 
+    async def ask_third(self, start: Activation, other: str, ticket: str) -> str:
+        raise StreamLost("nobody is there")
+
     async def wait_for_parts(self, start: Activation) -> list[dict[str, Any] | None]:
         return [None, None]
 

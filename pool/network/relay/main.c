@@ -15,7 +15,7 @@
 
 #define NODE 0
 #define LAST_WAIT 1000 /* milliseconds for the end of a way out, when the node has ended */
-#define FDS 2 /* descriptors that come with an order at most */
+#define FDS 3 /* descriptors that come with an order at most */
 
 /* Root gives its rights up for nobody's; others have none to give. */
 static int drop_rights(void)
@@ -105,7 +105,7 @@ static bool obey(bool *gone)
     }
     const struct order *o = &message.order;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    int fds[FDS] = {-1, -1};
+    int fds[FDS] = {-1, -1, -1};
     if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(sizeof fds))
         memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
     bool whole =
@@ -118,6 +118,8 @@ static bool obey(bool *gone)
         report();
     else if (whole && fds[0] >= 0 && adds(o->verb))
         add_port(o, fds);
+    else if (whole && fds[2] >= 0 && o->verb == ADD_SPLICE && splice_add(fds[0], fds[1], fds[2]))
+        fds[0] = fds[1] = fds[2] = -1;
     for (int i = 0; i < FDS; i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -126,6 +128,10 @@ static bool obey(bool *gone)
 
 static void serve(size_t i, short events)
 {
+    if (network.ports[i].kind == SPLICE || network.ports[i].kind == LEASH) {
+        splice_serve(&network.ports[i], events);
+        return;
+    }
     if (network.ports[i].kind == LINK && events & (POLLIN | POLLHUP | POLLERR))
         link_read(&network.ports[i]);
     for (int left = BATCH; network.ports[i].kind != LINK && network.ports[i].kind != CLOSED && events && left > 0;
@@ -152,7 +158,7 @@ static bool has_work_left(void)
     return false;
 }
 
-/* With an argument it only says whether it can seal links itself. */
+/* With an argument it only says its version, and whether it can seal links itself. */
 int main(int argc, char **argv)
 {
     (void)argv;
@@ -160,7 +166,7 @@ int main(int argc, char **argv)
     size_t room = 0;
     bool gone = false;
     if (argc > 1)
-        return seal_ready() ? 0 : 2;
+        return printf("%d\n", VERSION) > 0 && fflush(stdout) == 0 && seal_ready() ? 0 : 2;
     if (drop_rights() < 0) {
         fprintf(stderr, "relay: cannot give up its rights: %s\n", strerror(errno));
         return 1;
@@ -175,7 +181,7 @@ int main(int argc, char **argv)
         fds[count] = (struct pollfd){.fd = gone ? -1 : NODE, .events = POLLIN};
         for (size_t i = 0; i < count; i++) {
             const struct port *p = &network.ports[i];
-            short events = link_pending(p) ? POLLIN | POLLOUT : POLLIN;
+            short events = p->tied[0] ? splice_events(p) : link_pending(p) ? POLLIN | POLLOUT : POLLIN;
             fds[i] = (struct pollfd){.fd = p->kind == CLOSED ? -1 : p->fd, .events = events};
         }
         int ready = poll(fds, count + 1, gone ? LAST_WAIT : -1);

@@ -96,6 +96,9 @@ void port_close(struct port *p)
     p->kind = CLOSED;
     p->out = p->in = NULL;
     p->sealed = NULL;
+    for (int i = 0; i < 2; i++)
+        if (p->tied[i] && network.ports[p->tied[i] - 1].kind != CLOSED)
+            port_close(&network.ports[p->tied[i] - 1]);
     if (gone && network.decider) /* it is of no use alone */
         port_close(&network.ports[network.decider - 1]);
 }

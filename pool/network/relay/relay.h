@@ -7,7 +7,8 @@
  * else that is not plain TCP go to the decider, the rest of TCP to the kernel that ends such connections.
  *
  * A link is a stream from the node, which seals what goes over it; or, where the relay has the library for that, the
- * connection to the other machine itself (seal.c).
+ * connection to the other machine itself (seal.c). Between two machines that do not reach each other a third one
+ * carries the sealed bytes, and has a relay without a network for that (splice.c).
  *
  * The node starts one relay for each job network, hands it sockets by messages on file descriptor 0 (struct order), and
  * it exits when the node closes that. The relay trusts neither the jobs nor the other machines: a packet passes only
@@ -20,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* `relay check` says it; pool/network/relay_process.py wants the same. Count on when orders or records change. */
+#define VERSION 2
 #define PARTS_MOST 65000
 #define VNET 10 /* bytes of struct virtio_net_hdr before each frame */
 #define ETHERNET 14
@@ -58,17 +61,18 @@ bool seal_record(struct seal *s, uint8_t *record, const uint8_t *plain, size_t s
 bool open_record(struct seal *s, uint8_t *plain, const uint8_t *record, size_t size);
 
 /* ports.c */
-enum kind { CLOSED, WIRE, LINK, OUT, DECIDER };
+enum kind { CLOSED, WIRE, LINK, OUT, DECIDER, SPLICE, LEASH };
 struct port {
     enum kind kind;
     int fd;
     uint32_t part; /* of a wire */
     uint64_t dropped; /* frames that did not fit */
-    uint8_t *out; /* of a link: frames to be sent */
+    uint8_t *out; /* of a link: frames to be sent; of a splice: bytes of the other connection that wait */
     size_t out_start, out_end;
     uint8_t *in; /* of a link: bytes of a frame that has not arrived whole */
     size_t in_size;
     struct sealed_link *sealed; /* of a link to another machine's relay itself; none: the node seals it */
+    uint16_t tied[2]; /* ports that end with this one: index, plus 1; of a splice the other connection and a leash */
 };
 struct pair { /* one direction */
     uint32_t from, to;
@@ -95,10 +99,16 @@ void link_read(struct port *p);
 void link_write(struct port *p);
 bool link_pending(const struct port *p);
 
+/* splice.c */
+#define PIECE (256 << 10) /* bytes that are taken from one connection before the next has its turn */
+bool splice_add(int one, int other, int leash); /* it takes them over */
+short splice_events(const struct port *p);
+void splice_serve(struct port *p, short events);
+
 /* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it; with
  * ADD_SEALED, which comes with the connection and a leash, first the two keys in `KEY_NUMBERS`; with HOLD 1 to drop
- * every packet, 0 to carry them again. */
-enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER, ADD_SEALED };
+ * every packet, 0 to carry them again; with ADD_SPLICE, which comes with two connections and a leash, none. */
+enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER, ADD_SEALED, ADD_SPLICE };
 #define KEY_NUMBERS (2 * SEAL_KEY / sizeof(uint32_t))
 struct order {
     uint32_t verb;

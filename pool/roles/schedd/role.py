@@ -45,6 +45,7 @@ from pool.roles.schedd.files.spool import Spool
 from pool.roles.schedd.files.spool_methods import SpoolMethods
 from pool.roles.schedd.files.spool_outputs import SpooledOutputs
 from pool.roles.schedd.notices.reporting import Reporting
+from pool.roles.schedd.parallel.third_node import ThirdNode
 from pool.roles.schedd.placement.deferral import Deferrals, defer
 from pool.roles.schedd.placement.methods import NegotiatorMethods, StartdMethods
 from pool.roles.schedd.placement.pacing import Pacing
@@ -335,6 +336,7 @@ class Schedd(Role):
         )
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
         forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
+        self.third_node = ThirdNode(self.context)
         submits = SubmitMethods(
             self.context,
             costs=self.costs,
@@ -381,6 +383,7 @@ class Schedd(Role):
                 self.remote,
                 self.images,
                 self.costs,
+                self.third_node,
             ),
         )
 
@@ -394,6 +397,7 @@ class Schedd(Role):
         except (PoolError, OSError, TimeoutError):
             pass
         await self.reporting.flush()
+        await self.third_node.close()
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
@@ -404,6 +408,7 @@ class Schedd(Role):
         await self.store.close()
 
     async def die(self) -> None:
+        await self.third_node.close()
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()

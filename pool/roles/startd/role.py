@@ -473,6 +473,25 @@ class Startd(Role):
         """Wait until that is so: {gang, run, ticket}; see `pool.roles.startd.running.networks`."""
         await self.network_links.joined(params)
 
+    @method(Right.SUBMIT, takes={"claim": str, "run": int, "ticket": str, "other": str, "asks": bool})
+    async def lend_link(self, call: Call, params: dict[str, Any]) -> None:
+        """This connection is to be a link to another machine: {claim, run, ticket, other, asks}; `NetworkLinks.lend`"""
+        slot = self.claims.get(params["claim"])
+        claim = slot.claim if slot is not None else None
+        ours = claim is not None and not claim.over and claim.node == call.identity.node
+        running = claim.running if claim is not None and ours else None
+        await self.network_links.lend(call, params, running.start if running is not None else None)
+
+    @method(Right.SUBMIT, cancellable=True, takes={"ticket": str})
+    async def link_lent(self, call: Call, params: dict[str, Any]) -> None:
+        """Wait until that is so: {ticket}"""
+        await self.network_links.lent(call, params)
+
+    @method(Right.EXECUTE, takes={"gang": str, "run": int, "key": bytes})
+    async def join_carried(self, call: Call, params: dict[str, Any]) -> None:
+        """The same as `join_network`, over a connection that a third node carries: {gang, run, key}"""
+        await self.network_links.join_carried(call, params)
+
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
     async def chunks_ahead(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""

@@ -13,6 +13,7 @@ from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.files.remote_io import RemoteFiles
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.schedd.parallel.gathering import Gatherings
+from pool.roles.schedd.parallel.third_node import ThirdNode
 from pool.roles.schedd.placement.claim_reports import ClaimReports
 from pool.roles.schedd.placement.matches import Matches
 from pool.roles.schedd.placement.run_reports import RunReports
@@ -117,7 +118,9 @@ class StartdMethods(Service):
         remote: RemoteFiles,
         images: StoredCheckpoints,
         costs: SubmitSideCosts,
+        third_node: ThirdNode,
     ) -> None:
+        self._third_node = third_node
         self._claims = claims
         self._ended = ended
         self._reports = reports
@@ -147,6 +150,13 @@ class StartdMethods(Service):
         """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
         self._claims.check_node(params["claim"], call.identity.node)
         return await self._costing(params, self._gangs.wait_for_parts(params["claim"], params["run"], params["card"]))
+
+    @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "other": str, "ticket": str})
+    async def carry_link(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A machine of a job does not reach another one: {claim, run, other, ticket} -> {by}; see `ThirdNode`."""
+        self._claims.check_node(params["claim"], call.identity.node)
+        made = self._third_node.carry(params["claim"], params["run"], params["other"], params["ticket"])
+        return {"by": await made}
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

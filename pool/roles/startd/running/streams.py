@@ -132,6 +132,11 @@ class Others:
         answer = await self._claim.schedd.call("schedd.wait_for_parts", params, timeout=None)
         return [dict(card) if card is not None else None for card in answer["cards"]]
 
+    async def ask_third(self, start: Activation, other: str, ticket: str) -> str:
+        """Ask the schedd's node to carry a link to another machine of the job; the name of the node that does."""
+        params = {"claim": self._claim.id, "run": start.run, "other": other, "ticket": ticket}
+        return str((await self._claim.schedd.call("schedd.carry_link", params))["by"])
+
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
         """A stream to the part that brought this card."""
         links, address = self._links, str(card["address"])
