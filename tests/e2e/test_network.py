@@ -311,6 +311,9 @@ def serve(port, address, answer, family=socket.AF_INET):
             if port == 82:
                 link.recv(1)
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                link.shutdown(socket.SHUT_WR)
+                while link.recv(10): pass
             link.close()
     threading.Thread(target=run).start()
 serve(80, "127.0.0.1", b"four")
