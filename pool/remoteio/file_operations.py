@@ -12,6 +12,7 @@ import os
 import stat as modes
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,8 @@ class FileOperations:
         self.journal: ChangeJournal | None = None
         self.leases: FileLeases | None = None
         self.files: dict[int, Open] = {}
+        #: How often each file is open.
+        self._times_open: Counter[Identity] = Counter()
         self.locks = Locks()
         self._lock = threading.Lock()
         self._rooms = threading.local()
@@ -86,12 +89,13 @@ class FileOperations:
 
     def is_open(self, identity: Identity) -> bool:
         """Whether the job has this file open."""
-        return any(file.identity == identity for file in list(self.files.values()))
+        return self._times_open[identity] > 0
 
     def close_all(self) -> None:
         """Let go of every open file."""
         with self._lock:
             files, self.files = self.files, {}
+            self._times_open.clear()
         for file in files.values():
             os.close(file.fd)
         self.locks.wake()
@@ -319,7 +323,7 @@ class FileOperations:
 
     def close(self, unique: int, handle: int) -> tuple[Any, ...]:
         with self._lock:
-            file = self.files.pop(handle, None)
+            file = self._pop_open(handle)
         if file is None:
             raise _problem(errno.EBADF)
         os.close(file.fd)
@@ -497,10 +501,20 @@ class FileOperations:
 
     def _store_open(self, handle: int, fd: int, status: os.stat_result, writes: bool) -> None:
         with self._lock:
-            before = self.files.pop(handle, None)
-            self.files[handle] = Open(fd, (status.st_dev, status.st_ino), writes)
+            before = self._pop_open(handle)
+            file = self.files[handle] = Open(fd, (status.st_dev, status.st_ino), writes)
+            self._times_open[file.identity] += 1
         if before is not None:
             os.close(before.fd)
+
+    def _pop_open(self, handle: int) -> Open | None:
+        """Under the lock."""
+        file = self.files.pop(handle, None)
+        if file is not None:
+            self._times_open[file.identity] -= 1
+            if not self._times_open[file.identity]:
+                del self._times_open[file.identity]
+        return file
 
 
 def attr(status: os.stat_result) -> Attr:

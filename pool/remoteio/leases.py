@@ -19,7 +19,7 @@ import select
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pool.remoteio import frames, kernel
 from pool.remoteio.path_lookup import UNDO, Places
@@ -38,9 +38,14 @@ _CHANGES = _MODIFY | _ATTRIB | _CLOSE_WRITE | _FROM | _TO | _CREATE | _DELETE
 _WATCHED = _CHANGES | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
 #: The events of a directory after which a way through it may lead elsewhere, or be forbidden.
 _WAY = _ATTRIB | _FROM | _TO | _CREATE | _DELETE
+#: A part of what is sent.
+Part = bytes | memoryview
 _EVENT = struct.Struct("<iIII")
 #: Bytes of events that are read at a time.
 _ROOM = 64 * 1024
+#: Milliseconds between two looks of the watching thread: a job's own changes are read as they are answered, and each
+#: wake of another thread would hold up the one that answers.
+_PAUSE_MS = 20
 #: Names of a directory that are reported and not asked for again; at more its lease ends.
 _MOST_REPORTED = 4096
 #: The most names that one message reports.
@@ -86,6 +91,8 @@ class DirectoryWatches:
         self._lock = threading.Lock()
         self._watched: dict[int, _WatchedDirectory] = {}
         self._events = -1
+        #: Holders that have something to report and were not woken for it.
+        self._told: set[FileLeases] = set()
 
     def grant(self, lease: _Lease, places: Places) -> bool:
         """Whether everything on the way to a lease's directory is watched from now on."""
@@ -111,6 +118,7 @@ class DirectoryWatches:
         """All of them are over."""
         with self._lock:
             self.end_all(self._all_leases())
+            self._wake_told()
             if self._events >= 0:
                 os.close(self._stop)  # the thread closes the rest
                 self._events = -1
@@ -163,11 +171,21 @@ class DirectoryWatches:
 
     # -- what the kernel tells ---------------------------------------------------------------------------
 
-    def read_events(self) -> None:
-        """Take in the kernel's reports until now."""
+    def read_events(self, by: FileLeases) -> None:
+        """Take in the kernel's reports until now; the caller sends its own part."""
         with self._lock:
             if self._events >= 0:
                 self._read()
+            self._told.discard(by)
+            self._wake_told()
+
+    def add_told(self, holder: FileLeases) -> None:
+        """It has something to report; under the lock."""
+        self._told.add(holder)
+
+    def _wake_told(self) -> None:
+        while self._told:
+            self._told.pop().wake()
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):  # another thread was quicker
@@ -178,6 +196,8 @@ class DirectoryWatches:
         waits.register(events, select.POLLIN)
         waits.register(mounts, select.POLLERR | select.POLLPRI)
         waits.register(ended, select.POLLIN)
+        pause = select.poll()
+        pause.register(ended, select.POLLIN)
         while True:
             ready = {fd for fd, _ in waits.poll()}
             with self._lock:
@@ -187,6 +207,8 @@ class DirectoryWatches:
                     self.end_all(self._all_leases())
                 if events in ready and self._events >= 0:
                     self._read()
+                self._wake_told()
+            pause.poll(_PAUSE_MS)
         for fd in (events, mounts, ended):
             os.close(fd)
 
@@ -269,11 +291,21 @@ class FileLeases:
         self.end()
         self._there.set()
 
-    def send_now(self) -> None:
-        """Say what has changed until now, before an answer by which the job learns that another one has gone on."""
+    def send_before(self, answer: Sequence[Part], send: Callable[[Sequence[Part]], None]) -> None:
+        """Send what has changed until now with an answer behind it, by which the job learns that another one has gone
+        on.
+        """
         if self._numbers:
-            self._watches.read_events()
-        self._send_news()
+            self._watches.read_events(self)
+        if not self._news and not self._sending.locked():
+            send(answer)
+            return
+        with self._sending:  # what another thread has taken is sent by then
+            send((*self._taken_news(), *answer))
+
+    def wake(self) -> None:
+        """Have the thread of the holder send what there is to report."""
+        self._there.set()
 
     def rearm(self, path: bytes) -> None:
         """The file at a path is about to be read: changes from now on are reported again."""
@@ -293,7 +325,7 @@ class FileLeases:
             return
         lease.reported.add(name)
         self._news.append((lease.number, name))
-        self._there.set()
+        self._watches.add_told(self)
         if len(lease.reported) > _MOST_REPORTED:
             self._watches.end_all([lease])
 
@@ -301,7 +333,7 @@ class FileLeases:
         """A lease is over."""
         self._drop_lease(lease)
         self._news.append((lease.number, b""))
-        self._there.set()
+        self._watches.add_told(self)
 
     # ----------------------------------------------------------------------------------------------------
 
@@ -325,5 +357,11 @@ class FileLeases:
         if not self._news:
             return
         with self._sending:
-            while self._news:
-                self._send(frames.notice([self._news.popleft() for _ in range(min(len(self._news), _ITEMS))]))
+            for frame in self._taken_news():
+                self._send(frame)
+
+    def _taken_news(self) -> list[bytes]:
+        found = []
+        while self._news:
+            found.append(frames.notice([self._news.popleft() for _ in range(min(len(self._news), _ITEMS))]))
+        return found

@@ -46,6 +46,9 @@ _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.
               Op.FALLOCATE: 0, Op.SEEK: 0}  # fmt: skip
 #: Requests by which jobs meet: who has made a lock file or got a lock is to know what others have changed before.
 _MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST}
+#: Requests that take names away, and how many paths they begin with. Nobody asks for such a name again, so that it does
+#: not count as one that was reported and is not of interest.
+_REMOVES = {Op.UNLINK: 1, Op.RENAME: 2}
 #: An answer, in the parts that are sent.
 Answer = Sequence[bytes | memoryview]
 
@@ -298,10 +301,15 @@ class RemoteSession:
                 if not self._closed:
                     self._next_after(request)
             self._idle.notify_all()
-        if done is not None:
-            if request.op in _MEETS and self._work.leases is not None:
-                self._work.leases.send_now()
+        leases = self._work.leases
+        if done is None:
+            return
+        if leases is None or request.op not in _MEETS:
             self._send(done)
+            return
+        leases.send_before(done, self._send)
+        for path in request.values[: _REMOVES.get(request.op, 0)]:
+            leases.rearm(path)
 
     def _remember(self, request: _Request, done: bytes | memoryview) -> None:
         self._answers[request.unique] = bytes(done) if len(done) < 1024 else _without_data(request.op, bytes(done))

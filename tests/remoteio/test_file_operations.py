@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,6 +177,36 @@ def test_names_that_are_kept_for_undoing_do_not_count(desk: Desk) -> None:
     assert desk.do("stat", "f")[0].nlink == 1
     desk.do("unlink", "f")
     assert desk.do("reopen", 1, "f", os.O_RDONLY, 0, 0, attr.dev, attr.ino, 1)[0].nlink == 0
+
+
+def test_an_answer_costs_the_same_after_many_removals(desk: Desk) -> None:
+    """Lines of Python: one for each hidden file made a job that removes many files slower and slower."""
+    (desk.tree / "f").write_text("text")
+
+    def lines() -> int:
+        count = 0
+
+        def trace(*_: object) -> Any:
+            nonlocal count
+            count += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            desk.do("stat", "f")
+            desk.do("rename", "f", "g", 0)
+            desk.do("rename", "g", "f", 0)
+        finally:
+            sys.settrace(before)
+        return count
+
+    lines()
+    few = lines()
+    for number in range(300):
+        (desk.tree / f"r{number}").write_text("text")
+        desk.do("unlink", f"r{number}")
+    assert lines() <= few + 20
 
 
 def test_what_was_replaced_is_not_opened_again(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.remoteio import frames
+from pool.remoteio import frames, leases
 from pool.remoteio.frames import Op
 from pool.remoteio.leases import DirectoryWatches, FileLeases
 from pool.remoteio.path_lookup import Places
@@ -112,6 +112,32 @@ def test_what_the_job_itself_or_another_one_changes_is_told(desk: Desk) -> None:
         site.job.told(7, b"f")
         site.job.ask(Op.UNLINK, "f")
         assert not [name for _, name in site.job.notices if name.startswith(b".poolnode")]
+
+
+def test_a_lease_stands_while_the_job_itself_empties_the_directory(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_MOST_REPORTED", 8)
+    for number in range(40):
+        (desk.tree / f"f{number}").touch()
+    with leasing(desk) as site:
+        site.job.ask(Op.LEASE, 7, "")
+        for number in range(20):
+            site.job.ask(Op.UNLINK, f"f{number}")
+            site.job.ask(Op.RENAME, f"f{number + 20}", "renamed", 0)
+        assert (7, OVER) not in site.job.notices
+        site.job.ask(Op.STAT, "renamed")
+        (desk.tree / "renamed").write_text("changed by another")
+        site.job.told(7, b"renamed")
+
+
+def test_reports_come_before_the_answer_that_they_are_read_for(desk: Desk) -> None:
+    with leasing(desk) as site:
+        site.job.ask(Op.LEASE, 7, "")
+        for number in range(50):
+            (desk.tree / f"theirs{number}").touch()
+            site.job.ask(Op.MKDIR, f"ours{number}", 0o755)
+            assert (7, b"theirs%d" % number) in site.job.notices
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,8 @@ class JournaledNames:
         identities = (*identity_of(ours), *(identity_of(theirs) if theirs is not None else (0, 0)))
         with self._book.recorded("m", unique, old, new, flags, 0, b"", *identities):
             kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, flags)
-        self._aside.directory_renamed(old, new, exchanged=bool(flags & kernel.EXCHANGE))
+        if modes.S_ISDIR(ours.st_mode) or (theirs is not None and modes.S_ISDIR(theirs.st_mode)):
+            self._aside.directory_renamed(old, new, exchanged=bool(flags & kernel.EXCHANGE))
 
     def _replace(
         self,

@@ -11,17 +11,34 @@ from pool.remoteio.journal.book import Book, Identity, Note
 from pool.remoteio.path_lookup import UNDO, NameInDirectory, Places
 
 
+class _HidingDirectory:
+    """A directory with hidden files, by its present path, and their numbers."""
+
+    __slots__ = ("numbers", "path")
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.numbers: set[int] = set()
+
+
 @dataclass(slots=True)
 class RemovedFile:
     """A removed file under its hidden name, which the notes of this segment gave it."""
 
-    path: bytes
+    directory: _HidingDirectory
+    name: bytes
     identity: Identity
     segment: int
 
+    @property
+    def path(self) -> bytes:
+        """Where it lies now."""
+        return self.directory.path + b"/" + self.name
+
 
 class RemovedFiles:
-    """The hidden files of one job, by their numbers.
+    """The hidden files of one job, by their numbers, by what they are, and by their directories: a job may remove very
+    many, and each answer about a file asks for its hidden names.
 
     Args:
         name: of the job, for hidden names.
@@ -34,6 +51,8 @@ class RemovedFiles:
         self._places = places
         self._opened = opened
         self._away: dict[int, RemovedFile] = {}
+        self._identities: dict[Identity, set[int]] = {}
+        self._directories: dict[bytes, _HidingDirectory] = {}
 
     @property
     def prefix(self) -> bytes:
@@ -51,7 +70,7 @@ class RemovedFiles:
 
     def add_file(self, number: int, hidden: bytes, status: os.stat_result) -> None:
         """A file has got its hidden name."""
-        self._away[number] = RemovedFile(hidden, identity_of(status), self._book.current.number)
+        self._put(number, hidden, identity_of(status), self._book.current.number)
         if status.st_nlink == 1 and not self._book.why:
             size = status.st_blocks * 512
             if not self._book.full(size):
@@ -65,11 +84,19 @@ class RemovedFiles:
 
     def directory_renamed(self, old: bytes, new: bytes, *, exchanged: bool) -> None:
         """A directory has another name: so have the hidden files in it."""
-        for away in self._away.values():
-            if away.path.startswith(old + b"/"):
-                away.path = new + away.path[len(old) :]
-            elif exchanged and away.path.startswith(new + b"/"):
-                away.path = old + away.path[len(new) :]
+        moved = []
+        for path in list(self._directories):
+            if _is_within(path, old):
+                moved.append((self._directories.pop(path), new + path[len(old) :]))
+            elif exchanged and _is_within(path, new):
+                moved.append((self._directories.pop(path), old + path[len(new) :]))
+        for directory, path in moved:
+            directory.path = path
+            there = self._directories.setdefault(path, directory)
+            if there is not directory:
+                for number in directory.numbers:
+                    self._away[number].directory = there
+                there.numbers |= directory.numbers
 
     def evacuate(self, path: bytes, place: NameInDirectory) -> None:
         """Move the hidden names in a directory up, if they are all that is in it. Raises OSError."""
@@ -80,15 +107,16 @@ class RemovedFiles:
                 return
             if any(not name.startswith(UNDO) for name in names):
                 raise OSError(39, os.strerror(39))
-            by_path = {away.path: (number, away) for number, away in self._away.items()}
+            here = self._directories.get(path)
+            numbers = {self._away[number].name: number for number in here.numbers} if here is not None else {}
             for name in names:
                 old, new = path + b"/" + name, path.rpartition(b"/")[0] + b"/" + name
-                if old not in by_path:
+                if name not in numbers:
                     raise OSError(39, os.strerror(39))
-                number, away = by_path[old]
+                number = numbers[name]
                 self._book.write_record(["v", self._book.next(), 0, number, old, new])
                 kernel.renameat2(fd, name, place.directory, name, kernel.NOREPLACE)
-                away.path = new
+                self._move(number, new)
         finally:
             os.close(fd)
 
@@ -107,9 +135,11 @@ class RemovedFiles:
                 self._drop(number)
 
     def _drop(self, number: int) -> None:
-        away = self._away.pop(number)
+        away = self._away[number]
+        path = away.path
+        self._take_out(number)
         try:
-            with self._places.open_parent(away.path, own=True) as place:
+            with self._places.open_parent(path, own=True) as place:
                 if identity_of(status_of(place)) == away.identity:
                     os.unlink(place.name, dir_fd=place.directory)
         except OSError:
@@ -121,34 +151,76 @@ class RemovedFiles:
 
     def links(self, identity: Identity) -> int:
         """How many of a file's names are hidden ones."""
-        if not self._away:
+        if not self._identities:
             return 0
         with self._book.lock:
-            return sum(away.identity == identity for away in self._away.values())
+            return len(self._identities.get(identity, ()))
 
     def find(self, identity: Identity) -> bytes | None:
         """The hidden name of a file that was removed."""
         with self._book.lock:
-            return next((away.path for away in self._away.values() if away.identity == identity), None)
+            return next((self._away[number].path for number in sorted(self._identities.get(identity, ()))), None)
 
     def load_record(self, record: Note, segment: int) -> None:
         """Take up a note of names."""
         kind = record[0]
         if kind == "H":
             for number, path, dev, ino in record[3]:
-                self._away[number] = RemovedFile(path, (dev, ino), segment)
+                self._put(number, path, (dev, ino), segment)
         elif kind == "u" and record[4]:
-            self._away[record[4]] = RemovedFile(record[5], (record[6], record[7]), segment)
+            self._put(record[4], record[5], (record[6], record[7]), segment)
         elif kind == "m":
             self.directory_renamed(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
             if record[6]:
-                self._away[record[6]] = RemovedFile(record[7], (record[10], record[11]), segment)
+                self._put(record[6], record[7], (record[10], record[11]), segment)
         elif kind == "v" and record[3] in self._away:
-            self._away[record[3]].path = record[5]
+            self._move(record[3], record[5])
 
     def forget(self) -> None:
         """Know nothing of the notes that are there."""
         self._away.clear()
+        self._identities.clear()
+        self._directories.clear()
+
+    # -- the tables --------------------------------------------------------------------------------------
+
+    def _put(self, number: int, path: bytes, identity: Identity, segment: int) -> None:
+        if number in self._away:
+            self._take_out(number)
+        directory, name = self._directory_of(path)
+        self._away[number] = RemovedFile(directory, name, identity, segment)
+        self._identities.setdefault(identity, set()).add(number)
+        directory.numbers.add(number)
+
+    def _move(self, number: int, path: bytes) -> None:
+        away = self._away[number]
+        self._leave_directory(number, away.directory)
+        away.directory, away.name = self._directory_of(path)
+        away.directory.numbers.add(number)
+
+    def _take_out(self, number: int) -> None:
+        away = self._away.pop(number)
+        same = self._identities[away.identity]
+        same.discard(number)
+        if not same:
+            del self._identities[away.identity]
+        self._leave_directory(number, away.directory)
+
+    def _directory_of(self, path: bytes) -> tuple[_HidingDirectory, bytes]:
+        above, _, name = path.rpartition(b"/")
+        directory = self._directories.get(above)
+        if directory is None:
+            directory = self._directories[above] = _HidingDirectory(above)
+        return directory, name
+
+    def _leave_directory(self, number: int, directory: _HidingDirectory) -> None:
+        directory.numbers.discard(number)
+        if not directory.numbers:
+            self._directories.pop(directory.path, None)
+
+
+def _is_within(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory + b"/")
 
 
 def identity_of(status: os.stat_result) -> Identity:
