@@ -114,9 +114,7 @@ def test_what_the_job_itself_or_another_one_changes_is_told(desk: Desk) -> None:
         assert not [name for _, name in site.job.notices if name.startswith(b".poolnode")]
 
 
-def test_a_lease_stands_while_the_job_itself_empties_the_directory(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_stands_while_the_job_itself_empties_the_directory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_MOST_REPORTED", 8)
     for number in range(40):
         (desk.tree / f"f{number}").touch()
