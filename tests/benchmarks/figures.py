@@ -31,6 +31,7 @@ from tests.benchmarks import (
     parallel,
     pipes,
     reclaim,
+    remote_names,
     remoteio,
     sets,
     simulated,
@@ -43,6 +44,7 @@ from tests.benchmarks import (
 )
 
 __all__ = [
+    "remote_names",
     "remoteio",
     "checkpoint",
     "accounts",

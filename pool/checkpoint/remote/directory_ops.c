@@ -185,8 +185,12 @@ void ask_mknod(struct ask *q)
 static void on_removed(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
+    struct node *gone = name_find(r->node, r->name);
+    if (gone && error && gone->changed)
+        expire_name(r->node, r->name, gone);
+    if (gone)
+        gone->removing = gone->changed = false;
     if (!error) {
-        struct node *gone = name_find(r->node, r->name);
         if (gone) {
             gone->attr.nlink -= gone->attr.nlink > 0;
             gone->touched = r->unique;
@@ -206,6 +210,8 @@ void ask_unlink(struct ask *q)
         node_park(known, q);
         return;
     }
+    if (known)
+        known->removing = true;
     request_send(begin_name(q, q->head->opcode == FUSE_RMDIR ? R_RMDIR : R_UNLINK, name, on_removed));
 }
 

@@ -64,10 +64,14 @@ static void fill_attr(struct fuse_attr *to, const struct node *node)
     };
 }
 
-static uint64_t seconds_left(const struct node *node, uint32_t *rest)
+static uint64_t seconds_left(struct node *node, uint32_t *rest)
 {
     uint64_t now = monotonic_ns(), left = node_believed(node) ? node->believed - now : 0;
-    left = left < BELIEVED_NS ? left : BELIEVED_NS;
+    /* longer only what the kernel is told to ask about again, when the lease ends or the submit side reports a change
+     */
+    if (!node->leased || !node->tree->expires)
+        left = left < BELIEVED_NS ? left : BELIEVED_NS;
+    node->trusted |= left > BELIEVED_NS;
     *rest = (uint32_t)(left % 1000000000);
     return left / 1000000000;
 }
@@ -151,6 +155,7 @@ static void ask_init(struct ask *q)
                             FUSE_FLOCK_LOCKS | FUSE_DO_READDIRPLUS | FUSE_ASYNC_DIO | FUSE_WRITEBACK_CACHE |
                             FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT;
     const uint32_t wanted2 = 1u << (36 - 32); /* FUSE_DIRECT_IO_ALLOW_MMAP, Linux 6.6 */
+    const uint32_t expire_only = 1u << (35 - 32); /* FUSE_HAS_EXPIRE_ONLY, Linux 6.2 */
     struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION,
                                 .minor = FUSE_KERNEL_MINOR_VERSION,
                                 .max_readahead = MOST,
@@ -161,6 +166,7 @@ static void ask_init(struct ask *q)
                                 .time_gran = 1,
                                 .max_pages = MOST / 4096,
                                 .flags2 = in->flags & FUSE_INIT_EXT ? in->flags2 & wanted2 : 0};
+    q->tree->expires = in->flags & FUSE_INIT_EXT && in->flags2 & expire_only;
     reply(q->tree, q->head->unique, 0, &out, sizeof out);
 }
 
@@ -264,7 +270,8 @@ bool kernel_readable(struct tree *tree)
         if (n < 0 && errno == EAGAIN)
             return any;
         if (n < (ssize_t)sizeof(struct fuse_in_header)) { /* the mount is gone */
-            close(tree->fd);
+            if (serving.notified)
+                close(tree->fd); /* other threads may still write to a device */
             tree->fd = -1;
             return any;
         }

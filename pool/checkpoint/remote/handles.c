@@ -354,6 +354,14 @@ static void open_nameless(struct ask *q, uint32_t how)
     reply_open(&at_once, h);
 }
 
+/* Only the submit side knows whether SQLite's file of shared memory may be opened, for reading too. */
+static bool is_shared_memory(const struct node *n)
+{
+    static const char end[] = "-shm";
+    size_t size = strlen(n->names->text);
+    return size >= sizeof end - 1 && strcmp(n->names->text + size - (sizeof end - 1), end) == 0;
+}
+
 void ask_open(struct ask *q)
 {
     const struct fuse_open_in *in = q->body;
@@ -376,7 +384,7 @@ void ask_open(struct ask *q)
     h->writable = how != O_RDONLY;
     h->comes = how == O_WRONLY;
     if (how == O_RDONLY && !(in->flags & O_TRUNC) && S_ISREG(n->attr.mode) && owner_may(n, R_OK) &&
-        (n->writing || (n->leased && node_believed(n)))) {
+        !is_shared_memory(n) && (n->writing || (n->leased && node_believed(n)))) {
         struct request at_once = {.tree = q->tree, .asked = q->head->unique};
         reply_open(&at_once, h);
         return;

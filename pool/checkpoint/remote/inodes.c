@@ -84,6 +84,9 @@ static void name_unlink(struct name **at)
 {
     struct name *n = *at, **other = &n->node->names;
     *at = n->next;
+    *(n->before ? &n->before->after : &n->parent->entries) = n->after;
+    if (n->after)
+        n->after->before = n->before;
     while (*other != n)
         other = &(*other)->other;
     *other = n->other;
@@ -105,9 +108,16 @@ void name_put(struct node *parent, const char *name, struct node *node)
     name_drop(parent, name);
     struct name *n = need(sizeof *n + size);
     uint32_t hash = hash_name(parent, name);
-    *n = (struct name){.parent = parent, .node = node, .next = names[hash % NAMES], .other = node->names, .hash = hash};
+    *n = (struct name){.parent = parent,
+                       .node = node,
+                       .next = names[hash % NAMES],
+                       .other = node->names,
+                       .after = parent->entries,
+                       .hash = hash};
     memcpy(n->text, name, size);
-    names[hash % NAMES] = node->names = n;
+    if (n->after)
+        n->after->before = n;
+    names[hash % NAMES] = node->names = parent->entries = n;
 }
 
 static void table_drop(struct node *node)

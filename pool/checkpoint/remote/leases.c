@@ -42,6 +42,7 @@ static void end_lease(struct lease **at)
     l->node->lease = NULL;
     l->node->believed = 0;
     listing_forget(l->node);
+    expire_entries(l->node);
     free(l);
 }
 
@@ -129,6 +130,7 @@ void lease_changed(struct node *directory)
         directory->lease->told = link_last();
 }
 
+/* The kernel forgets a name by itself that it removes. */
 static void told(struct lease *l, const uint8_t *name, uint32_t size)
 {
     char text[256];
@@ -138,8 +140,14 @@ static void told(struct lease *l, const uint8_t *name, uint32_t size)
     text[size] = 0;
     lease_changed(l->node);
     struct node *child = name_find(l->node, text);
-    if (child)
-        child->believed = 0;
+    expire_attributes(l->node);
+    if (!child)
+        return;
+    child->believed = 0;
+    if (child->removing)
+        child->changed = true;
+    else
+        expire_name(l->node, text, child);
 }
 
 void leases_told(struct reader *a)

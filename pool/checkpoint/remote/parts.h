@@ -73,6 +73,7 @@ struct tree { /* one mount */
     int fd;
     const char *path;
     struct node *root;
+    bool expires; /* the kernel can be told to forget what it believes about a name */
     uint64_t full; /* until then writers wait for answers: the submit side's disk is full (tree_is_full) */
 };
 
@@ -86,6 +87,7 @@ struct parked { /* a request of the kernel that waits */
 struct node {
     struct tree *tree;
     struct name *names;
+    struct name *entries; /* names in this directory */
     struct node *next; /* in the table of inodes */
     uint64_t lookups; /* lookups that the kernel has not forgotten */
     uint32_t held; /* references from requests, handles, and names in this directory */
@@ -93,6 +95,8 @@ struct node {
     struct attr attr; /* latest attributes from the submit side */
     uint64_t believed; /* cached until then, monotonic ns */
     uint64_t leased; /* valid while this lease stands, 0 for none */
+    bool trusted; /* the kernel believes it for longer than a second, and is to be told when it is not so */
+    bool removing, changed; /* its name is being removed by us; the submit side has reported a change meanwhile */
     struct lease *lease; /* on this directory */
     struct listing *listing; /* of this directory, while the lease covers it */
     uint64_t refused; /* until then no lease is requested */
@@ -113,6 +117,7 @@ struct node {
 struct name { /* of an inode in a directory; an inode may have several */
     struct node *parent, *node;
     struct name *next, *other; /* next: in the table; other: of the same inode */
+    struct name *after, *before; /* in the same directory */
     uint32_t hash;
     char text[];
 };
@@ -340,6 +345,11 @@ void refresh_attributes(struct node *node); /* the kernel asks for them before t
 int refresh_fd(void);
 void refresh_done(void);
 bool refresh_asks(struct ask *q); /* true: the request came from the refreshing thread, and is answered */
+
+/* expiry.c: what the kernel believes about names longer than a second, until it is told otherwise */
+void expire_name(const struct node *directory, const char *name, struct node *child);
+void expire_attributes(struct node *node);
+void expire_entries(struct node *directory); /* of all names in it, and of itself */
 
 /* busy_poll.c */
 void follow_begin(void);

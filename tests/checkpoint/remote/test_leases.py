@@ -121,6 +121,38 @@ async def test_changes_at_home_are_seen(site: Site, job: Asked) -> None:
     await job.end()
 
 
+async def test_the_kernel_asks_for_nothing_while_a_lease_stands(site: Site, job: Asked) -> None:
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 2):
+        pytest.skip("needs a kernel that can be told to ask again (Linux 6.2)")
+    keeper = await job.start()
+    (server,) = helpers(keeper)
+    async with asyncio.timeout(60):
+        while True:
+            await leased(site, job, "f")
+            await job("os.stat('f').st_size")
+            before = server.io_counters().read_count
+            assert await job("stats('f', 1.2)") > 100
+            if server.io_counters().read_count < before + 20:
+                break  # a mount of another test may have ended the lease in between
+    await job.end()
+
+
+async def test_attributes_of_an_open_file_are_seen_once_they_are_reported(site: Site, job: Asked) -> None:
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    (site.tree / "f").chmod(0o644)
+    await job.start()
+    await job("kept.append(open('f'))")
+    await leased(site, job, "f")
+    await job("os.fstat(kept[0].fileno()).st_size")
+    (site.tree / "f").chmod(0o604)
+    async with asyncio.timeout(10):  # what is believed as long as the lease would take a minute
+        await job.until("os.fstat(kept[0].fileno()).st_mode & 0o777", 0o604)
+    await job.end()
+
+
 async def test_a_lease_ends_with_the_way_to_its_directory(site: Site, job: Asked) -> None:
     if not site.able:
         pytest.skip("needs remote files in this way")
