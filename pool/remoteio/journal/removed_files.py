@@ -70,7 +70,7 @@ class RemovedFiles:
 
     def add_file(self, number: int, hidden: bytes, status: os.stat_result) -> None:
         """A file has got its hidden name."""
-        self._put(number, hidden, identity_of(status), self._book.current.number)
+        self._store_name(number, hidden, identity_of(status), self._book.current.number)
         if status.st_nlink == 1 and not self._book.why:
             size = status.st_blocks * 512
             if not self._book.full(size):
@@ -116,7 +116,7 @@ class RemovedFiles:
                 number = numbers[name]
                 self._book.write_record(["v", self._book.next(), 0, number, old, new])
                 kernel.renameat2(fd, name, place.directory, name, kernel.NOREPLACE)
-                self._move(number, new)
+                self._move_to(number, new)
         finally:
             os.close(fd)
 
@@ -166,15 +166,15 @@ class RemovedFiles:
         kind = record[0]
         if kind == "H":
             for number, path, dev, ino in record[3]:
-                self._put(number, path, (dev, ino), segment)
+                self._store_name(number, path, (dev, ino), segment)
         elif kind == "u" and record[4]:
-            self._put(record[4], record[5], (record[6], record[7]), segment)
+            self._store_name(record[4], record[5], (record[6], record[7]), segment)
         elif kind == "m":
             self.directory_renamed(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
             if record[6]:
-                self._put(record[6], record[7], (record[10], record[11]), segment)
+                self._store_name(record[6], record[7], (record[10], record[11]), segment)
         elif kind == "v" and record[3] in self._away:
-            self._move(record[3], record[5])
+            self._move_to(record[3], record[5])
 
     def forget(self) -> None:
         """Know nothing of the notes that are there."""
@@ -184,7 +184,7 @@ class RemovedFiles:
 
     # -- the tables --------------------------------------------------------------------------------------
 
-    def _put(self, number: int, path: bytes, identity: Identity, segment: int) -> None:
+    def _store_name(self, number: int, path: bytes, identity: Identity, segment: int) -> None:
         if number in self._away:
             self._take_out(number)
         directory, name = self._directory_of(path)
@@ -192,7 +192,7 @@ class RemovedFiles:
         self._identities.setdefault(identity, set()).add(number)
         directory.numbers.add(number)
 
-    def _move(self, number: int, path: bytes) -> None:
+    def _move_to(self, number: int, path: bytes) -> None:
         away = self._away[number]
         self._leave_directory(number, away.directory)
         away.directory, away.name = self._directory_of(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TextIO
 
 
 def read(name: str) -> str:
@@ -34,7 +35,7 @@ def listed(name: str) -> list[tuple[str, int]]:
     return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(name))
 
 
-kept = []
+kept: list[TextIO] = []
 with open("/job/ask") as questions, open("/job/answer", "w") as answers:
     for line in questions:
         try:
