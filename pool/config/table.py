@@ -95,6 +95,12 @@ _NODE = (
     ),
     _text("POOL_NAME", "", "this pool's name for other pools; the world node's name when empty", live=False),
     _text("FLOCK_FILE", "", "file that says what other pools may do here, and whether our jobs go there (TOML)"),
+    _count(
+        "FLOCK_LISTED_MACHINES",
+        "500",
+        "",
+        "idle slots that another pool is shown one by one; where it may have more, they are summed up by kind",
+    ),
     _flag(
         "PRIVATE_FLOCK", "true", "users of this pool may let jobs that they have queued in other pools run here, too"
     ),

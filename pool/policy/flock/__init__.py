@@ -4,6 +4,7 @@ agreements.py   what one pool lets another do; read from a file that an administ
 ledger.py       agreements with credit: entries of use, their signatures, and how both sides come to the same
 private.py      one user's jobs in several pools, without an agreement between them
 explain.py      another pool with one job's eyes, and what its machines are worth
+kinds.py        many idle machines summed up by kind, for another pool
 payback.py      how many jobs of a creditor come ahead of our own, and until when
 value.py        what a machine is worth
 shown.py        a machine of another pool as this pool's negotiator sees it; a request of another pool likewise

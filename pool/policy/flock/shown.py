@@ -16,6 +16,7 @@ from typing import Any
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
+from pool.policy.flock.kinds import COUNT, count_of
 
 Wire = dict[str, Any]
 
@@ -35,7 +36,7 @@ _MACHINES_OWN = frozenset(
     for name in (
         "Name", "Machine", "StartdAddress", "MyType", LENDER, LENT_MACHINE, "FileSystemDomain", "UidDomain",
         "DedicatedScheduler", "DedicatedSchedulers", "Rank", "StartUrgent", "Requirements", "RemoteUser",
-        "RemoteOwner", "ClientMachine",
+        "RemoteOwner", "ClientMachine", COUNT,
     )
 )  # fmt: skip
 #: Attributes of a job that mean something in its own pool only; in lower case.
@@ -88,18 +89,19 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
     """A machine of another pool as this pool's collector has it.
 
     Args:
-        ad: as the other pool tells it; not trusted.
+        ad: as the other pool tells it; not trusted. It may stand for many machines (`kinds`).
         slot: its name there, SLOT@MACHINE.
         pool: the other pool.
         address: of this pool's world node.
     """
     own = {name: value for name, value in ad.items() if name.lower() not in _MACHINES_OWN}
     requirements = next((value for name, value in ad.items() if name.lower() == "requirements"), True)
+    many = count_of(ad)
     return {
         **own,
+        **({COUNT: many} if many > 1 else {LENT_MACHINE: slot.rpartition("@")[2]}),
         "MyType": "Machine",
         LENDER: pool,
-        LENT_MACHINE: slot.rpartition("@")[2],
         "FileSystemDomain": f"flock.{pool}",
         "UidDomain": f"flock.{pool}",
         "StartdAddress": f"{address}#{AS_STARTD}",

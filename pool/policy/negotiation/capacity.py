@@ -3,6 +3,10 @@
 A partitionable slot can answer several requests in one cycle. Each match lessens its free resources, and one match may
 carry a count of jobs to be carved out of the slot. Requests are compared with the slot's ad with the rest of its
 resources in it.
+
+A lent slot may stand for many alike machines of another pool (`pool.policy.flock.kinds`). It answers requests until all
+are given away. A partitionable one counts as so many machines of which each request takes its part: which machine a job
+gets, and whether it fits there beside another, the other pool's negotiator says.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from pool.classad import ClassAd, Expr, symmetric_match
 from pool.classad.references import external
 from pool.policy.carve import STANDARD, CarveRefusal, Resources, demand, named_resources
+from pool.policy.flock.kinds import COUNT
 from pool.policy.matching import Bits, SlotIndex, bits_of, members
 
 #: A match gives at most this many jobs of one request to one partitionable slot.
@@ -54,14 +59,18 @@ class SlotShare:
         wanted: the resources to be carved; None for the whole slot.
         weight: what it counts for.
         fitting: how many such parts the slot has.
+        each: of a slot that stands for many machines, how many such parts one of them has.
     """
 
     wanted: Resources | None
     weight: float
     fitting: int
+    each: int = 0
 
 
 _NO_SLOT = ClassAd()
+#: Less than this part of a machine is nothing.
+_TRIFLE = 1e-6
 
 
 class Capacity:
@@ -92,8 +101,16 @@ class Capacity:
         self._carved = bytearray(picture.size)
         for place in members(self.partitionable):
             self._carved[place] = 1
+        self._machines = self._alike_machines()
         self._cpus = _Steps(lambda amount: int(amount), picture.size)
         self._memory = _Steps(lambda amount: int(amount).bit_length(), picture.size)
+
+    def _alike_machines(self) -> dict[int, float]:
+        """How many machines are left of each slot that stands for many."""
+        if not self._picture.vocabulary.holders[COUNT.lower()]:
+            return {}
+        many = self.free & self._picture.slots_where(COUNT, lambda count: isinstance(count, int) and count > 1)
+        return {place: float(self._picture.ad_at(place).value(COUNT)) for place in members(many)}
 
     @property
     def available(self) -> Bits:
@@ -137,8 +154,10 @@ class Capacity:
 
     def part(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """The share of a slot that one job of a request would get; None when the slot has not so much."""
+        alike = self._machines.get(place)
         if not self.is_carved(place):
-            return SlotShare(None, slot_weight(self._picture.ad_at(place)), 1)
+            weight = slot_weight(self._picture.ad_at(place))
+            return SlotShare(None, weight, 1) if alike is None else SlotShare(None, weight, int(alike), 1)
         slot = self._ad(place) if place in self._left else self._picture.ad_at(place)
         wanted = wish.plain
         if wanted is None or slot.held("MachineResources") is not None:
@@ -148,10 +167,19 @@ class Capacity:
             wanted = found
         left = self._left.get(place)
         fitting = _times(wanted, _amounts(slot) if left is None else left)
+        if alike is not None:
+            many = int(alike * fitting + _TRIFLE)
+            return SlotShare(wanted, slot_weight(slot, wanted), many, fitting) if many else None
         return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
 
     def assign(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
+        if part.each:
+            count = min(most, part.fitting)
+            left_alike = self._machines[place] = self._machines[place] - count / part.each
+            if left_alike * part.each < 1 - _TRIFLE:
+                self._exhaust(place)
+            return count
         if part.wanted is None:
             self._exhaust(place)
             return 1

@@ -12,6 +12,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.carve import CarveRefusal, demand
+from pool.policy.flock.kinds import COUNT
 from pool.policy.managed import is_dedicated
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Match, ResourceRequest
@@ -139,7 +140,7 @@ class PoolView:
             ad["RemoteUser"] = held.submitter
         leaving = ad.value("Activity", None) in LEAVING
         self._accounting.usage.slot(name, held, leaving=leaving)
-        self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad)
+        self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad) * ad.value(COUNT, 1)
         self.picture.set_ad(name, ad)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:

@@ -12,10 +12,11 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pool.classad import ClassAd, parse_expr
+from pool.classad import ClassAd, Expr, parse_expr
 from pool.config import Settings
 from pool.decimals import real_number
 from pool.errors import PoolError
+from pool.policy.flock.kinds import READ_IN_MACHINES, NamesRead
 from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
 from pool.policy.priorities.names import parted
 from pool.policy.why.outlook import JobDurations
@@ -61,6 +62,7 @@ class Negotiator(Role):
             self.log,
             given.instance,
         )
+        self._names_read = NamesRead()
         self._cycles = 0
         self._cost = 0.0
         self._matched = 0
@@ -282,6 +284,10 @@ class Negotiator(Role):
             await self._delivery.matches((match, plain[match.submitter]) for match in outcome.matches)
         await self._send_reasons(now, outcome, plain)
         self._cost = asyncio.get_running_loop().time() - began
+        ads = (request.ad for own in requests.values() for request in own)
+        ranks = (terms.pre_job_rank, terms.post_job_rank, terms.preemption_rank)
+        reading = self._names_read.read(ads, (rank for rank in ranks if isinstance(rank, Expr)))
+        await self._run_sliced(reading, "read what requests ask of machines")
         self._advertiser.publish("Negotiator", self.given.node, self.own_ad())
         self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches)})
 
@@ -325,6 +331,7 @@ class Negotiator(Role):
             "LastCycleDuration": round(self._cost, 6),
             "LastCycleTime": self._last[0],
             "LastCycleSlots": self._last[2].machines,
+            READ_IN_MACHINES: ",".join(sorted(self._names_read.names)),
         }
 
 

@@ -3,6 +3,7 @@
     role.py        joins the parts; the methods for administrators
     lending.py     this pool's machines for other pools' jobs: a schedd to our negotiator and startds (EV: W-schedd)
     borrowing.py   other pools' machines for our jobs: a startd to our negotiator and schedds (EV: W-startd)
+    offers.py      the machines that one other pool is shown: one by one, or summed up by kind
     credit.py      what pools have lent each other: measured, signed by both, kept
     peers.py       the connection to another pool's world, made again as long as there is an agreement
     relay.py       calls and streams that pass through, in both directions

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
+from pool.policy.flock.kinds import COUNT, count_of
 from pool.policy.flock.private import pause_after, pool_of
 from pool.policy.flock.shown import AS_STARTD, LENDER, lent_machine
 from pool.policy.slot_names import machine_of_slot
@@ -62,6 +63,16 @@ class LenderCalls(Protocol):
     async def stream(self, method: str, params: Mapping[str, Any]) -> Stream: ...
 
 
+@dataclass(slots=True, eq=False)
+class LentGrant:
+    """A match of our negotiator's: who may claim how many with which secret."""
+
+    submitter: str
+    node: str
+    count: int
+    key: str
+
+
 @dataclass(slots=True)
 class LentSlot:
     """An idle slot of another pool.
@@ -69,8 +80,10 @@ class LentSlot:
     Attributes:
         name: in our collector.
         slot: in its own pool.
-        key: the secret that a claim must have.
-        grants: (submitter, node of its schedd, how many) of our negotiator's matches.
+        key: the secret that the next match must have.
+        count: how many alike machines it stands for.
+        grants: of our negotiator's matches, those that nobody has claimed with yet.
+        asked: how many are asked of the other pool just now.
     """
 
     name: str
@@ -78,7 +91,14 @@ class LentSlot:
     pool: str
     ad: Wire
     key: str
-    grants: list[tuple[str, str, int]] = field(default_factory=list)
+    count: int = 1
+    grants: list[LentGrant] = field(default_factory=list)
+    asked: int = 0
+
+    @property
+    def free(self) -> int:
+        """How many of its machines are not on their way to somebody."""
+        return self.count - self.asked - sum(grant.count for grant in self.grants)
 
 
 @dataclass(slots=True)
@@ -166,9 +186,18 @@ class MachineBorrower(Service):
             del self._claims[claim]  # it is idle again
         known = self._slots.get(name)
         shown = lent_machine(ad, slot, pool, self._address())
-        key = known.key if known is not None else self._outside.secret(16)
-        self._slots[name] = LentSlot(name, slot, pool, shown, key, known.grants if known is not None else [])
-        self._advertiser.publish("Machine", name, shown, {"ClaimId": key})
+        found = LentSlot(name, slot, pool, shown, self._outside.secret(16), count_of(shown))
+        if known is not None:
+            found.grants, found.asked = known.grants, known.asked
+            if found.count <= known.count:
+                found.key = known.key  # a new secret would wake the negotiator for nothing
+        self._slots[name] = found
+        self._show(found)
+
+    def _show(self, slot: LentSlot) -> None:
+        """Tell our collector what can be had of a lent slot; of one machine that is on its way, what it was."""
+        many = {COUNT: max(1, slot.free)} if slot.count > 1 else {}
+        self._advertiser.publish("Machine", slot.name, slot.ad | many, {"ClaimId": slot.key})
 
     def withdraw(self, pool: str) -> None:
         """None of a pool's machines can be had any more."""
@@ -217,7 +246,7 @@ class MachineBorrower(Service):
         """How many idle machines each pool shows us."""
         found: dict[str, int] = {}
         for slot in self._slots.values():
-            found[slot.pool] = found.get(slot.pool, 0) + 1
+            found[slot.pool] = found.get(slot.pool, 0) + slot.count
         return found
 
     # -- our negotiator ----------------------------------------------------------------------------------
@@ -233,17 +262,28 @@ class MachineBorrower(Service):
             owner = str(given["submitter"]).rpartition("@")[0]
             if self._pauses.get((slot.pool, owner), (0, 0.0))[1] > asyncio.get_running_loop().time():
                 continue  # that pool has just refused this user
-            slot.grants.append((str(given["submitter"]), str(given["node"]), int(given["count"])))
-            asyncio.get_running_loop().call_later(MATCH_LIFE, self._new_key, slot)
+            count = int(given["count"])
+            grant = LentGrant(str(given["submitter"]), str(given["node"]), count, slot.key)
+            slot.grants.append(grant)
+            asyncio.get_running_loop().call_later(MATCH_LIFE, self._drop, slot.name, grant)
             accepted.append(place)
+        for name in {str(params["grants"][place]["slot"]) for place in accepted}:
+            if self._slots[name].count > 1 and self._slots[name].free > 0:
+                self._renew_key(name)  # the rest of its machines can be given to others at once
         return {"accepted": accepted}
 
-    def _new_key(self, slot: LentSlot) -> None:
-        """Let the slot be matched again."""
-        slot.grants.clear()
-        if self._slots.get(slot.name) is slot:
+    def _drop(self, name: str, grant: LentGrant) -> None:
+        """A match lapses with which nobody has claimed."""
+        slot = self._slots.get(name)
+        if slot is not None and grant in slot.grants:
+            slot.grants.remove(grant)
+            self._renew_key(name)
+
+    def _renew_key(self, name: str) -> None:
+        """Let a slot be matched again, if it is still there."""
+        if (slot := self._slots.get(name)) is not None:
             slot.key = self._outside.secret(16)
-            self._advertiser.publish("Machine", slot.name, slot.ad, {"ClaimId": slot.key})
+            self._show(slot)
 
     # -- our schedds -------------------------------------------------------------------------------------
 
@@ -264,20 +304,23 @@ class MachineBorrower(Service):
         if (arrival := self._arrived.pop(params["claim"], None)) is not None:
             return await self._claim_arrived(arrival, call, params)
         slot, schedd = self._slots.get(params["slot"]), call.identity.node
-        if slot is None or not _same(slot.key, params["claim"]):
+        known = [grant for grant in slot.grants if _same(grant.key, params["claim"])] if slot is not None else []
+        if slot is None or not (known or _same(slot.key, params["claim"])):
             raise NoWay(f"slot {params['slot']}: this match is not valid any more", retry=True)
-        granted = next((one for one in slot.grants if one[:2] == (params["submitter"], schedd)), None)
+        claimant = (params["submitter"], schedd)
+        granted = next((grant for grant in known if (grant.submitter, grant.node) == claimant), None)
         if granted is None:
             self._log.warning("a claim without a grant", extra={"slot": slot.name, "from": schedd})
             raise NoWay(f"slot {slot.name} was not matched to {params['submitter']} of {schedd}")
         slot.grants.remove(granted)
+        slot.asked += granted.count
         self._schedds[schedd] = call.connection
         asked = {
             "schedd": schedd,
             "owner": params["owner"],
             "lease": params["lease"],
             "ad": {**params["ad"], LENDER: slot.pool},  # the job's Requirements may name the pool
-            "count": min(int(params.get("count") or 1), granted[2]),
+            "count": min(int(params.get("count") or 1), granted.count),
         }
         party, began = (slot.pool, str(params["owner"])), asyncio.get_running_loop().time()
         try:
@@ -289,7 +332,9 @@ class MachineBorrower(Service):
             self._refused(party, slot, str(error), at_once=asyncio.get_running_loop().time() - began < AT_ONCE)
             raise
         finally:
-            self._new_key(slot)
+            if (now := self._slots.get(slot.name)) is not None:
+                now.asked = max(0, now.asked - granted.count)
+            self._renew_key(slot.name)
         claims = [self._borrowed_claim(slot.pool, schedd, params, item) for item in given]
         await self._credit.measures.write()
         return {"claims": claims, "refused": None}
@@ -313,7 +358,7 @@ class MachineBorrower(Service):
         """Have our negotiator look at a pool's machines again: one of them changes."""
         slot = next((slot for slot in self._slots.values() if slot.pool == pool and not slot.grants), None)
         if slot is not None:
-            self._new_key(slot)
+            self._renew_key(slot.name)
 
     # -- claims that have come for one user's jobs -------------------------------------------------------
 

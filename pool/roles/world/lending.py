@@ -74,7 +74,11 @@ class GuestRequest:
         left: how many slots it still wants.
         ahead: how many of these may come ahead of our own jobs.
         oldest: wall time since when it waits.
-        answered: done with what the startd said, once there is a claim, or without when there is none.
+        pending: how many slots are just being claimed for it.
+        refused: whether a cycle found no machine for what is left.
+        closed: whether the other pool has its answer: what is claimed later is given back.
+        answered: set once there is a claim, or when there will be none.
+        settled: set when nothing more will come.
     """
 
     pool: str
@@ -86,7 +90,17 @@ class GuestRequest:
     oldest: float
     ahead: int = 0
     claims: list[Wire] = field(default_factory=list)
+    pending: int = 0
+    refused: bool = False
+    closed: bool = False
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def settle(self) -> None:
+        """Let the other pool have its answer, if nothing more will come."""
+        if not self.pending and (self.refused or not self.left):
+            self.settled.set()
+            self.answered.set()
 
     def ad_for(self, ahead: bool) -> Wire:
         """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
@@ -306,11 +320,12 @@ class MachineLender(Service):
         try:
             async with asyncio.timeout(PATIENCE):
                 await request.answered.wait()
-            if request.left:
-                await asyncio.sleep(GATHER)
+            async with asyncio.timeout(GATHER):
+                await request.settled.wait()
         except TimeoutError:
             pass
         finally:
+            request.closed = True
             del self._requests[number]
             self._advertise(request)
         if not request.claims:
@@ -378,7 +393,8 @@ class MachineLender(Service):
             if request is not None and request.ahead:
                 self._make_room(request.pool)  # it waits for a machine whose job ends
             elif request is not None:
-                request.answered.set()
+                request.refused = True
+                request.settle()
         return {}
 
     async def _claim(self, request: GuestRequest, match: Wire) -> None:
@@ -388,6 +404,20 @@ class MachineLender(Service):
             return
         request.left -= count
         request.ahead -= count if ahead else 0
+        request.pending += count
+        made = 0
+        try:
+            made = await self._claim_slot(request, match, count, ahead)
+        finally:
+            request.pending -= count
+            request.left += count - made
+            request.ahead += count - made if ahead else 0
+            if made:
+                request.answered.set()
+            request.settle()
+
+    async def _claim_slot(self, request: GuestRequest, match: Wire, count: int, ahead: bool) -> int:
+        """Claim a slot for a request; how many claims the other pool is told of."""
         startd = str(match["startd"])
         try:
             link = await self.tunnel(request.pool, request.schedd, startd)
@@ -404,9 +434,7 @@ class MachineLender(Service):
             answer = await link.call("startd.claim", asked, timeout=PATIENCE)
         except (*TROUBLE, RemoteError, NoWay) as error:
             self._log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
-            request.left += count
-            request.ahead += count if ahead else 0
-            return
+            return 0
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
         self.claims.add(request.pool, request.schedd, startd, [claim["claim"] for claim in made])
         for claim in made:
@@ -420,11 +448,14 @@ class MachineLender(Service):
                 way=(request.schedd, startd, str(claim["claim"])) if ahead else None,
             )
         await self._credit.measures.write()  # before the other pool knows of them
+        if request.closed:  # the other pool has its answer, and would never use them
+            unused = [str(claim["claim"]) for claim in made]
+            self._credit.measures.over(request.pool, startd, unused, lends=True)
+            with contextlib.suppress(*TROUBLE, RemoteError):
+                await link.call("startd.release", {"claims": unused}, timeout=PATIENCE)
+            return 0
         request.claims += made
-        request.left += count - len(made)
-        request.ahead += count - len(made) if ahead else 0
-        if made:
-            request.answered.set()
+        return len(made)
 
     def _make_room(self, pool: str) -> None:
         """Have as many claims of own jobs end with their present job as a pool may have machines ahead of them."""

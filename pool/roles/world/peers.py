@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pool.errors import PoolError
@@ -20,6 +20,8 @@ Wire = dict[str, Any]
 FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 #: Calls by which the distance of a pool is measured, and seconds until it is measured again.
 PINGS, MEASURED = 3, 300.0
+#: Seconds for an answer of the other pool's world.
+PATIENCE = 10.0
 
 
 class LenderLink:
@@ -32,6 +34,7 @@ class LenderLink:
         back: what it may say to us.
         offered: called with (slot, ad or None) for each machine that can be had, or cannot any more.
         lost: called when nothing is known of it any more.
+        names: that our jobs read in machines, so that it can sum up machines of a kind.
 
     Attributes:
         round_trip: seconds for a call and its answer, the least of some; 0 before it is measured.
@@ -46,6 +49,7 @@ class LenderLink:
         *,
         offered: Callable[[str, Wire | None], None],
         lost: Callable[[], None],
+        names: Callable[[], Sequence[str]] = tuple,
         outside: OutsideWorld,
         log: logging.Logger,
     ) -> None:
@@ -58,6 +62,7 @@ class LenderLink:
         self._dispatcher.add("world_back", back)
         self._offered = offered
         self._lost = lost
+        self._names = names
         self._outside = outside
         self._log = log
         self._link: Connection | None = None
@@ -75,6 +80,18 @@ class LenderLink:
     async def stream(self, method: str, params: Mapping[str, Any]) -> Stream:
         return await self.link.stream(method, params)
 
+    async def tell_names(self) -> None:
+        """Tell it which names our jobs read in machines."""
+        if self._link is not None:
+            await self._tell_names(self._link)
+
+    async def _tell_names(self, link: Connection) -> None:
+        try:
+            if names := list(self._names()):
+                await link.call("world.refer", {"names": names}, timeout=PATIENCE)
+        except (PoolError, OSError, TimeoutError) as error:
+            self._log.info("a pool does not hear what our jobs ask for", extra={"pool": self.pool, "why": str(error)})
+
     async def run(self) -> None:
         """Stay connected until cancelled."""
         retry = FIRST_RETRY
@@ -87,6 +104,7 @@ class LenderLink:
                         raise NoWay(f"{self.address} is no world node of the pool {self.pool}")
                     measuring = asyncio.get_running_loop().create_task(self._measure(link))
                     stack.callback(measuring.cancel)
+                    await self._tell_names(link)
                     async with await link.stream("world.offers", {}) as offers:
                         async for items in offers:
                             found = _checked(items)  # one that says nothing else is asked ever less often

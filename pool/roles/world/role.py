@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,27 +19,28 @@ from pool.policy.flock.agreements import (
     credit_terms,
     read_agreements,
 )
+from pool.policy.flock.kinds import READ_IN_MACHINES, names_read
 from pool.policy.flock.ledger import CreditTerms
 from pool.policy.flock.private import OF, users_order
-from pool.policy.flock.shown import AS_PRIVATE, AS_SCHEDD, AS_STARTD, gives_way, guest_order, shown_to_creditor
+from pool.policy.flock.shown import AS_PRIVATE, AS_SCHEDD, AS_STARTD, guest_order
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.explaining import FlockExplaining
 from pool.roles.world.lending import TROUBLE, MachineLender
+from pool.roles.world.offers import Borrower
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
 from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
+from pool.wire.parameter_checks import TEXTS
 from pool.wire.signing import SigningKey
 
 #: Machines that are offered in one message; some milliseconds of work.
 BATCH = 100
-#: Seconds for which changes of machines gather before other pools are told.
-GATHER = 0.01
 #: Seconds between two looks for claims that nobody renews.
 SWEEP = 30.0
 #: Seconds for which jobs may save themselves when an agreement ends, and the reason that they are given.
@@ -49,26 +50,6 @@ FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 ORDERS = ("activate", "restore_order")
 TERMS = {"pool": str, "agreement": str, "bound": int | float | None, "half_life": int | float | None}
 PASSED = {"schedd": str, "startd": str, "verb": str, "params": dict}
-
-
-@dataclass(slots=True, eq=False)
-class Borrower:
-    """A pool that asks us for machines, while it is connected."""
-
-    pool: str
-    link: Connection
-    changes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    creditor: bool = False
-    let_in: bool = False
-    shown: set[str] = field(default_factory=set)
-
-
-def _offer(ad: dict[str, Any] | None, creditor: bool) -> dict[str, Any] | None:
-    """A machine as a pool is offered it: one that runs a job of ours only where we owe that pool machine time."""
-    if ad is None or not gives_way(ad):
-        return ad
-    return shown_to_creditor(ad) if creditor else None
 
 
 class World(Role):
@@ -91,6 +72,8 @@ class World(Role):
         )
         self._borrowers: dict[str, Borrower] = {}
         self._leaving: set[str] = set()
+        self._referred: dict[str, frozenset[str]] = {}
+        self._names_read: tuple[str, ...] = ()
         self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
         self.credit = CreditBook(
             FlockLedgerStore.open(str(given.state / "flock-ledger.db") if given.state is not None else ":memory:"),
@@ -277,6 +260,7 @@ class World(Role):
             ComingBack(pool, self.borrowing, self.credit),
             offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
             lost=lambda: self.borrowing.lost(pool),
+            names=lambda: self._names_read,
             outside=self.outside,
             log=self.log,
         )
@@ -439,44 +423,44 @@ class World(Role):
 
     def _machine_changed(self, slot: str, ad: dict[str, Any] | None) -> None:
         for borrower in self._borrowers.values():
-            borrower.changes[slot] = ad
-            borrower.wake.set()
+            borrower.changed(slot, ad)
 
     @streaming(Right.FLOCK)
     async def offers(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The machines that the other pool may have: all now, then each change, as lists of [slot, ad or None]."""
         pool = call.identity.node
         self._leaving.discard(pool)
-        borrower = Borrower(pool, call.connection, dict(self.lending.lendable()))
+        borrower = Borrower(
+            pool, call.connection, self.lending.lendable(), self._referred.get(pool, ()), self.given.turns
+        )
         self._borrowers[pool] = borrower
-        borrower.wake.set()
         await stream.send([])
         self.credit.greet(pool)
         try:
             while True:
                 await borrower.wake.wait()
                 borrower.wake.clear()
-                await asyncio.sleep(GATHER)
-                creditor = self.credit.slots_ahead(pool) > 0
-                if creditor != borrower.creditor:
-                    borrower.creditor = creditor
-                    borrower.changes = {**self.lending.lendable(), **borrower.changes}
-                lets_in = self._agreement(pool).lets_in
-                if lets_in and not borrower.let_in:
-                    borrower.changes = {**self.lending.lendable(), **borrower.changes}
-                borrower.let_in = lets_in
-                offers = {slot: _offer(ad, creditor) for slot, ad in borrower.changes.items()}
-                if not lets_in:  # what it was shown is withdrawn
-                    offers = dict.fromkeys(borrower.shown)
-                borrower.changes.clear()
-                items: list[Any] = [[slot, ad] for slot, ad in offers.items() if ad or slot in borrower.shown]
-                for slot, ad in offers.items():
-                    (borrower.shown.add if ad else borrower.shown.discard)(slot)
+                await asyncio.sleep(borrower.gather)
+                items = await borrower.offers(
+                    lets_in=self._agreement(pool).lets_in,
+                    creditor=self.credit.slots_ahead(pool) > 0,
+                    lendable=self.lending.lendable,
+                    listed=int(self.settings.number("FLOCK_LISTED_MACHINES")),
+                )
                 for start in range(0, len(items), BATCH):
                     await stream.send(items[start : start + BATCH])
         finally:
             if self._borrowers.get(pool) is borrower:
                 del self._borrowers[pool]
+
+    @method(Right.FLOCK, takes={"names": TEXTS})
+    async def refer(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The names that the other pool's expressions read in machines, so that ours can be summed up: {names}"""
+        pool = call.identity.node
+        self._referred[pool] = names_read(params["names"])
+        if (borrower := self._borrowers.get(pool)) is not None:
+            borrower.refer(self._referred[pool])
+        return {}
 
     @method(Right.FLOCK, takes={"schedd": str, "owner": str, "lease": int | float, "ad": dict, "count": int | None})
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -516,7 +500,7 @@ class World(Role):
         while True:
             try:
                 link = await self.given.links.connect(self.given.collector)
-                stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"]})
+                stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter", "Negotiator"]})
                 for name in list(self.lending.machines):
                     self.lending.take_in(name, None)
                     self.private_lending.machine(name, None)
@@ -528,6 +512,8 @@ class World(Role):
                         if kind == "Machine":
                             self.lending.take_in(name, ad)
                             self.private_lending.machine(name, ad)
+                        elif kind == "Negotiator":
+                            self._read_names(ad)
                         else:
                             self.lending.submitter(name, ad)
                             self.private_borrowing.submitter(name, ad)
@@ -536,6 +522,15 @@ class World(Role):
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    def _read_names(self, ad: dict[str, Any] | None) -> None:
+        """Our negotiator says which names our jobs read in machines: the pools that lend to us sum theirs up by it."""
+        said = (ad or {}).get(READ_IN_MACHINES)
+        names = tuple(said.split(",")) if isinstance(said, str) and said else ()
+        if names and names != self._names_read:
+            self._names_read = names
+            for link, _ in self._lenders.values():
+                self.spawn(link.tell_names(), "tell names", alone=True)
 
     async def _end_payback(self) -> None:
         while True:
