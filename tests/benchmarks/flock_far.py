@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -29,8 +30,9 @@ from pool.client import Pool
 from tests.benchmarks.flock import PAUSE
 from tests.benchmarks.nodes import ALL, LISTEN, PROGRAM, Node, _node, _slots, directory_for_nodes
 from tests.benchmarks.remoteio import PROGRAM as CALLS
-from tests.benchmarks.remoteio import PYTHON, _fill
+from tests.benchmarks.remoteio import _fill
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
+from tests.starter.support import PYTHON
 
 #: Round trips, milliseconds: of the same building, of a country, of an ocean.
 DELAYS = (0.2, 10.0, 100.0)
@@ -137,7 +139,7 @@ async def flock_far(effort: Effort) -> list[Row]:
     rows = []
     for delay in DELAYS:
         ours, peer = there[delay], own[delay]
-        name, beside = f"{delay:g} ms between", "its own pool"
+        name, beside = f"{delay:g} ms between", "its own pool, so far away"
         rows += [
             Row(f"gettimeofday in another pool, {name}", ours["clock"] / 200000 * 1e9, "ns",
                 Goal("at most", 1.0, "ratio"), beside, peer["clock"] / 200000 * 1e9),
@@ -154,10 +156,10 @@ async def flock_far(effort: Effort) -> list[Row]:
         started = await starts(pool, turns)
     async with far_startd(2) as (submit, _, proxy), await Pool.connect(submit.address) as pool:
         proxy.delay = 0.05
-        beside = await starts(pool, turns)
+        at_home = await starts(pool, turns)
     rows.append(
         Row("submit to start in another pool, 100 ms away, median", started, "ms", Goal("at most", 600),
-            peer="own pool, 100 ms away", peer_value=beside)
+            peer="own pool, 100 ms away", peer_value=at_home)
     )  # fmt: skip
     return rows
 
@@ -221,11 +223,18 @@ async def flock_trouble(effort: Effort) -> list[Row]:
         away = {"executable": "/bin/true", "requirements": 'FlockPool =?= "other"', "queue": 20}
         with tempfile.TemporaryDirectory(prefix="poolnode-bench-") as directory:
             for name, begin, end in (
-                ("hangs (SIGSTOP)", lambda: os.kill(execute.pid, signal.SIGSTOP),
-                 lambda: os.kill(execute.pid, signal.SIGCONT)),
-                ("is a minute away", lambda: setattr(proxy, "delay", 60.0), lambda: setattr(proxy, "delay", 0.0)),
-                ("answers garbage", lambda: setattr(proxy, "garbage", True), lambda: setattr(proxy, "garbage", False)),
-            ):  # fmt: skip
+                (
+                    "hangs (SIGSTOP)",
+                    partial(os.kill, execute.pid, signal.SIGSTOP),
+                    partial(os.kill, execute.pid, signal.SIGCONT),
+                ),
+                ("is a minute away", partial(setattr, proxy, "delay", 60.0), partial(setattr, proxy, "delay", 0.0)),
+                (
+                    "answers garbage",
+                    partial(setattr, proxy, "garbage", True),
+                    partial(setattr, proxy, "garbage", False),
+                ),
+            ):
                 before = await starts(pool, turns, home)
                 begin()
                 try:

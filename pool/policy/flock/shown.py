@@ -47,8 +47,11 @@ FOREIGN = frozenset(
         "UidDomain", "Submitter", GUEST_OF,
     )
 )  # fmt: skip
-#: The condition for jobs on a lent machine: not kept at home by its user, and no part of a job on several machines.
-_GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && (TARGET.GangParts =?= undefined)"
+#: The condition for jobs on a lent machine: not kept at home by its user, no part of a job on several machines, and no
+#: guest itself: a pool lends its own machines only.
+_GUESTS_ONLY = (
+    f"(TARGET.{WANTS_FLOCK} =!= false) && (TARGET.GangParts =?= undefined) && (TARGET.{GUEST_OF} =?= undefined)"
+)
 
 
 class NotForGuests(PoolError):

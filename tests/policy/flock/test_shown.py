@@ -47,6 +47,14 @@ def test_a_lent_machine_takes_jobs_that_may_flock(job: dict[str, Any], accepted:
     assert requirements_accept(ad, ClassAd.from_wire(job), 0.0) is accepted
 
 
+def test_a_lent_machine_takes_no_guest() -> None:
+    """Neither one of the pool that lends it nor one of a third: a pool lends its own machines only."""
+    ad = ClassAd.from_wire(lent_machine(EVIL_MACHINE, "slot1@m1", "chem", "tcp://h:1"))
+    for pool in ("chem", "bio"):
+        guest = ClassAd.from_wire(guest_request({"FlockGuestOf": ["undefined"], "WantFlock": True}, "bob", pool))
+        assert not requirements_accept(ad, guest, 0.0)
+
+
 @pytest.mark.parametrize("expression", [["Memory > 1 || true"], ["true) || (true"], "nonsense", 7, None, []])
 def test_no_requirements_of_another_pool_undo_ours(expression: Any) -> None:
     """Not even a text that closes our brackets: what cannot be read accepts nothing."""
