@@ -65,7 +65,10 @@ void ask_lookup(struct ask *q)
         reply_entry(q->tree, q->head->unique, known);
         return;
     }
+    if (!known && listing_answers(q, name))
+        return;
     lease_wish_again(q->node);
+    listing_ahead(q->node);
     request_send(begin_name(q, R_STAT, name, on_looked_up));
 }
 

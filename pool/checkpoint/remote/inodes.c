@@ -214,6 +214,8 @@ void node_wrote(struct node *node, const struct attr *a, uint64_t unique)
     if (unique >= node->touched)
         node->seen_mtime = a->mtime;
     node_learn(node, a, unique);
+    if (node->names)
+        listing_forget(node->names->parent);
 }
 
 void node_adopt(struct node *node, const struct attr *a)

@@ -99,6 +99,8 @@ struct node {
     bool removing, changed; /* its name is being removed by us; the submit side has reported a change meanwhile */
     struct lease *lease; /* on this directory */
     struct listing *listing; /* of this directory, while the lease covers it */
+    struct listing *ahead; /* the beginning of it, asked for because many of its names were */
+    uint32_t misses; /* lookups of its names that were asked at the submit side */
     uint64_t refused; /* until then no lease is requested */
     uint32_t questions; /* requests about its entries */
     uint64_t size; /* as the kernel knows it */
@@ -329,6 +331,8 @@ void ask_readdir(struct ask *q);
 void ask_releasedir(struct ask *q);
 void listing_free(struct handle *h);
 void listing_forget(struct node *directory);
+void listing_ahead(struct node *directory); /* called for each name of it that the submit side is asked about */
+bool listing_answers(struct ask *q, const char *name); /* true: it is known whether there is such a name */
 
 /* locks.c */
 void ask_lock(struct ask *q);

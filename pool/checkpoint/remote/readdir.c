@@ -10,6 +10,8 @@
 #include "remote/parts.h"
 
 #define KEPT_MOST 500000 /* entries of all directories, about 100 bytes each */
+#define NAME_MOST 255 /* longer ones are refused, not absent */
+#define MISSES 16 /* lookups in a directory for which a part of its listing is fetched */
 
 struct entry {
     struct attr attr;
@@ -20,7 +22,11 @@ struct listing {
     struct entry *entries;
     size_t count, room;
     uint64_t first, unique; /* of the frames that brought the first and the last entries */
-    uint64_t arrived;
+    uint64_t begun, arrived; /* begun: when it was asked for */
+    uint64_t cookie; /* of its next part, for one that is fetched ahead */
+    uint32_t *places; /* by name: numbers of entries from 1 on, 0 for none */
+    size_t slots, placed; /* of `places`, and entries that are in it */
+    bool coming; /* a part of it is under way */
     uint32_t uses;
     bool whole;
     int error;
@@ -36,6 +42,7 @@ static void listing_drop(struct listing *l)
     for (size_t i = 0; i < l->count; i++)
         free(l->entries[i].name);
     free(l->entries);
+    free(l->places);
     free(l);
 }
 
@@ -50,7 +57,8 @@ void listing_forget(struct node *directory)
     if (directory->listing)
         kept -= directory->listing->count;
     listing_drop(directory->listing);
-    directory->listing = NULL;
+    listing_drop(directory->ahead);
+    directory->listing = directory->ahead = NULL;
 }
 
 static void listing_keep(struct node *directory, struct listing *l)
@@ -63,10 +71,16 @@ static void listing_keep(struct node *directory, struct listing *l)
     directory->listing = l;
 }
 
+/* Not for longer than names are cached: the submit side does not see every change (leases.c). */
+static bool is_valid(const struct node *directory, const struct listing *l)
+{
+    return lease_covers(directory, l->first) && monotonic_ns() < l->begun + LEASED_NS;
+}
+
 static bool listing_known(struct handle *h)
 {
     struct listing *l = h->node->listing;
-    if (!l || !lease_covers(h->node, l->first))
+    if (!l || !is_valid(h->node, l))
         return false;
     l->uses++;
     h->listing = l;
@@ -93,6 +107,96 @@ static void take_entries(struct listing *l, struct reader *answer)
         text[size] = 0;
         l->entries[l->count++] = (struct entry){a, text};
     }
+}
+
+static size_t slot_of(const struct listing *l, const char *name)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (const char *at = name; *at; at++)
+        h = (h ^ (uint8_t)*at) * 0x100000001B3u;
+    size_t slot = (size_t)(h >> 16) % l->slots;
+    while (l->places[slot] && strcmp(l->entries[l->places[slot] - 1].name, name) != 0)
+        slot = (slot + 1) % l->slots;
+    return slot;
+}
+
+static const struct entry *entry_find(struct listing *l, const char *name)
+{
+    if (l->placed < l->count && l->slots < l->count * 2) {
+        free(l->places);
+        l->slots = l->count * 4;
+        l->placed = 0;
+        l->places = need(l->slots * sizeof *l->places);
+        memset(l->places, 0, l->slots * sizeof *l->places);
+    }
+    for (; l->placed < l->count; l->placed++)
+        l->places[slot_of(l, l->entries[l->placed].name)] = (uint32_t)l->placed + 1;
+    uint32_t number = l->slots ? l->places[slot_of(l, name)] : 0;
+    return number ? &l->entries[number - 1] : NULL;
+}
+
+/* For a name that leads to no file that is known here: what is known of one may be newer than the listing. */
+bool listing_answers(struct ask *q, const char *name)
+{
+    struct node *directory = q->node;
+    struct listing *l = directory->listing ? directory->listing : directory->ahead;
+    if (!l || !is_valid(directory, l) || strlen(name) > NAME_MOST)
+        return false;
+    const struct entry *e = entry_find(l, name);
+    if (e && !S_ISDIR(e->attr.mode) && e->attr.nlink > 1)
+        return false;
+    if (e) {
+        struct node *n = node_see(directory, name, &e->attr, l->first);
+        lease_believe(n, l->first);
+        reply_entry(q->tree, q->head->unique, n);
+    } else if (l == directory->listing) {
+        struct fuse_entry_out none = {.entry_valid = BELIEVED_NS / 1000000000};
+        reply(q->tree, q->head->unique, 0, &none, sizeof none);
+    }
+    return e || l == directory->listing;
+}
+
+static void on_listed_ahead(struct request *r, int error, struct reader *answer)
+{
+    struct node *directory = r->node;
+    struct listing *l = directory->ahead;
+    uint64_t cookie = get_number(answer, 8);
+    if (!l || l->unique != r->unique) /* forgotten in the meantime */
+        return;
+    l->coming = false;
+    if (!error)
+        take_entries(l, answer);
+    if (error || answer->bad || !lease_covers(directory, l->first)) {
+        listing_forget(directory);
+        return;
+    }
+    l->cookie = cookie;
+    if (!cookie) {
+        l->whole = true;
+        l->uses++;
+        listing_keep(directory, l);
+        listing_drop(l);
+    }
+}
+
+/* One part of the listing costs the submit side as much as some dozens of its names, one by one. */
+void listing_ahead(struct node *directory)
+{
+    struct listing *l = directory->ahead;
+    if (++directory->misses % MISSES || directory->listing || !directory->lease || serving.notified || (l && l->coming))
+        return;
+    if (kept + (l ? l->count : 0) > KEPT_MOST)
+        return;
+    struct request *r = request_new(R_LIST, directory, on_listed_ahead);
+    put_path(r, directory, NULL);
+    put_number(r, l ? l->cookie : 0, 8);
+    request_send(r);
+    if (!l) {
+        l = directory->ahead = need(sizeof *l);
+        *l = (struct listing){.uses = 1, .first = r->unique, .begun = monotonic_ns()};
+    }
+    l->unique = r->unique;
+    l->coming = true;
 }
 
 static void list_send(struct handle *h, uint64_t cookie);
@@ -149,7 +253,7 @@ static void list_send(struct handle *h, uint64_t cookie)
 static void begin_listing(struct handle *h, uint64_t asked)
 {
     h->listing = need(sizeof *h->listing);
-    *h->listing = (struct listing){.asked = asked, .uses = 1};
+    *h->listing = (struct listing){.asked = asked, .uses = 1, .begun = monotonic_ns()};
     lease_wish(h->node);
     list_send(h, 0);
 }

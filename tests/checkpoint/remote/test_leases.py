@@ -153,6 +153,41 @@ async def test_attributes_of_an_open_file_are_seen_once_they_are_reported(site: 
     await job.end()
 
 
+async def test_a_directory_of_which_many_names_are_asked_for_is_listed(site: Site, job: Asked) -> None:
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    (site.tree / "many").mkdir()
+    for number in range(0, 200, 2):
+        (site.tree / "many" / str(number)).touch()
+    await job.start()
+    async with asyncio.timeout(60):
+        while not await answered_alone(site, job):
+            pass  # a mount of another test ended the lease in between
+    for number in (150, 151, 152):
+        assert await job(f"there('many', {number}, {number + 1})") == [number][number % 2 :]
+    (site.tree / "many" / "151").touch()
+    (site.tree / "many" / "152").unlink()
+    await job.until("there('many', 151, 153)", [151])
+    await job("open('many/153', 'w').close()")
+    await job("os.rename('many/154', 'many/155')")
+    await job("os.unlink('many/156')")
+    assert await job("there('many', 153, 160)") == [153, 155, 158]
+    await job.end()
+
+
+async def answered_alone(site: Site, job: Asked) -> bool:
+    """Whether the job's machine answers about names that were not asked for, when others were."""
+    assert await job("there('many', 0, 60)") == list(range(0, 60, 2))
+    site.home.process.send_signal(signal.SIGSTOP)
+    try:
+        asked = asyncio.ensure_future(job("there('many', 60, 120)"))
+        done, _ = await asyncio.wait([asked], timeout=10)
+    finally:
+        site.home.process.send_signal(signal.SIGCONT)
+    assert await asked == list(range(60, 120, 2))
+    return bool(done)
+
+
 async def test_a_lease_ends_with_the_way_to_its_directory(site: Site, job: Asked) -> None:
     if not site.able:
         pytest.skip("needs remote files in this way")

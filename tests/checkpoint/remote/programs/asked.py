@@ -22,6 +22,11 @@ def reads(name: str, seconds: float) -> bool:
     return count > 1
 
 
+def there(directory: str, first: int, end: int) -> list[int]:
+    """Those of the names that are numbers, asked for one by one, that there are."""
+    return [number for number in range(first, end) if os.path.exists(f"{directory}/{number}")]
+
+
 def stats(name: str, seconds: float) -> int:
     """How often a file's attributes are asked for within a time."""
     end, count = time.monotonic() + seconds, 0
