@@ -1,9 +1,17 @@
-"""The answer of a startd to a call that names a claim it does not have, and how a schedd recognises it."""
+"""How a schedd reads a startd's errors: it has no such claim, or nobody knows whether the call was done.
+
+Between a schedd and a startd of two pools worlds pass calls on. When one of them loses the way after a call has left,
+its caller gets an error that is as little a no as a broken connection would be.
+"""
 
 from __future__ import annotations
 
 from pool.errors import PoolError
-from pool.wire import RemoteError
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+from pool.wire.errors import Cancelled
+
+#: Errors on the way of a call that was passed on, after which it may have been done.
+_UNCLEAR = frozenset(kind.__name__ for kind in (ConnectionLost, DeadlineExceeded, Cancelled))
 
 
 class NoSuchClaim(PoolError):
@@ -16,3 +24,8 @@ class NoSuchClaim(PoolError):
 def says_no_such_claim(error: RemoteError) -> bool:
     """Whether a startd's answer was that it has no such claim."""
     return error.kind == NoSuchClaim.__name__
+
+
+def may_be_done(error: RemoteError) -> bool:
+    """Whether the call may have been done though there is an error: its answer was lost between here and the startd."""
+    return error.kind in _UNCLEAR

@@ -40,7 +40,8 @@ class Livelock(RuntimeError):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See above. `steps` counts the turns it has taken.
+    """See above. `steps` counts the turns it has taken; `watch` is called whenever all that happens at one time has
+    happened, before the clock moves: what it raises ends the run.
 
     It has a queue and a heap of timers of its own, since asyncio's are written for a loop that waits for input: timers
     of one time run in the order in which they were set.
@@ -55,6 +56,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, start: float = 0.0) -> None:
         self.steps = 0
+        self.watch: Callable[[], None] | None = None
         self._now = start
         self._since_moved = 0
         self._timers: list[tuple[float, int, _Timer]] = []
@@ -150,6 +152,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._cancelled -= 1
         if not timers:
             raise Deadlock(f"at {self._now:g} s nothing is ready and no timer is set; waiting: {self._waiting()}")
+        if self.watch is not None and timers[0][0] > self._now:
+            self.watch()
+            if self._ready:
+                return
         self._now = max(self._now, timers[0][0])
         self._since_moved = 0
 

@@ -13,6 +13,7 @@ after a delay drawn from the given chance. The faults of a link between two host
               seconds are over, after that the connection breaks
     deafen    nothing arrives from one host at the other, and no side is notified; the other way all is well
     loss      each piece that is written breaks its connection with that probability (TCP loses no less)
+    calls     single calls are lost, late, doubled, or overtake each other (`pool.testing.messages`)
 
 The identity of a host is given when it is made and is what the others see; there is no TLS to fool. The same chance
 gives the same order of all things on a `VirtualLoop`; `fingerprint` sums up everything that was delivered, and when.
@@ -28,6 +29,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from pool.testing.messages import CallTrouble, TroubledConnection
 from pool.wire import (
     CannotConnect,
     CannotListen,
@@ -75,6 +77,7 @@ class MemoryNetwork:
         self._deaf: set[tuple[str, str]] = set()
         self._down: set[str] = set()
         self._delays: dict[frozenset[str], tuple[float, float]] = {}
+        self._call_trouble: dict[frozenset[str], CallTrouble] = {}
 
     # -- hosts -----------------------------------------------------------------------------------------------
 
@@ -123,6 +126,13 @@ class MemoryNetwork:
     def slow_down(self, one: str, other: str, delay: tuple[float, float]) -> None:
         """Let pieces between two hosts take these seconds, at least and at most, instead of `delay`."""
         self._delays[frozenset((one, other))] = delay
+
+    def trouble_calls(self, one: str, other: str, trouble: CallTrouble | None) -> None:
+        """Have calls between two hosts lost, late or doubled from now on; None ends it."""
+        if trouble is None:
+            self._call_trouble.pop(frozenset((one, other)), None)
+        else:
+            self._call_trouble[frozenset((one, other))] = trouble
 
     def partition(self, *groups: Collection[str], silent: bool = False) -> None:
         """Part the hosts into groups that do not reach each other; who is in none stays with everybody."""
@@ -217,14 +227,16 @@ class MemoryNetwork:
         if server is None or self.is_cut(hosts):
             raise CannotConnect(f"cannot connect to {address}: nobody listens there")
         seen, sees = host.identity, server.identity
-        here = WireConnection(
+        here = TroubledConnection(
+            lambda: self._call_trouble.get(hosts),
             opener=True,
             dispatcher=dispatcher,
             identify=lambda *_: sees,
             hello={"node": host.name},
             address=address,
         )
-        there = WireConnection(
+        there = TroubledConnection(
+            lambda: self._call_trouble.get(hosts),
             opener=False,
             dispatcher=server.dispatcher,
             identify=lambda *_: seen,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pool.roles.claim_errors import says_no_such_claim
+from pool.roles.claim_errors import may_be_done, says_no_such_claim
 from pool.roles.links import Links
 from pool.roles.schedd.core.claims import TROUBLE, ClaimTable, HeldClaim
 from pool.wire import RemoteError
@@ -28,7 +28,7 @@ class StartdCalls:
             link = await self._links.connect(claim.startd)
             return await link.call(method, params, timeout=timeout)
         except RemoteError as error:
-            if says_no_such_claim(error):
+            if says_no_such_claim(error) or may_be_done(error):
                 self._claims.mark_unreachable(claim)
             raise
         except TROUBLE:

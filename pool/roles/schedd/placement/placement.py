@@ -29,7 +29,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.events import EventKind
 from pool.jobs.states import Happening
 from pool.policy.queue import IDLE, QueuedJob
-from pool.roles.claim_errors import says_no_such_claim
+from pool.roles.claim_errors import may_be_done, says_no_such_claim
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, ClaimTable, HeldClaim, patience
@@ -243,6 +243,9 @@ class Placement:
             link = await self._context.links.connect(claim.startd)
             await link.call("startd.activate", self.starts.order(claim, whole=True), timeout=60.0)
         except RemoteError as error:
+            if may_be_done(error):
+                self.claims.mark_unreachable(claim)
+                return
             await self._not_started(claim, job, start.run, str(error))
             if not says_no_such_claim(error) and claim.id not in self.claims:
                 await self._context.calls.release(claim)
