@@ -179,7 +179,8 @@ async def test_images_that_nobody_should_trust(
         await saved(keepers, keeper, tmp_path / "image", stop=True)
         meta, fork_server = (tmp_path / "image" / "meta").read_bytes(), keepers.fork_server_pid
         assert await tried(keepers, wanted, tmp_path / "image", meta)
-        chance, came = random.Random(seed), []
+        chance = random.Random(seed)
+        came: list[bool] = []
         for _ in range(16):
             image = Meta(meta)
             rows, each = image.tables[FILES], image.sizes[FILES]

@@ -67,6 +67,9 @@ def split_variables(text: str) -> list[tuple[str, str]] | str:
         match = _VARIABLE.match(text, at)
         if match is None:
             return text[at:][:60]
-        found.append((match[1], _ESCAPE.sub(lambda one: one[1] if one[1] in '"\\' else one[0], match[2])))
+        value = match[2]
+        if "\\" in value:
+            value = _ESCAPE.sub(lambda one: one[1] if one[1] in '"\\' else one[0], value)
+        found.append((match[1], value))
         at = match.end()
     return found
