@@ -182,6 +182,8 @@ async def test_images_that_nobody_should_trust(
         chance = random.Random(seed)
         came: list[bool] = []
         for _ in range(16):
+            if len(came) >= 5 and len(set(came)) == 2:
+                break
             image = Meta(meta)
             rows, each = image.tables[FILES], image.sizes[FILES]
             sockets = [at for at in range(0, len(rows), each) if struct.unpack_from("=I", rows, at)[0] == FILE_INET]

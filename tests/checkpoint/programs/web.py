@@ -4,12 +4,14 @@ import hashlib
 import http.client
 import http.server
 import os
+import socket
 import threading
 import urllib.request
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # no answer waits 40 ms for an acknowledgement
 
     def do_GET(self) -> None:
         self.answer(hashlib.sha256(self.path.encode()).hexdigest().encode() * (int(self.path[1:]) % 3000 + 1))
@@ -35,6 +37,8 @@ if not child:
     server.serve_forever()
 server.server_close()
 kept = http.client.HTTPConnection("127.0.0.1", port)
+kept.connect()
+kept.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 total = hashlib.sha256()
 
 
