@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pool.checkpoint.build import CannotBuild, build, compiler
+from tests.ordering import for_workers
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
@@ -49,8 +50,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where cases are explored, only tests that draw run."""
+    """Where cases are explored, only tests that draw run. The others are put in order for the workers of this run."""
     if EXPLORED_SEED not in os.environ:
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        items[:] = for_workers(items, lambda item: item.nodeid.partition("::")[0], workers)
         return
     drawing = [item for item in items if _draws(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
