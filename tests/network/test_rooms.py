@@ -176,7 +176,7 @@ async def test_one_direction_is_enough(machines: TwoMachines, monkeypatch: pytes
     machines.hidden = {hidden}
     await machines.passes(0, 1, b"there")
     await machines.passes(1, 0, b"back")
-    assert len(machines.dialed) == 1
+    assert 1 <= len(machines.dialed) <= 3, "again only where a busy machine was late with the first"
     assert machines.refused or hidden == "one"
     machines.dialed[-1].shutdown(socket.SHUT_RDWR)
     await machines.passes(1, 0, b"again")
