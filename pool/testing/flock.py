@@ -19,16 +19,17 @@ import asyncio
 import contextlib
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from pool.jobs.states import JobStatus
 from pool.outside import OutsideWorld
+from pool.roles.base import Role
 from pool.starter.spec import KeeperSpec
 from pool.testing.keepers import Behaviour, Witness
 from pool.testing.network import MemoryNetwork
-from pool.testing.pool import SimPool
+from pool.testing.pool import NO_ROLES, SimPool
 from pool.wire import certificates
 from pool.wire.authority import Authority
 from pool.wire.credentials import Credentials, pending_key
@@ -45,6 +46,7 @@ class SimFlock:
         seed: everything that happens follows from it.
         settings: for every node of every pool.
         directory: where schedds keep their queues, so that heads can be restarted; None keeps them in memory.
+        roles: classes of roles in the place of those that nodes have (`pool.testing.classic_world`).
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SimFlock:
         *,
         settings: dict[str, str] | None = None,
         directory: Path | None = None,
+        roles: Mapping[str, type[Role]] = NO_ROLES,
     ) -> None:
         self.network = MemoryNetwork(random.Random(seed))
         self.witness = Witness()
@@ -69,6 +72,7 @@ class SimFlock:
                 network=self.network,
                 witness=self.witness,
                 pool=name,
+                roles=roles,
             )
 
     async def __aenter__(self) -> Self:

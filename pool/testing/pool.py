@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -53,6 +53,7 @@ EXPRESSIONS = (
     *("Requirements", "Rank", "LeaveJobInQueue", "OnExitHold", "OnExitRemove"),
     *("PeriodicHold", "PeriodicRelease", "PeriodicRemove"),
 )
+NO_ROLES: Mapping[str, type[Role]] = {}
 #: Wall time at which every simulation begins: 2026-01-01 00:00 UTC.
 BEGINNING = 1767225600.0
 
@@ -91,6 +92,7 @@ class SimPool:
         stateful: nodes have state directories, and schedds keep checkpoints.
         network, witness: shared with other pools (`pool.testing.flock`); by default the pool's own.
         pool: its name in front of each of its jobs at the witness.
+        roles: classes of roles in the place of those that nodes have.
     """
 
     def __init__(
@@ -105,7 +107,9 @@ class SimPool:
         network: MemoryNetwork | None = None,
         witness: Witness | None = None,
         pool: str = "",
+        roles: Mapping[str, type[Role]] = NO_ROLES,
     ) -> None:
+        self._roles = roles
         self.chance = random.Random(seed)
         self.network = network or MemoryNetwork(random.Random(seed + 1))
         self.witness = witness or Witness()
@@ -211,7 +215,7 @@ class SimPool:
         await self._start_role(node, role, before.given)
 
     async def _start_role(self, node: SimNode, name: str, given: RoleContext) -> None:
-        role = make_role(name, given)
+        role = self._roles[name](given) if name in self._roles else make_role(name, given)
         await role.start()
         node.running[name] = role
         assert node.dispatcher is not None

@@ -28,6 +28,8 @@ Wire = dict[str, Any]
 MOST_ATTRIBUTES = 5000
 #: A question about the machines of a pool, as a collector takes it.
 QUESTION = {"constraint": str | None, "attributes": optional(TEXTS), "limit": int | None}
+#: The line about all other pools for a job on several machines: its parts meet, and have one schedd's claims.
+OTHERS, GANG_STAYS = "other pools", "a job on several machines at once runs on machines of its own pool alone"
 #: Attributes of machines that no other pool is told.
 _SECRET = ("StartdAddress", "MyAddress")
 
@@ -70,8 +72,10 @@ class FlockExplaining(Service):
         wire, submitter = request.get("ad"), str(request.get("submitter", ""))
         if not isinstance(wire, dict) or len(wire) > MOST_ATTRIBUTES:
             raise PoolError("cannot explain: this is no job ad")
-        if wire.get(WANTS_FLOCK) is False or "GangParts" in wire:
+        if wire.get(WANTS_FLOCK) is False:
             return {"findings": []}
+        if "GangParts" in wire:
+            return {"findings": to_wire([OtherPool(OTHERS, trouble=GANG_STAYS)] if self._lenders() else [])}
         ad, owner, found = ClassAd.from_wire(wire), submitter.rpartition("@")[0], list[Finding]()
         async with self._one:
             for pool, link in sorted(self._lenders().items()):

@@ -13,7 +13,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
@@ -199,7 +199,12 @@ class MachineLender(Service):
         agreement: what a pool may do.
         order: what becomes of an order to start a job, of a pool, with whether its claim was given ahead.
         changed: called with (slot, ad or None) when a machine that can be lent has changed, or cannot be any more.
+
+    Attributes:
+        patience: seconds for which a request waits for our negotiator.
     """
+
+    patience: ClassVar[float] = PATIENCE
 
     def __init__(
         self,
@@ -318,7 +323,7 @@ class MachineLender(Service):
         self._requests[number] = request
         self._advertise(request, more=True)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 await request.answered.wait()
             async with asyncio.timeout(GATHER):
                 await request.settled.wait()

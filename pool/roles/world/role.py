@@ -57,6 +57,9 @@ class World(Role):
 
     name: ClassVar[str] = "world"
     is_aside: ClassVar[bool] = True
+    #: Others in tests (`pool.testing.classic_world`).
+    lender_class: ClassVar[type[MachineLender]] = MachineLender
+    borrower_class: ClassVar[type[MachineBorrower]] = MachineBorrower
 
     async def start(self) -> None:
         given = self.given
@@ -88,7 +91,7 @@ class World(Role):
             borrower=self._borrower,
             every=self.settings.number("CLAIM_LEASE"),
         )
-        self.lending = MachineLender(
+        self.lending = self.lender_class(
             self.credit,
             given.links,
             self._advertiser,
@@ -103,7 +106,7 @@ class World(Role):
             order=self._guest_order,
             changed=self._machine_changed,
         )
-        self.borrowing = MachineBorrower(
+        self.borrowing = self.borrower_class(
             self.credit,
             self._advertiser,
             self.outside,
