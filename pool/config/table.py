@@ -329,6 +329,13 @@ _SCHEDD = (
     ),
     _duration("CLAIM_LEASE", "600", "time that a claim lives while the two sides cannot reach each other"),
     _duration("CLAIM_PATIENCE", "1800", "time that a schedd waits for a slot whose job has yet to leave"),
+    _choice(
+        "GANG_NETWORK",
+        "host",
+        ("host", "private", "private+out"),
+        "network of parallel jobs that ask for none (job_network), where all their machines can give it; host for what "
+        "each machine gives by its JOB_NETWORK",
+    ),
     _duration("GANG_PATIENCE", "60", "how long a job on several machines holds some of them while it lacks others"),
     _choice(
         "DEDICATED_ORDER",

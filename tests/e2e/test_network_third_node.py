@@ -78,13 +78,16 @@ def carriers(nodes: Nodes) -> list[psutil.Process]:
 
 
 def start_head(nodes: Nodes, islands: Islands) -> None:
-    nodes.start("head", HEAD, machine=islands.middle, LISTEN="10.98.0.1:0").ready()
+    nodes.start("head", HEAD, machine=islands.middle, LISTEN="10.98.0.1:0", GANG_NETWORK="private").ready()
 
 
 async def test_packets_go_by_the_schedds_node_and_kills_there_stop_no_connection(
     pool2: Nodes, islands: Islands, home: Path
 ) -> None:
-    """`why` and `inspect` say by which node; its relay is killed, and then it is itself: TCP inside goes on."""
+    """`why` and `inspect` say by which node; its relay is killed, and then it is itself: TCP inside goes on.
+
+    The job has a network of its own by GANG_NETWORK.
+    """
     script = program(home, f"exec {PYTHON} -c '{EXCHANGE}' \"$@\"")
     text = f"""
     universe = parallel
@@ -92,7 +95,6 @@ async def test_packets_go_by_the_schedds_node_and_kills_there_stop_no_connection
     arguments = $(Node) {home}
     error = err.$(Node)
     machine_count = 2
-    job_network = private
     queue
     """
     async with client(pool2.all[0]) as pool:

@@ -138,6 +138,7 @@ class Running:
             them.
         network: it has a network of its own with packets that its machines carry, and they know more
             (`NetworkFinding`).
+        network_why: why its network is not the one that GANG_NETWORK names.
     """
 
     slot: str
@@ -151,6 +152,7 @@ class Running:
     mpi: bool = False
     late: tuple[str, ...] = ()
     network: bool = False
+    network_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

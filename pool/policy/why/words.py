@@ -211,6 +211,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"it was asked to stop, and will then be {running.wish}")
     if running is not None and running.late:
         made.append(f"its parts on {', '.join(running.late)} are not ready yet, and the others wait for them")
+    if running is not None and running.network_why:
+        made.append(f"its network is the machines': {running.network_why}")
     made += [f"on {found.slot} {found.words}" for found in findings if isinstance(found, RanksFinding)]
     made += [f"its network on {found.slot}: {found.words}" for found in findings if isinstance(found, NetworkFinding)]
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:

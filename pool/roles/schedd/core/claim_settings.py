@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.config import Settings
+from pool.jobs.network import HOST
 from pool.policy.checkpoints import CheckpointInterval
 from pool.policy.moving import MovingTerms
 from pool.roles.schedd.core.claims import lease_for
@@ -30,6 +31,7 @@ class ClaimSettings:
         unheard: a negotiator that asks nothing for so long counts as gone.
         rematch: when running jobs move to better machines; None: they do not.
         rhythm: when parallel jobs are saved.
+        gang_network: the network of parallel jobs that ask for none (GANG_NETWORK).
     """
 
     life: float
@@ -41,6 +43,7 @@ class ClaimSettings:
     rematch: MovingTerms | None = None
     rhythm: CheckpointInterval = field(default_factory=CheckpointInterval)
     linger: float = LINGER
+    gang_network: str = HOST
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ClaimSettings:
@@ -70,5 +73,6 @@ def _values(settings: Settings) -> dict[str, Any]:
         "gather_patience": number("GANG_PATIENCE"),
         "unheard": CYCLES_MISSED * number("NEGOTIATION_INTERVAL"),
         "rematch": terms,
+        "gang_network": settings.text("GANG_NETWORK"),
         "rhythm": CheckpointInterval(number("CHECKPOINT_FIRST"), number("CHECKPOINT_MOST")),
     }

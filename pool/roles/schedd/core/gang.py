@@ -15,6 +15,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.gangs import NODE0, GangParts, is_parallel, parts_of, policy_of
 from pool.jobs.network_use import PartsUse
 from pool.policy import nodes
+from pool.policy.gang_networks import GangNetwork
 from pool.policy.gangs import BY_ITSELF, ends_gang, explains
 from pool.policy.queue import QueuedJob, Wire
 
@@ -81,7 +82,7 @@ class RunningGang:
         begun: the slots of the nodes whose programs have begun; told_begun, told_ended: how many of `begun` and of the
             reports the events have.
         suspended: the parts that are. sizes: KiB of each part; sized_at: when their sum was written.
-        network: what the job's own network has carried.
+        network: what the job's own network has carried. chosen: the network that it has without asking for one.
         templates: the starts of alike nodes, by kind and by what of the slot they go by, without the nodes' numbers;
             none where a node takes something from its own slot (`fills`).
         brought: the places of outputs that the job does not name, and the node of each.
@@ -118,6 +119,7 @@ class RunningGang:
     sizes: dict[int, int] = field(default_factory=dict)
     sized_at: float = float("-inf")
     network: PartsUse = field(default_factory=PartsUse)
+    chosen: GangNetwork = field(default_factory=GangNetwork)
     templates: dict[tuple[Any, ...], Activation] = field(default_factory=dict)
     fills: bool = False
     brought: dict[str, int] = field(default_factory=dict)

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs import costs
 from pool.jobs.activation import OF_SLOT, Activation, CannotStart, FileMode, activation, mode_for
+from pool.jobs.events import EventKind
 from pool.jobs.gangs import name_of, node_of, part_of, with_ranks
+from pool.jobs.network import HAS_OUT, HAS_PRIVATE, JOB_NETWORK, OUT_WHY, WHY
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy import nodes
 from pool.policy.charges import charge
+from pool.policy.gang_networks import GIVEN, GIVEN_WHY, GangNetwork, NetworkMissing, gang_network
 from pool.policy.gangs import Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
@@ -80,6 +84,7 @@ class Gangs:
         files: FilesOf,
         digest_of: Callable[[QueuedJob], str | None],
     ) -> None:
+        self._settings = settings
         self._files = files
         self._digest_of = digest_of
         self.gathering = Gatherings(context, settings, images, obtain=obtain, changed=changed, begin=self.begin)
@@ -111,8 +116,9 @@ class Gangs:
             gang.reports = [(part, over(report)) for part, report in ends.items()]
             gang.recorded_ended = len(gang.reports)
             gang.hosts = _hosts(len(gang.parts), {part: claim.startd for part, claim in claims.items()})
+            gang.chosen = self._network_for(gang, claims)
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
-        except (CannotStart, CannotFill) as error:
+        except (CannotStart, CannotFill, NetworkMissing) as error:
             self.gathering.forget_job(job)
             for claim in claims.values():
                 self.gathering.release_claim(claim)
@@ -123,8 +129,19 @@ class Gangs:
         for part, claim in sorted(claims.items()):
             self._enter(gang, part, claim)
             claim.start = starts[part]
-        await context.ledger.commit(self._start_step(gang))
+        notices = [_network_notice(gang)] if gang.chosen.why_not else []
+        await context.ledger.commit(self._start_step(gang), *notices)
         await asyncio.gather(*(self._send(claim, starts[part]) for part, claim in sorted(claims.items())))
+
+    def _network_for(self, gang: RunningGang, claims: Mapping[int, HeldClaim]) -> GangNetwork:
+        """The network of a job that asks for none. Raises NetworkMissing: see `gang_network`."""
+        job = gang.job
+        without = job.get("WantJobNetworking") is False or job.get("DockerNetworkType") == "none"
+        free = gang.parallel and not job.get(JOB_NETWORK) and not without
+        facts = (HAS_PRIVATE, WHY, HAS_OUT, OUT_WHY)
+        machines = [(claim.slot, {name: claim.ad.value(name, None) for name in facts}) for claim in claims.values()]
+        saved_in = None if gang.checkpoint is None else str(job.get(GIVEN) or "")
+        return gang_network(self._settings.gang_network, machines, free=free, saved_in=saved_in)
 
     def _checkpoint_for(self, gang: RunningGang, claims: Mapping[int, HeldClaim]) -> int | None:
         """The checkpoint that a gang continues from on these claims; None for its beginning.
@@ -174,7 +191,8 @@ class Gangs:
         if needs_filling(ad):
             gang.fills, ad = True, fill(ad, claim.ad, self._context.outside.wall())
         digest = self._digest_of(gang.job) if "Cmd" not in own else None
-        return activation(ad, claim.ad, gang.run, digest, gang.checkpoint)
+        start = activation(ad, claim.ad, gang.run, digest, gang.checkpoint)
+        return replace(start, job_network=gang.chosen.mode) if gang.chosen.mode else start
 
     def start_of(self, claim: HeldClaim) -> Activation:
         """The start of a claim's part, worked out again after a restart of the schedd.
@@ -198,6 +216,8 @@ class Gangs:
             "_run": note,
             BEGUN: None,
             ENDED: [list(one) for one in gang.reports] or None,
+            GIVEN: gang.chosen.mode or None,
+            GIVEN_WHY: gang.chosen.why_not or None,
         }
         changes |= costs.goes_on(gang.job.get, gang.job.stored_note(costs.HELD), gang.checkpoint)
         changes |= costs.restarts(gang.job.get, gang.checkpoint)
@@ -400,6 +420,7 @@ class Gangs:
         note, context = job.stored_note("_run"), self._context
         gang = RunningGang.for_job(job, int(note["run"]), str(note["gang"]))
         gang.checkpoint = note.get("checkpoint")
+        gang.chosen = GangNetwork(str(job.get(GIVEN) or ""), str(job.get(GIVEN_WHY) or ""))
         gang.reports = [(int(part), dict(report)) for part, report in job.stored_note(ENDED) or ()]
         gang.recorded_ended = len(gang.reports)
         slots = {int(entry["part"]): str(entry["slot"]) for entry in note["parts"]}
@@ -448,6 +469,13 @@ def _claim_record(claim: HeldClaim) -> dict[str, Any]:
         "owner": claim.owner,
         "lease": claim.lease,
     }
+
+
+def _network_notice(gang: RunningGang) -> JobChange:
+    """The job's log says that it has not the network that GANG_NETWORK names."""
+    return JobChange(
+        gang.job, None, {}, EventKind.NOTICE, {"text": f"its network is the machines': {gang.chosen.why_not}"}
+    )
 
 
 def _hosts(number: int, startds: Mapping[int, str]) -> str:

@@ -17,6 +17,7 @@ from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
 from pool.policy.deferral import deferral_of
+from pool.policy.gang_networks import GIVEN, GIVEN_WHY
 from pool.policy.packed import unpack_over
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob, Wire
 from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_until
@@ -212,7 +213,20 @@ class JobExplanations:
         gang = claim.gang if claim is not None else None
         late = tuple(part.slot for part in gang.late_claims[:MOST_SLOTS]) if gang is not None else ()
         network = phase == "running" and claim is not None and _has_carried_network(job, claim)
-        return Running(slot, phase, since, "", because, _files(job), others, more, mpi, late, network)
+        return Running(
+            slot,
+            phase,
+            since,
+            "",
+            because,
+            _files(job),
+            others,
+            more,
+            mpi,
+            late,
+            network,
+            str(job.get(GIVEN_WHY) or ""),
+        )
 
     @staticmethod
     def _other_parts(job: QueuedJob, slot: str) -> tuple[tuple[str, ...], int]:
@@ -227,7 +241,7 @@ class JobExplanations:
 
 def _has_carried_network(job: QueuedJob, claim: HeldClaim) -> bool:
     """Whether its machines carry packets of a network of its own: between its parts, or to the outside."""
-    asked, machine = str(job.get(JOB_NETWORK) or ""), str(claim.ad.value(JOB_NETWORK, ""))
+    asked, machine = str(job.get(JOB_NETWORK) or job.get(GIVEN) or ""), str(claim.ad.value(JOB_NETWORK, ""))
     mode = chosen(asked, job.get("WantJobNetworking") is not False, machine) if machine in MODES else None
     return mode == PRIVATE_OUT or (mode == PRIVATE and claim.gang is not None)
 
