@@ -20,7 +20,9 @@ from typing import Any, Protocol
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.network import Setup, has_way_out
+from pool.network.closing import tables_of
 from pool.network.passing import passed_socket
+from pool.network.probes import send_probes
 from pool.network.relay_link import RelayLink
 from pool.network.relay_process import RelayFinder, RelayProcess, RelayProgram
 from pool.network.sealed_link import KEYS, SealedLink
@@ -54,8 +56,13 @@ class NetworkSpec(Protocol):
 
 
 class WiredKeeper(Protocol):
-    """The keeper of a part: it hands out the wire of the job's device."""
+    """The keeper of a part: it hands out the wire of the job's device.
 
+    Attributes:
+        pid: its process, in the job's network; 0 while it starts.
+    """
+
+    pid: int
     ended: asyncio.Future[Any]
 
     @property
@@ -176,6 +183,8 @@ class JobRoom:
         #: When the link to each machine was made.
         self._made: dict[str, float] = {}
         self._draining = False
+        #: Whether a way out of this network has ended, or could not begin.
+        self._lost_way_out = False
         #: Whether its first way out is there, or cannot be, or is not wanted.
         self._outside_up = asyncio.Event()
         #: The parts here that are being saved with all others.
@@ -302,10 +311,13 @@ class JobRoom:
             await self._relay.close()
             for link in self._links.values():
                 link.close()
-            for part, keeper in self._keepers.items():
-                self._tasks.pop(f"wire {part}").cancel()
-                self._task(f"wire {part}", self._wire(part, keeper))
+            self._ask_for_wires()
             await asyncio.sleep(AGAIN)
+
+    def _ask_for_wires(self) -> None:
+        for part, keeper in self._keepers.items():
+            self._tasks.pop(f"wire {part}").cancel()
+            self._task(f"wire {part}", self._wire(part, keeper))
 
     def _join_way_out(self) -> None:
         """Give the way out to the relay, which may be a new one: connections to the outside outlive a relay."""
@@ -324,6 +336,8 @@ class JobRoom:
                 await self._up.wait()
                 self._way_out = way
                 self._join_way_out()
+                if self._lost_way_out:
+                    self._ask_for_wires()
                 began = asyncio.get_running_loop().time()
                 code = await way.ended()
                 if self._draining:
@@ -335,7 +349,7 @@ class JobRoom:
                 log.error("cannot start the way out of a job's network", extra={"error": str(error)})
                 self._outside_up.set()
             finally:
-                self._way_out = None
+                self._way_out, self._lost_way_out = None, True
                 await way.close()
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)
@@ -351,7 +365,8 @@ class JobRoom:
                 await way.finish()
 
     async def _wire(self, part: int, keeper: WiredKeeper) -> None:
-        """Get the part's wire from its keeper, which may be about to start, and give it to the relay.
+        """Get the part's wire from its keeper, which may be about to start, and give it to the relay. If a way out has
+        died, connections of the job may have died with it, and are to notice (`probes`).
 
         The packets of the job wait in the wire until its way out is there: its first question is not lost.
         """
@@ -370,6 +385,8 @@ class JobRoom:
                             await self._up.wait()
                             await self._outside_or_time()
                             self._relay.add_wire(part, wire)
+                            if self._lost_way_out and self._way_out is not None and keeper.pid:
+                                send_probes(wire, tables_of(keeper.pid))
                         return
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)

@@ -140,6 +140,21 @@ async def test_if_the_way_out_is_killed_both_sides_see_a_reset_and_new_connectio
     assert sorted(server.said) == ["ConnectionResetError", "end"]
 
 
+@pytest.mark.parametrize("six", [False, True])
+async def test_if_relay_and_way_out_are_killed_at_once_a_job_that_only_reads_sees_a_reset(
+    tmp_path: Path, six: bool
+) -> None:
+    """Nobody is left who knows the connection, and the job sends nothing that could be answered."""
+    host = "::ffff:192.0.2.253" if six else HOST
+    with serving(echo) as server:
+        async with machine_for(tmp_path, f"localhost:{server.port}") as machine:
+            job = await machine.start(tmp_path / "job", WAITS, host, server.port)
+            await job.says("connected")
+            for pid in (job.relay, job.way_out):
+                os.kill(pid, signal.SIGKILL)
+            assert await job.end() == "connected\nConnectionResetError\nconnected again\n"
+
+
 async def test_if_the_node_dies_the_job_sees_a_reset(tmp_path: Path) -> None:
     """The node's ends of both programs are closed, as the kernel does it then; the next node begins new ones."""
     with serving(echo) as server:

@@ -48,6 +48,7 @@ class Wires:
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.far: socket.socket | None = None
         self.spec = NoSetup()
+        self.pid = 0
         self.asked = 0
         self.fails = 0
 

@@ -123,6 +123,8 @@ static bool obey(bool *gone)
     for (int i = 0; i < FDS; i++)
         if (fds[i] >= 0)
             close(fds[i]);
+    if (whole && o->verb == ADD_SEALED)
+        explicit_bzero(&message, (size_t)n); /* keys live in their ciphers alone, which clear them */
     return true;
 }
 

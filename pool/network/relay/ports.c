@@ -266,7 +266,8 @@ static void carry_frames(struct port *p)
             network.malformed++;
         at += LENGTH + length;
     }
-    memmove(p->in, p->in + at, p->in_size - at);
+    if (at) /* else a frame that comes in many records would be moved with each of them */
+        memmove(p->in, p->in + at, p->in_size - at);
     p->in_size -= at;
 }
 
@@ -310,7 +311,8 @@ static void sealed_read(struct port *p)
             return;
         at += SEAL_LENGTH + length;
     }
-    memmove(l->in, l->in + at, l->in_size - at);
+    if (at)
+        memmove(l->in, l->in + at, l->in_size - at);
     l->in_size -= at;
 }
 

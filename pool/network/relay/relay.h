@@ -52,7 +52,9 @@ void set_ethernet(uint8_t *frame); /* the header that every part's device expect
 #define SEAL_TAG 16
 #define RECORD (256 << 10) /* bytes in a record at most */
 #define RECORD_MOST (SEAL_LENGTH + RECORD + SEAL_TAG)
+#ifndef SEALED_MOST
 #define SEALED_MOST (1ull << 37) /* bytes for one key */
+#endif
 struct seal;
 bool seal_ready(void); /* whether this relay can seal */
 struct seal *seal_new(const uint8_t *keys); /* two keys: to send with, and to receive with */
