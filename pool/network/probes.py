@@ -20,7 +20,7 @@ _ESTABLISHED = "01"
 #: Of two numbers half of all numbers apart one at least is outside the window.
 _NUMBERS = (0, 1 << 31)
 _ACK, _TCP = 16, 6
-#: What stands before a packet on a wire: no offloads, and the hardware addresses that all devices have (relay/judge.c).
+#: Before a packet on a wire: no offloads, and the hardware addresses that all devices have (relay/judge.c).
 _VNET, _HARDWARE = bytes(10), b"\x02pool\x01" * 2
 _HEAD4, _HEAD6, _SEGMENT = Struct(">BBHHHBBH4s4s"), Struct(">IHBB16s16s"), Struct(">HHIIBBHHH")
 Address = IPv4Address | IPv6Address
