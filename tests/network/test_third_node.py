@@ -255,6 +255,15 @@ async def test_connections_that_nobody_asked_for_are_closed(world: World) -> Non
     await until(lambda: not one.links._serving)
 
 
+@pytest.mark.parametrize("start", [None, SimpleNamespace(gang="another", run=1), SimpleNamespace(gang="secret", run=2)])
+async def test_nobody_else_waits_for_connections(world: World, start: Any) -> None:
+    """Nothing is kept of tickets that are made up."""
+    for number in range(100):
+        with pytest.raises(SlotRefused, match="waits for this link"):
+            await world.one.links.lent(Call(HEAD, Lent(socket.socket())), {"run": 1, "ticket": str(number)}, start)
+    assert not world.one.links._joined
+
+
 async def test_a_ticket_is_good_once_and_for_the_machine_that_was_asked_for(world: World) -> None:
     ends = []
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.images import BandwidthShare, ImageStore
+from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.network import program as relay_program
@@ -476,16 +477,20 @@ class Startd(Role):
     @method(Right.SUBMIT, takes={"claim": str, "run": int, "ticket": str, "other": str, "asks": bool})
     async def lend_link(self, call: Call, params: dict[str, Any]) -> None:
         """This connection is to be a link to another machine: {claim, run, ticket, other, asks}; `NetworkLinks.lend`"""
+        await self.network_links.lend(call, params, self._start_on(call, params))
+
+    @method(Right.SUBMIT, cancellable=True, takes={"claim": str, "run": int, "ticket": str})
+    async def link_lent(self, call: Call, params: dict[str, Any]) -> None:
+        """Wait until that is so: {claim, run, ticket}"""
+        await self.network_links.lent(call, params, self._start_on(call, params))
+
+    def _start_on(self, call: Call, params: dict[str, Any]) -> Activation | None:
+        """The job that runs on a claim of the caller's; None for another's. The claim's own connection stays."""
         slot = self.claims.get(params["claim"])
         claim = slot.claim if slot is not None else None
-        ours = claim is not None and not claim.over and claim.node == call.identity.node
-        running = claim.running if claim is not None and ours else None
-        await self.network_links.lend(call, params, running.start if running is not None else None)
-
-    @method(Right.SUBMIT, cancellable=True, takes={"ticket": str})
-    async def link_lent(self, call: Call, params: dict[str, Any]) -> None:
-        """Wait until that is so: {ticket}"""
-        await self.network_links.lent(call, params)
+        if claim is None or claim.over or claim.node != call.identity.node or claim.running is None:
+            return None
+        return claim.running.start
 
     @method(Right.EXECUTE, takes={"gang": str, "run": int, "key": bytes})
     async def join_carried(self, call: Call, params: dict[str, Any]) -> None:

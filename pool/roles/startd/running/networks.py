@@ -26,7 +26,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.network.forwarding import CONNECTED, ONLY_ASK, carry, connect_to_job
-from pool.network.rooms import AskThird, JobNetworks, WayOutSource
+from pool.network.rooms import AskThird, JobNetworks, JobRoom, WayOutSource
 from pool.pipes.bulk import PATIENCE, open_connection
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
@@ -150,7 +150,7 @@ class NetworkLinks:
             SlotRefused: nothing of the job is known here, or this machine has not asked for it.
         """
         connection, other, ticket = call.connection, params["other"], params["ticket"]
-        room = self.networks.room_of(start) if start is not None and start.run == params["run"] else None
+        room = self._room_of(start, params)
         asked = self._asked.get(ticket) if params["asks"] else None
         fits = asked is not None and asked[0] == other and not asked[1].done()
         if room is None or not room.has_machine(other) or not isinstance(connection, WireConnection):
@@ -173,12 +173,17 @@ class NetworkLinks:
         else:
             asked[1].set_result(peer)
 
-    async def lent(self, call: Call, params: dict[str, Any]) -> None:
-        """Wait until `lend` is done: {ticket}.
+    def _room_of(self, start: Activation | None, params: dict[str, Any]) -> JobRoom | None:
+        return self.networks.room_of(start) if start is not None and start.run == params["run"] else None
+
+    async def lent(self, call: Call, params: dict[str, Any], start: Activation | None) -> None:
+        """Wait until `lend` is done: {run, ticket}; `start` as there.
 
         Raises:
-            SlotRefused: no connection came.
+            SlotRefused: nothing of the job is known here, or no connection came.
         """
+        if self._room_of(start, params) is None:
+            raise _unknown()
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self._of(_lent_key(call.identity.node, params["ticket"])))
