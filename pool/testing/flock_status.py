@@ -49,10 +49,22 @@ class FlockStatus:
         self.slowest = 0.0
         self.most_running = self.most_away = 0
 
-    def begin(self) -> None:
-        """Look from now on, on a `VirtualLoop`."""
+    def begin(self, every: float = 0.0) -> None:
+        """Check from now on, on a `VirtualLoop`.
+
+        Args:
+            every: seconds between two checks of a large flock; 0 checks at each event.
+        """
         loop: VirtualLoop = asyncio.get_running_loop()  # type: ignore[assignment]
-        loop.watch = self.check_instant
+        next_ = loop.time()
+
+        def check() -> None:
+            nonlocal next_
+            if loop.time() >= next_:
+                next_ = loop.time() + every
+                self.check_instant()
+
+        loop.watch = check
 
     def check_instant(self) -> None:
         """Hold the flock to the rules now."""

@@ -103,7 +103,7 @@ async def _run(size: LinkSize, directory: Path, seed: int) -> LinkFigures:
         await flock.settle(HOUR)
         back = flock.now()
         flock.network.restore_links()
-        status.begin()
+        status.begin(0.0 if size.jobs <= SMALL.jobs else 10.0)
         try:
             await flock.run_until(lambda: not flock.queued(), within=24 * HOUR)
         except TimeoutError:
