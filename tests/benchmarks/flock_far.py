@@ -4,9 +4,6 @@ Real nodes on loopback. A proxy between the two delays each byte by half of the 
 between the two worlds, in its own pool between schedd and startd. The thesis (means): gettimeofday takes 6.6 ms in the
 own pool and 8.8, 121 and 485 ms in pools that are near, at CERN and in Wisconsin; 1,024 bytes written and read 10.7 and
 11.1 ms in the own pool without NFS, 24.7 and 18.1, 195 and 183, 643 and 582 ms in those.
-
-And a world that hangs (SIGSTOP), that is a minute away, or that answers garbage: the start of local jobs beside the
-same pool before that.
 """
 
 from __future__ import annotations
@@ -16,12 +13,10 @@ import contextlib
 import json
 import os
 import secrets
-import signal
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -211,40 +206,3 @@ async def starts(pool: Pool, turns: int, ad: dict[str, str] | None = None) -> fl
                 times.append(1000 * (float((Path(directory) / "out").read_text()) - began))
             await asyncio.sleep(PAUSE)
     return statistics.median(times)
-
-
-@benchmark("flock_trouble")
-async def flock_trouble(effort: Effort) -> list[Row]:
-    """The start of local jobs beside a world in trouble: stopped, a minute away, answering garbage; a minute."""
-    turns = effort.of(9, least=3)
-    rows = []
-    async with far_pools(2, own=2) as (submit, execute, proxy), await Pool.connect(submit.address) as pool:
-        home = {"flock": "false"}
-        away = {"executable": "/bin/true", "requirements": 'FlockPool =?= "other"', "queue": 20}
-        with tempfile.TemporaryDirectory(prefix="poolnode-bench-") as directory:
-            for name, begin, end in (
-                (
-                    "hangs (SIGSTOP)",
-                    partial(os.kill, execute.pid, signal.SIGSTOP),
-                    partial(os.kill, execute.pid, signal.SIGCONT),
-                ),
-                ("is a minute away", partial(setattr, proxy, "delay", 60.0), partial(setattr, proxy, "delay", 0.0)),
-                (
-                    "answers garbage",
-                    partial(setattr, proxy, "garbage", True),
-                    partial(setattr, proxy, "garbage", False),
-                ),
-            ):
-                before = await starts(pool, turns, home)
-                begin()
-                try:
-                    asking = await pool.submit(away, iwd=directory)
-                    during = await starts(pool, turns, home)
-                finally:
-                    end()
-                rows.append(
-                    Row(f"start of a local job while the other world {name}, median", during, "ms",
-                        Goal("at most", 1.0, "ratio"), peer="before that", peer_value=before)
-                )  # fmt: skip
-                await asking.remove()
-    return rows

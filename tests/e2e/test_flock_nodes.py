@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.e2e import support
 from tests.e2e.flocks import BOTH, HEAD, agree, lines_of
-from tests.e2e.support import Nodes, client, program, slots, until
+from tests.e2e.support import Nodes, client, outcome, program, slots, until
 
 
 @pytest.mark.parametrize("side", ["the pool that borrows", "the pool that lends"])
@@ -46,6 +47,29 @@ async def test_a_pools_node_is_killed_and_the_job_runs_on(nodes: Nodes, side: st
         (ad,) = await pool.cluster(cluster.cluster).ads()
         assert ad.value("NumJobStarts") == 1
     assert lines_of(home / "out") == ["begun", "end"]
+
+
+async def test_a_pools_world_is_stopped_and_local_jobs_start(nodes: Nodes) -> None:
+    """The world is a node of its own that hangs (SIGSTOP), while a job waits for a machine behind it (F-4)."""
+    home = nodes.directory("home")
+    physics = nodes.start("physics", "collector,negotiator,schedd,startd", SLOTS="1").ready()
+    chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem").ready()
+    world = nodes.start("gate", "world", join=await support.token(physics, "world"), POOL_NAME="physics").ready()
+    await agree(chem, world, ("chem", "physics"))
+    async with client(physics) as pool:
+        await slots(pool, 2)
+        world.signal(signal.SIGSTOP)
+        try:
+            wanted = {"executable": "/bin/true", "requirements": 'FlockPool =?= "chem"', "remote_io": "on"}
+            away = await pool.submit(wanted, iwd=str(home))
+            result = await outcome(pool, home, executable="/bin/true", flock="false")
+            assert result.ok, result
+            (ad,) = await pool.cluster(away.cluster).ads()
+            assert ad.value("JobStatus") == 1
+        finally:
+            world.signal(signal.SIGCONT)
+        (result,) = await away.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, "it waited for the world, and ran when that went on"
 
 
 @pytest.mark.own_pool("it starts three pools of its own")
