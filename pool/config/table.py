@@ -466,8 +466,9 @@ _NEGOTIATOR = (
     ),
     _expression(
         "NEGOTIATOR_POST_JOB_RANK",
-        "0",
-        "which machines go first among those that the job's Rank likes equally (RL 4.3); MY and TARGET as above",
+        "FlockValue",
+        "which machines go first among those that the job's Rank likes equally (RL 4.3): by default, of other pools', "
+        "those with the greatest server value; MY and TARGET as above",
     ),
     _expression("PREEMPTION_RANK", "0", "which of several jobs gives way: the one where this is highest (RL 4.3)"),
     _duration("PREEMPTION_MINIMUM_RUN", "1 h", "time that a job runs before a better priority may end it", least=0.0),

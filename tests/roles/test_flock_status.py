@@ -58,6 +58,33 @@ def test_each_pool_says_whose_jobs_run_where_and_what_machines_are_worth(tmp_pat
     run_virtual(work())
 
 
+@pytest.mark.parametrize("far", ["bio", "chem"])
+def test_a_job_goes_to_the_machine_with_the_greatest_server_value(far: str, tmp_path: Any) -> None:
+    """Two pools have like machines, and one is a fifth of a second away (EV 4.3.3). A job's Rank counts more."""
+
+    async def work() -> None:
+        near = "chem" if far == "bio" else "bio"
+        async with SimFlock(["physics", "bio", "chem"], 5, settings=QUICK) as flock:
+            flock.network.slow_down(head("physics"), head(far), (0.1, 0.1))
+            for name in ("bio", "chem"):
+                flock.agree(lender=name, borrower="physics")
+            for name, machines in ((far, 2), ("physics", 0), (near, 2)):  # the far ones are known first
+                await flock.settle(5)
+                await flock.add_pool(name, machines, behave=lambda spec: lasting(100))
+            await flock.run_until(lambda: len(flock.machines_shown("physics")) == 4, within=60)
+            await flock.settle(5)
+            user = await flock.network.user("carol", head("physics"))
+            values = {one["pool"]: one["values"][0] for one in (await user.call("world.status"))["pools"]}
+            assert values[far]["distance"] == pytest.approx(0.8, abs=0.02)
+            for job, ad in enumerate(({}, {}, {"Rank": [f'FlockPool =?= "{far}"']}), 1):
+                await flock.submit("physics", ad=ad)
+                await flock.run_until(lambda job=job: len(flock.witness.starts) == job, within=60)  # type: ignore[misc]
+            assert [machine.partition("-")[0] for _, machine, _ in flock.witness.starts[:2]] == [near, near]
+            assert flock.witness.starts[2][1].startswith(far)
+
+    run_virtual(work())
+
+
 def test_why_a_job_is_not_let_in(tmp_path: Any) -> None:
     """By the agreement, by its own wish, and because of a pool that is away."""
 

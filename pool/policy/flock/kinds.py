@@ -30,8 +30,8 @@ READ_IN_MACHINES = "ReadInMachines"
 #: Names (lower case) by which machines are told apart whatever jobs read: a cycle and `status` read them.
 ALWAYS = frozenset(
     {
-        "requirements", "state", "activity", "arch", "opsys", "cpus", "memory", "disk", "gpus", "partitionableslot",
-        "slottype", "slotweight", "startdaddress", "machineresources",
+        "requirements", "state", "activity", "arch", "opsys", "cpus", "memory", "disk", "gpus", "kflops",
+        "partitionableslot", "slottype", "slotweight", "startdaddress", "machineresources",
     }
 )  # fmt: skip
 #: Names that each machine has for itself; a kind has none of them.

@@ -17,11 +17,14 @@ from typing import Any
 from pool.classad import parse_expr
 from pool.errors import PoolError
 from pool.policy.flock.kinds import COUNT, count_of
+from pool.policy.flock.value import server_value
 
 Wire = dict[str, Any]
 
 #: In a machine's ad: the pool that lends it, and its name there. In a job's ad: the pool that it comes from.
 LENDER, LENT_MACHINE, GUEST_OF = "FlockPool", "FlockMachine", "FlockGuestOf"
+#: In a lent machine's ad: the server value of one of its processors (EV 4.3.3).
+SERVER_VALUE = "FlockValue"
 #: In a job's ad: false keeps it in its own pool.
 WANTS_FLOCK = "WantFlock"
 #: In a job's ad: it comes after everybody else's.
@@ -36,7 +39,7 @@ _MACHINES_OWN = frozenset(
     for name in (
         "Name", "Machine", "StartdAddress", "MyType", LENDER, LENT_MACHINE, "FileSystemDomain", "UidDomain",
         "DedicatedScheduler", "DedicatedSchedulers", "Rank", "StartUrgent", "Requirements", "RemoteUser",
-        "RemoteOwner", "ClientMachine", COUNT,
+        "RemoteOwner", "ClientMachine", COUNT, SERVER_VALUE,
     )
 )  # fmt: skip
 #: Attributes of a job that mean something in its own pool only; in lower case.
@@ -88,7 +91,7 @@ def shown_to_creditor(ad: Wire) -> Wire:
     return {**own, "State": "Unclaimed", "Activity": "Idle"}
 
 
-def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
+def lent_machine(ad: Wire, slot: str, pool: str, address: str, round_trip: float = 0.0) -> Wire:
     """A machine of another pool as this pool's collector has it.
 
     Args:
@@ -96,6 +99,7 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
         slot: its name there, SLOT@MACHINE.
         pool: the other pool.
         address: of this pool's world node.
+        round_trip: between the pools, seconds; 0 before it is measured.
     """
     own = {name: value for name, value in ad.items() if name.lower() not in _MACHINES_OWN}
     requirements = next((value for name, value in ad.items() if name.lower() == "requirements"), True)
@@ -105,6 +109,7 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str) -> Wire:
         **({COUNT: many} if many > 1 else {LENT_MACHINE: slot.rpartition("@")[2]}),
         "MyType": "Machine",
         LENDER: pool,
+        SERVER_VALUE: server_value(ad, round_trip).for_order,
         "FileSystemDomain": f"flock.{pool}",
         "UidDomain": f"flock.{pool}",
         "StartdAddress": f"{address}#{AS_STARTD}",

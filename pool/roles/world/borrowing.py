@@ -19,7 +19,8 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.kinds import COUNT, count_of
 from pool.policy.flock.private import pause_after, pool_of
-from pool.policy.flock.shown import AS_STARTD, LENDER, lent_machine
+from pool.policy.flock.shown import AS_STARTD, LENDER, SERVER_VALUE, lent_machine
+from pool.policy.flock.value import server_value
 from pool.policy.slot_names import machine_of_slot
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Spawn
@@ -172,6 +173,7 @@ class MachineBorrower(Service):
         self._pauses: dict[tuple[str, str], tuple[int, float]] = {}
         self._arrived: dict[str, Arrival] = {}
         self._unused: dict[str, Callable[[bool], None]] = {}
+        self._round_trips: dict[str, float] = {}
 
     # -- offers ------------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class MachineBorrower(Service):
         for claim in [number for number, claim in self._claims.items() if claim.name == name]:
             del self._claims[claim]  # it is idle again
         known = self._slots.get(name)
-        shown = lent_machine(ad, slot, pool, self._address())
+        shown = self._lent(ad, slot, pool)
         found = LentSlot(name, slot, pool, shown, self._outside.secret(16), count_of(shown))
         if known is not None:
             found.grants, found.asked = known.grants, known.asked
@@ -193,6 +195,21 @@ class MachineBorrower(Service):
                 found.key = known.key  # a new secret would wake the negotiator for nothing
         self._slots[name] = found
         self._show(found)
+
+    def _lent(self, ad: Wire, slot: str, pool: str) -> Wire:
+        return lent_machine(ad, slot, pool_of(pool), self._address(), self._round_trips.get(pool, 0.0))
+
+    def measured(self, pool: str, round_trip: float) -> None:
+        """How far away a pool is, seconds: its machines are worth less by that."""
+        self._round_trips[pool] = round_trip
+        claimed = {claim.name for claim in self._claims.values()}
+        for slot in self._slots.values():
+            if slot.pool == pool:
+                value = server_value(slot.ad, round_trip).for_order
+                if slot.ad[SERVER_VALUE] != value:
+                    slot.ad = {**slot.ad, SERVER_VALUE: value}
+                    if slot.name not in claimed:
+                        self._show(slot)
 
     def _show(self, slot: LentSlot) -> None:
         """Tell our collector what can be had of a lent slot; of one machine that is on its way, what it was."""
@@ -368,7 +385,7 @@ class MachineBorrower(Service):
         self._arrived[key] = arrival
         asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, key)
         first = arrival.claims[0]
-        ad = lent_machine(first["ad"], first["slot"], pool_of(arrival.name), self._address())
+        ad = self._lent(first["ad"], first["slot"], arrival.name)
         name = f"{first['slot']}@{arrival.name}@{self._node}"
         return {
             "slot": name,
@@ -415,7 +432,7 @@ class MachineBorrower(Service):
         """A claim that the other pool has made, as our schedd gets it."""
         route = ClaimRoute(pool, str(item["startd"]), str(item["claim"]))
         name = f"{item['slot']}@{pool}@{self._node}"
-        ad = lent_machine(item["ad"], str(item["slot"]), pool_of(pool), self._address())
+        ad = self._lent(item["ad"], str(item["slot"]), pool)
         now = asyncio.get_running_loop().time()
         owner, lease = str(params["owner"]), float(params["lease"])
         self._claims[route.id] = BorrowedClaim(name, schedd, lease, now + LEASES * lease, owner)
@@ -459,7 +476,7 @@ class MachineBorrower(Service):
         name = f"{slot}@{route.pool}@{self._node}"
         if route.id not in self._claims:
             self._claims[route.id] = BorrowedClaim(name, schedd, LEASE, now + LEASES * LEASE)
-        return lent_machine(ad, slot, pool_of(route.pool), self._address()) | _names(name)
+        return self._lent(ad, slot, route.pool) | _names(name)
 
     async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:
         asked = {"schedd": call.identity.node, "startd": route.startd, "verb": verb, "params": params}

@@ -34,6 +34,7 @@ class LenderLink:
         back: what it may say to us.
         offered: called with (slot, ad or None) for each machine that can be had, or cannot any more.
         lost: called when nothing is known of it any more.
+        measured: called with `round_trip` each time that it is measured.
         names: that our jobs read in machines, so that it can sum up machines of a kind.
 
     Attributes:
@@ -49,6 +50,7 @@ class LenderLink:
         *,
         offered: Callable[[str, Wire | None], None],
         lost: Callable[[], None],
+        measured: Callable[[float], None],
         names: Callable[[], Sequence[str]] = tuple,
         outside: OutsideWorld,
         log: logging.Logger,
@@ -62,6 +64,7 @@ class LenderLink:
         self._dispatcher.add("world_back", back)
         self._offered = offered
         self._lost = lost
+        self._measured = measured
         self._names = names
         self._outside = outside
         self._log = log
@@ -136,6 +139,7 @@ class LenderLink:
                     return  # an earlier version of the program, or the end of the connection
                 found.append(loop.time() - began)
             self.round_trip = min(found)
+            self._measured(self.round_trip)
             await asyncio.sleep(MEASURED)
 
 

@@ -263,6 +263,7 @@ class World(Role):
             ComingBack(pool, self.borrowing, self.credit),
             offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
             lost=lambda: self.borrowing.lost(pool),
+            measured=lambda round_trip: self.borrowing.measured(pool, round_trip),
             names=lambda: self._names_read,
             outside=self.outside,
             log=self.log,

@@ -22,6 +22,7 @@ EVIL_MACHINE: dict[str, Any] = {
     "Requirements": True,
     "Memory": 4096,
     "State": "Unclaimed",
+    "flockvalue": 1e30,
 }
 
 
@@ -36,6 +37,15 @@ def test_a_lent_machine_passes_for_no_machine_of_ours() -> None:
     assert lower["rank"] == 0.0
     assert "dedicatedschedulers" not in lower
     assert (ad["FlockPool"], ad["FlockMachine"], ad["Memory"]) == ("chem", "m1", 4096)
+
+
+@pytest.mark.parametrize(("kflops", "value"), [(None, 0.8), (3e6, 2.4), (1.234e6, 0.99), (-1, 0.8), ("9", 0.8)])
+def test_a_lent_machine_has_the_server_value_that_we_give_it(kflops: Any, value: float) -> None:
+    """The value of one processor: a large slot comes no earlier than a small one."""
+    machine = {**EVIL_MACHINE, "Cpus": 64, "KFlops": kflops}
+    ad = lent_machine(machine, "slot1@m1", "chem", "tcp://h:1", round_trip=0.2)
+    assert ad["FlockValue"] == value
+    assert "flockvalue" not in ad
 
 
 @pytest.mark.parametrize(
