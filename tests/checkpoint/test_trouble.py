@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -229,3 +230,34 @@ async def test_a_nest_in_a_tmp_of_its_own(keepers: NativeKeepers, tmp_path: Path
     assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
     await keeper.forget()
     assert (scratch / "out").read_text() == "ready\nstill here\n"
+
+
+async def test_a_job_that_ends_while_its_checkpoint_begins_is_not_saved(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path
+) -> None:
+    """The keeper has not heard of its end yet: an image without a process could never be restored."""
+    program = """
+import os, socket, time
+one, other = socket.socketpair()
+socket.send_fds(one, [b"in flight: the checkpoint waits for a moment"], [0])
+print("there", flush=True)
+while not os.path.exists("end"): time.sleep(0.001)
+"""
+    keeper = await soon(keepers.start(spec(scratch, PYTHON, "-c", program)))
+    await until(lambda: lines(scratch) == 1)
+    job = family(keeper.pid)[1]
+    making = asyncio.ensure_future(keeper.checkpoint(tmp_path / "image", stop=True))
+    await until(lambda: len(family(keeper.pid)) > 2)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    try:
+        (scratch / "end").touch()
+        await until(lambda: job.status() == psutil.STATUS_ZOMBIE)
+        dumpers = [one for one in family(keeper.pid)[1:] if one != job]
+        await until(lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in dumpers))
+    finally:
+        os.kill(keeper.pid, signal.SIGCONT)
+    with pytest.raises(CheckpointFailed, match="ended"):
+        await soon(making)
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+    assert not (tmp_path / "image").exists()

@@ -51,6 +51,15 @@ static void describe_machine(struct dump *d)
     m->scratch = image_text(&d->image, scratch_path(d->job));
 }
 
+/* All processes have ended by themselves, and the keeper has not heard of it yet: there is nothing to save. */
+static bool has_no_thread(const struct dump *d)
+{
+    size_t threads = 0;
+    for (size_t i = 0; i < d->count; i++)
+        threads += d->processes[i].count;
+    return !threads;
+}
+
 /* Records all state of every process that must be known before the job may continue. */
 static int describe_all(struct dump *d)
 {
@@ -167,6 +176,10 @@ static int freeze_and_describe(struct dump *d, int directory, bool stop, struct 
     check_fork_plan(d);
     if (d->reason_count)
         return 1;
+    if (has_no_thread(d)) {
+        errno = ESRCH;
+        return set_failure(&d->failure, "dump", "the job has just ended");
+    }
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
     members_remote_pipes(d, o->held);
