@@ -169,8 +169,8 @@ async def test_a_job_that_ignores_every_signal(keepers: NativeKeepers, tmp_path:
     for number in range(3):
         at = lines(scratch)
         await until(lambda at=at: lines(scratch) > at)  # type: ignore[misc]
-        for signal in (2, 15, 20, 40):
-            await keeper.signal(signal)
+        for sent in (2, 15, 20, 40):
+            await keeper.signal(sent)
         await saved(keepers, keeper, tmp_path / f"image{number}", stop=number != 1)
         keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"))
     (scratch / "go").touch()
