@@ -75,7 +75,11 @@ class DelayingProxy:
         (self.target,) = ports
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", self.target)
+        try:
+            there = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:  # the node has ended
+            writer.close()
+            return
         for source, sink, back in ((reader, there[1], False), (there[0], writer, True)):
             task = asyncio.create_task(self._pass(source, sink, back))
             self._tasks.add(task)
