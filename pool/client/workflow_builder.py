@@ -319,10 +319,15 @@ class FlowRun:
 
         now = await self.status()
         if now.get("ended"):
-            raise PoolError(f"work flow {self.cluster} has ended", hint="submit it again: done nodes stay done")
+            raise _has_ended(self.cluster)
         stays = now.get("open") is True if keep_open is None else keep_open
         draft = self.workflow._draft(force=True, keep_open=stays)
-        found = await edit_workflow(self.pool, self.cluster, draft)
+        try:
+            found = await edit_workflow(self.pool, self.cluster, draft)
+        except PoolError:
+            if (await self.status()).get("ended"):  # since it was asked
+                raise _has_ended(self.cluster) from None
+            raise
         if found["refused"]:
             name, why = found["refused"][0]
             raise PoolError(f"node {name} cannot be changed: {why}")
@@ -380,6 +385,10 @@ class FlowRun:
 
     def _has_result(self, node: FlowNode) -> bool:
         return (self.workflow.directory / node.result_file).exists()
+
+
+def _has_ended(number: int) -> PoolError:
+    return PoolError(f"work flow {number} has ended", hint="submit it again: done nodes stay done")
 
 
 def _replace(place: Path, data: bytes) -> None:
