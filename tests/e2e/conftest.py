@@ -97,8 +97,7 @@ def nodes(whose_pool: OrdinaryUser | None) -> Iterator[support.Nodes]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    made = getattr(item, "funcargs", {}).get("nodes")
-    if report.when == "call" and report.failed and isinstance(made, support.Nodes):
-        for node in made.all:
+    if report.when == "call" and report.failed:
+        for node in [node for made in support.there for node in made.all]:
             report.sections.append((f"log of node {node.state.stem}", node.text[-SHOWN:]))
     return report

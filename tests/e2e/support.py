@@ -237,6 +237,10 @@ class Nodes:
         shutil.rmtree(self.place)
 
 
+#: The nodes that live now, of a test or of all tests of a module.
+there: list[Nodes] = []
+
+
 @contextlib.contextmanager
 def nodes() -> Iterator[Nodes]:
     """Nodes in a directory with a short name (sockets need one) that every user may go through."""
@@ -245,9 +249,11 @@ def nodes() -> Iterator[Nodes]:
     place.chmod(0o755)
     with adopting():
         made = Nodes(place)
+        there.append(made)
         try:
             yield made
         finally:
+            there.remove(made)
             made.close()
 
 

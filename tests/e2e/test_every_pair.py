@@ -25,7 +25,7 @@ from pool.starter.native import NativeKeepers
 from pool.starter.spec import Abilities
 from tests.e2e import support
 from tests.e2e.pairs import covering_rows, pairs_of
-from tests.e2e.support import HEAD, Node, Nodes, asked, client, processes_with, slots, token, until
+from tests.e2e.support import HEAD, Node, Nodes, Took, asked, client, processes_with, slots, token, until
 from tests.ordinary_user import OrdinaryUser
 from tests.starter.support import PYTHON
 
@@ -323,6 +323,11 @@ class Run:
         path = self.home / "log"
         return path.read_text() if path.exists() else ""
 
+    async def is_now(self) -> str:
+        """How the job is, for the report of a failure."""
+        ads = await self.cluster.ads()
+        return "\n".join([self.log(), *map(str, ads), *(str(process.cmdline()) for process in self.processes())])
+
     def processes(self) -> list[psutil.Process]:
         return processes_with(self.home.name)
 
@@ -465,8 +470,12 @@ async def ends_well(machines: Machines, row: Row, able: Abilities) -> None:
         if row.files.startswith("remote_io"):
             way = "by fuse" if row.files == "remote_io" and support.ROOT else "directly"
             await run.says(f"{home} {way}")
-        await run.happens()
-        result = await run.ends()
+        try:
+            await run.happens()
+            result = await run.ends()
+        except (TimeoutError, Took) as error:
+            error.add_note(await run.is_now())
+            raise
         (ad,) = await run.cluster.ads()
         assert ad.value("Project", "none") == ("changed" if row.ad == "transformed" else "none")
         if row.removed:
