@@ -77,6 +77,28 @@ async def test_a_job_has_a_network_of_its_own(best: NativeKeepers, scratch: Path
     assert end.code == 0, (scratch / "err").read_text()
 
 
+DEVICES = """
+from pathlib import Path
+devices = Path('/sys/class/net')
+assert {one.name for one in devices.iterdir()} == {'lo', 'eth0', 'wire0'}, list(devices.iterdir())
+assert (devices / 'eth0').resolve() == Path('/sys/devices/virtual/net/eth0')
+assert (devices / 'eth0/operstate').read_text() == 'up\\n'
+assert (devices / 'lo/flags').read_text() == '0x9\\n'
+try: (devices / 'eth0/mtu').write_text('1500')
+except OSError: pass
+else: raise AssertionError('it may change its device')
+assert not list(Path('/tmp').glob('kernel'))
+"""
+
+
+@pytest.mark.parametrize("isolation", ["full", "shared"])
+async def test_its_devices_are_those_in_sys(best: NativeKeepers, scratch: Path, isolation: str) -> None:
+    if not best.abilities.private_network:
+        pytest.skip("needs the ability network")
+    end = await to_end(best, spec(scratch, PYTHON, "-c", DEVICES, **own(isolation)))
+    assert end.code == 0, (scratch / "err").read_text()
+
+
 @pytest.mark.parametrize("isolation", ["full", "shared"])
 async def test_the_machines_ports_are_out_of_its_reach(best: NativeKeepers, scratch: Path, isolation: str) -> None:
     if not best.abilities.private_network:

@@ -393,8 +393,10 @@ int ns_enter(const struct job *job, const struct extra_mounts *extra, struct fai
         return -1;
     if (settings.able & ABLE_PROC && ns_mount_proc() < 0)
         return set_failure(f, "mount", "/proc");
-    if (networked)
+    if (networked) {
         network_settings();
+        network_show_devices();
+    }
     if (networked && network_names(job, f))
         return -1;
     return close_kernel(job, f);

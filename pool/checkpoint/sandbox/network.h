@@ -11,6 +11,7 @@ int network_try(void); /* in a network namespace of its own: 0, or -1 and errno 
 int network_up(const struct job *job, struct failure *f); /* in the job's namespace: devices, addresses, routes */
 int network_names(const struct job *job, struct failure *f); /* in the job's file tree: /etc/hosts */
 void network_settings(void); /* with the job's /proc */
+void network_show_devices(void); /* in /sys, where the job has a file tree of its own */
 int network_wire(void); /* a packet socket at the far end of the job's device; -1 and errno */
 int network_connect(uint16_t port, bool by_six); /* a connection to a port of the job, being made; -1 and errno */
 
