@@ -131,6 +131,7 @@ def whole_number(value: float) -> int:
     return whole if -(2**63) <= whole < 2**63 else -(2**63)
 
 
+@lru_cache(maxsize=4096)
 def format_span(seconds: int) -> str:
     """`ddd+hh:mm:ss`."""
     sign, whole = (-1, -seconds) if seconds < 0 else (1, seconds)

@@ -191,10 +191,9 @@ def _run_time(ad: ShownAd, now: float, cpu: bool) -> str:
         return ""
     if cpu:
         return format_span(ad.integer("RemoteUserCpu"))
-    began = ad.integer("ShadowBday") or ad.integer("JobCurrentStartDate")
-    now = ad.integer("ServerTime", int(now))
     if ad.integer("JobStatus") in _RUNNING:
-        return format_span(int(now) - began if began else 0)
+        began = ad.integer("ShadowBday") or ad.integer("JobCurrentStartDate")
+        return format_span(ad.integer("ServerTime", int(now)) - began if began else 0)
     return format_span(ad.integer("LastRemoteWallClockTime"))
 
 

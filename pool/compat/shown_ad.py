@@ -75,11 +75,17 @@ class ShownAd:
 
     def integer(self, name: str, default: int = 0) -> int:
         """The value of a number, cut; the default where it is none."""
+        found = self.wire.get(name)
+        if type(found) is int:
+            return found
         found = self.value(name)
         return int(found) if isinstance(found, int | float) else default
 
     def text(self, name: str) -> str | None:
         """The value of a text; None where it is none."""
+        found = self.wire.get(name)
+        if type(found) is str:
+            return found
         found = self.value(name)
         return found if isinstance(found, str) else None
 
