@@ -6,6 +6,7 @@ import asyncio
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pool.client import Pool
@@ -15,23 +16,25 @@ from tests.benchmarks.nodes import LISTEN, Node, whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.conftest import REPOSITORY
 
+POOLNODE = (sys.executable, "-m", "pool.cli.main")
 
-async def command(node: Node, *arguments: str, least_lines: int) -> float:
-    """Seconds one `poolnode` command takes, its output read and counted."""
+
+async def command(node: Node, *arguments: str, least_lines: int, program: Sequence[str | Path] = POOLNODE) -> float:
+    """Seconds one command takes, by default one of `poolnode`, its output read and counted."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "pool.cli.main", *arguments),
+        *program,
+        *arguments,
         cwd=REPOSITORY,
         env=os.environ | {"POOLNODE_ADDRESS": node.address},
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
     took = loop.time() - began
-    assert process.returncode == 0, f"poolnode {' '.join(arguments)}: status {process.returncode}"
+    assert process.returncode == 0, f"{' '.join(arguments)}: status {process.returncode}"
     lines = output.count(b"\n")
-    assert lines >= least_lines, f"poolnode {' '.join(arguments)}: {lines} lines instead of {least_lines}"
+    assert lines >= least_lines, f"{' '.join(arguments)}: {lines} lines instead of {least_lines}"
     return took
 
 
@@ -56,7 +59,7 @@ async def fake_machines(pool: Pool, many: int, directory: Path) -> None:
 
 @benchmark("listings")
 async def listings(effort: Effort) -> list[Row]:
-    """`q` on 10,000 jobs, `status` and `why` on 10,000 machines, whole commands, medians of 5."""
+    """`q` and `condor_q` on 10,000 jobs, `status` and `why` on 10,000 machines, whole commands, medians of 5."""
     many = effort.of(10_000, least=100)
     goal, reason = Goal("at most", 0.5), Goal("at most", 1.0)
     rows = []
@@ -70,10 +73,23 @@ async def listings(effort: Effort) -> list[Row]:
             (f"q on {many:,} jobs", ("q",), many, goal),
             (f"status on {many:,} machines", ("status",), many, goal),
             (f"why of a job, {many:,} machines and jobs", ("why", f"{queued.cluster}.{many - 1}"), 5, reason),
-            (f"why of a machine, {many:,} machines", ("why", f"host{many - 1}"), 3, reason),
+            (f"why of a machine, {many:,} machines", ("why", f"slot{many - 1}@fake"), 3, reason),
             (f"q --json on {many:,} jobs, whole ads", ("q", "--json"), many, None),
             ("poolnode --version, for comparison", ("--version",), 1, None),
         ):
             times = [await command(node, *arguments, least_lines=lines) for _ in range(5)]
             rows.append(Row(metric, statistics.median(times), "s", held_to))
+        rows += await drop_ins(node, many)
     return rows
+
+
+async def drop_ins(node: Node, many: int) -> list[Row]:
+    """`condor_q -nobatch` beside `q`, in turns."""
+    place = node.directory / "drop-ins"
+    await command(node, "compat", "--install", str(place), least_lines=0)
+    ours, theirs = [], []
+    for _ in range(5):
+        ours.append(await command(node, "q", least_lines=many))
+        theirs.append(await command(node, "-nobatch", least_lines=many, program=[place / "bin" / "condor_q"]))
+    metric, goal = f"condor_q -nobatch on {many:,} jobs", Goal("at most", 1.2, "ratio")
+    return [Row(metric, statistics.median(theirs), "s", goal, "poolnode q", statistics.median(ours))]
