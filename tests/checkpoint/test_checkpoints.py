@@ -86,7 +86,7 @@ async def test_a_program_in_c(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, flags: tuple[str, ...]
 ) -> None:
     program = compiled("steps", *flags)
-    end = await through(keepers, tmp_path, spec(scratch, program))
+    end = await through(keepers, tmp_path, spec(scratch, program), most=20)
     assert (end.code, end.cause) == (3, "exit")
     assert (scratch / "out").read_text() == undisturbed(scratch, program)
 
@@ -196,6 +196,7 @@ async def test_damage_is_found(keepers: NativeKeepers, tmp_path: Path, scratch: 
         with pytest.raises(StartFailed, match=r"cannot start"):
             await soon(keepers.start(wanted, image=image))
         (image / name).write_bytes(whole)
+    (scratch / ".enough").touch()
     keeper = await soon(keepers.start(wanted, image=image))
     assert (await soon(keeper.ended)).code == 3
     await keeper.forget()
@@ -215,6 +216,7 @@ async def test_files_that_changed(keepers: NativeKeepers, tmp_path: Path, scratc
     with pytest.raises(StartFailed, match=r"reopen .*out: no such file"):
         await soon(keepers.start(wanted, image=tmp_path / "image"))
     (scratch / "out").write_text(kept + "what came after the checkpoint\n")
+    (scratch / ".enough").touch()
     keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
     assert (await soon(keeper.ended)).code == 3
     await keeper.forget()
