@@ -331,7 +331,7 @@ _SCHEDD = (
     _duration("CLAIM_PATIENCE", "1800", "time that a schedd waits for a slot whose job has yet to leave"),
     _choice(
         "GANG_NETWORK",
-        "host",
+        "private",
         ("host", "private", "private+out"),
         "network of parallel jobs that ask for none (job_network), where all their machines can give it; host for what "
         "each machine gives by its JOB_NETWORK",

@@ -123,6 +123,7 @@ class SimPool:
             **({"POLICY": "dedicated", "SLOTS": "1"} if config is None else {}),
             "FILESYSTEM_DOMAIN": "simulation",
             "RUN_AS": "node",
+            "GANG_NETWORK": "host",  # a simulated machine has no relay
             **(settings or {}),
         }
         self._directory = directory

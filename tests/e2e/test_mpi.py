@@ -191,10 +191,11 @@ async def test_ranks_of_python(machines: Nodes, home: Path) -> None:
 
 
 async def test_why_an_open_mpi_job_is_not_saved(machines: Nodes, home: Path) -> None:
-    """Its ranks and the PMIx server talk by TCP."""
+    """In the machines' network its ranks and the PMIx server talk by TCP that is not saved."""
     program = mpi_of("openmpi", home).compiled("steps")
+    text = description(program, 600, "steps", ranks=2, more="job_network = host")
     async with client(machines.all[0]) as pool:
-        cluster = await pool.submit(description(program, 600, "steps", ranks=2), iwd=str(home))
+        cluster = await pool.submit(text, iwd=str(home))
         steps = home / "steps"
         await until(lambda: steps.exists() and len(steps.read_text().split()) > 5, "the first steps")
 
