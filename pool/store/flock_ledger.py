@@ -7,6 +7,7 @@ it is: it is worth machine-hours, and the other pool has the same entries. Every
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -22,9 +23,10 @@ Row = tuple[str, str, Mapping[str, Any] | None]
 
 
 class FlockLedgerStore:
-    """An open store."""
+    """An open store. One thread may save while another saves or closes it: they wait for each other."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._in_use = threading.Lock()
         self._connection = connection
         self._path = path
 
@@ -60,7 +62,7 @@ class FlockLedgerStore:
             StoreError: they cannot be written.
         """
         try:
-            with self._connection:
+            with self._in_use, self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 for part, key, value in rows:
                     if value is None:
@@ -72,5 +74,6 @@ class FlockLedgerStore:
             raise from_sqlite(error, "write the flock's ledger to", self._path) from error
 
     def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        """Close the file, once the save under way has ended."""
+        with self._in_use:
+            self._connection.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pool.store.errors import StoreDamaged, StoreTooNew
-from pool.store.flock_ledger import FlockLedgerStore
+from pool.store.flock_ledger import FlockLedgerStore, Row
 
 
 def test_rows_are_kept_replaced_and_removed(tmp_path: Path) -> None:
@@ -33,3 +35,35 @@ def test_a_damaged_or_newer_file_is_refused_and_stays(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreTooNew):
         FlockLedgerStore.open(str(path))
+
+
+def test_a_save_under_way_ends_before_the_file_is_saved_again_and_closed(tmp_path: Path) -> None:
+    """A world that stops saves and closes while a thread of the save before is not through."""
+    path = str(tmp_path / "ledger.db")
+    store = FlockLedgerStore.open(path)
+    entered, released = threading.Event(), threading.Event()
+    errors: list[Exception] = []
+
+    def rows() -> Iterator[Row]:
+        yield "entry", "a", {"n": 1}
+        entered.set()
+        assert released.wait(60)
+        yield "entry", "b", {"n": 2}
+
+    def save() -> None:
+        try:
+            store.save(rows())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert entered.wait(60)
+    threading.Timer(0.05, released.set).start()
+    store.save([("entry", "c", {"n": 3})])
+    store.close()
+    thread.join()
+    assert errors == []
+    again = FlockLedgerStore.open(path)
+    assert [key for _, key, _ in again.load()] == ["a", "b", "c"]
+    again.close()

@@ -216,6 +216,7 @@ class Accounting:
             if self._writing is None or self._writing.done():
                 self._covering = self._asked
                 self._writing = asyncio.get_running_loop().create_task(self._write(self._asked), name="write accounts")
+                self._writing.add_done_callback(_retrieve_error)  # the callers may all have been cancelled
             covering = self._covering
             try:
                 await asyncio.shield(self._writing)
@@ -235,8 +236,10 @@ class Accounting:
             raise
         self._written = covered
 
-    def close(self) -> None:
-        """Close the store."""
+    async def close(self) -> None:
+        """Close the store, once the write under way has ended: a thread does it, which nothing can cancel."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
         self._store.close()
 
     # -- a cycle -----------------------------------------------------------------------------------------
@@ -381,3 +384,9 @@ def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:
             log.error("a concurrency limit is not taken in", extra={"entry": entry, "way": "write NAME=NUMBER"})
             continue
         yield name.lower(), most
+
+
+def _retrieve_error(writing: asyncio.Task[None]) -> None:
+    """Take the error of a write that nobody waits for: its changes stay unwritten, and the next write tries again."""
+    if not writing.cancelled():
+        writing.exception()

@@ -85,11 +85,11 @@ class Negotiator(Role):
         except (*TROUBLE, PoolError):
             pass
         await super().stop(handover=handover)
-        self.accounting.close()
+        await self.accounting.close()
 
     async def die(self) -> None:
         await super().die()
-        self.accounting.close()
+        await self.accounting.close()
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)

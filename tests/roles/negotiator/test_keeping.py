@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +50,7 @@ async def test_changes_made_at_once_are_all_on_disk_when_they_are_answered(tmp_p
 
     await asyncio.gather(*(change(number) for number in range(COUNT)))
     assert on_disk(path) == {f"user{number}": number + 1.0 for number in range(COUNT)}
-    accounts.close()
+    await accounts.close()
 
 
 async def test_a_change_that_is_given_up_does_not_disturb_the_others(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ async def test_a_change_that_is_given_up_does_not_disturb_the_others(tmp_path: P
     accounts.accounts.set("ben", factor=3.0)
     await accounts.keep_changes()
     assert on_disk(path) == {"ann": 2.0, "ben": 3.0}
-    accounts.close()
+    await accounts.close()
 
 
 async def test_what_is_not_kept_is_said_so_and_kept_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,4 +87,55 @@ async def test_what_is_not_kept_is_said_so_and_kept_later(tmp_path: Path, monkey
     monkeypatch.setattr(AccountStore, "save", save)
     await accounts.save()
     assert len(on_disk(path)) == 50
-    accounts.close()
+    await accounts.close()
+
+
+async def test_a_write_under_way_ends_before_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that stops cancels who waits for a write; the thread that writes goes on."""
+    path = tmp_path / "accounts.db"
+    accounts = accounting(path)
+    entered, released = threading.Event(), threading.Event()
+    save = AccountStore.save
+
+    def save_slowly(*arguments: Any) -> None:
+        entered.set()
+        assert released.wait(60)
+        save(*arguments)
+
+    monkeypatch.setattr(AccountStore, "save", save_slowly)
+    accounts.accounts.set("ann", factor=2.0)
+    change = asyncio.create_task(accounts.keep_changes())
+    await asyncio.to_thread(entered.wait, 60)
+    change.cancel()
+    await asyncio.wait([change])
+    closing = asyncio.create_task(accounts.close())
+    await asyncio.sleep(0)
+    released.set()
+    await closing
+    assert on_disk(path) == {"ann": 2.0}
+
+
+async def test_an_error_that_nobody_waits_for_is_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = accounting(tmp_path / "accounts.db")
+    troubles: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+    entered, released = threading.Event(), threading.Event()
+
+    def refuse_slowly(*arguments: object) -> None:
+        entered.set()
+        assert released.wait(60)
+        raise PoolError("cannot write: the disk is full")
+
+    monkeypatch.setattr(AccountStore, "save", refuse_slowly)
+    accounts.accounts.set("ann", factor=2.0)
+    change = asyncio.create_task(accounts.keep_changes())
+    await asyncio.to_thread(entered.wait, 60)
+    change.cancel()
+    released.set()
+    await asyncio.wait([change])
+    await accounts.close()
+    del accounts, change
+    gc.collect()
+    assert troubles == []
