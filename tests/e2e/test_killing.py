@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import HEAD, Node, Nodes, asked, client, family, program, slots, token, until
+from pool.client import Pool
+from tests.e2e.support import HEAD, Node, Nodes, Took, asked, client, family, program, slots, token, until
 
 JOBS, KILLS, MARK = 32, 10, "killed-8642.sh"
 #: Holds a lock while it or a child of it lives: a second copy would not get it. A signal is no end for these jobs.
@@ -24,7 +25,7 @@ sleep 0.$2
 echo $1 >> ended
 """
 VICTIMS = ("head", "run", "fork server", "keeper", "job")
-LEASE = "3"
+LEASE = "3"  # seconds
 
 
 class Killer:
@@ -81,6 +82,28 @@ def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+def logged(path: Path, count: int) -> str:
+    """The user's log, once it has so many ends; empty before: it is written behind the queue."""
+    text = path.read_text()
+    return text if text.count("\n005 (") + text.startswith("005 (") >= count else ""
+
+
+async def what_is_left(pool: Pool, home: Path) -> str:
+    """The jobs of the queue, why they wait, and the user's log about them: for a failure's report."""
+    found: list[str] = []
+    for ad in await pool.jobs():
+        job = f"{ad.value('ClusterId')}.{ad.value('ProcId')}"
+        found += [str(ad), str(await pool.why(job))]
+        found += [
+            event for event in (home / "log").read_text().split("...\n") if f".{ad.value('ProcId'):03d}.000)" in event
+        ]
+    found += [str(ad) for ad in await pool.machines(attributes=["Name", "State", "Activity", "JobId", "ClientMachine"])]
+    for process in family():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(f"{process.pid} {process.status()} {process.name()} {process.cmdline()}")
+    return "\n".join(found)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) -> None:
     chance = random.Random(seed)
@@ -112,7 +135,11 @@ async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) ->
         async def over() -> bool:
             return not await pool.jobs(attributes=["ClusterId"])
 
-        await asked(over, f"the queue to be empty (seed {seed}, killed {dict(killer.killed)})")
+        try:
+            await asked(over, f"the queue to be empty (seed {seed}, killed {dict(killer.killed)})")
+        except Took as trouble:
+            trouble.add_note(await what_is_left(pool, home))
+            raise
         history = await pool.history()
         assert sorted(ad.value("ProcId") for ad in history) == list(range(JOBS)), "each is in the history once"
         assert {(ad.value("JobStatus"), ad.value("ExitCode")) for ad in history} == {(4, 0)}
@@ -126,5 +153,5 @@ async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) ->
     assert lines(home / "doubles") == [], "two copies ran at a time"
     assert set(map(int, lines(home / "ended"))) == set(range(JOBS)), "each has run to its end"
     await until(lambda: not jobs(), "nothing to be left running")
-    text = (home / "log").read_text()
+    text = await until(partial(logged, home / "log", JOBS), "each end to be in the user's log")
     assert [text.count(f"005 ({cluster.cluster:03d}.{proc:03d}.") for proc in range(JOBS)] == [1] * JOBS
