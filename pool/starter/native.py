@@ -63,6 +63,8 @@ START_TIME = 60.0
 #: Seconds for which a directory may still be in use by what is left of another node, and between two tries.
 LOCK_TIME, LOCK_AGAIN = 2.0, 0.05
 SOCKET_ROOM = 1 << 20
+#: The generation of keepers that may not be children of this node's fork server, whose deaths it cannot tell.
+OF_NO_FORK_SERVER = 0
 
 _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED, _LET_GO = (
     int(verb)
@@ -611,6 +613,7 @@ class NativeKeepers:
                 self._strays.watch(keeper)
             else:
                 self._send_again(keeper)
+                keeper.generation = OF_NO_FORK_SERVER  # its process may be the dead one's child already
 
     async def _find(self) -> list[NativeKeeper]:
         found = []
@@ -627,7 +630,7 @@ class NativeKeepers:
             assert cell is not None
             assert cell.spec is not None
             keeper = NativeKeeper(self, cell.spec, cell.number, number)
-            keeper.generation = 0
+            keeper.generation = OF_NO_FORK_SERVER
             keeper.starting.set_result(None)
             keeper.pid = cell.pid
             self._live[keeper.number] = keeper

@@ -17,11 +17,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pool.checkpoint.messages_table import VERSION
+from pool.checkpoint.messages_table import VERSION, Verb
 from pool.starter import handle
 from pool.starter.cells import Directory
-from pool.starter.keeper import KeeperError, NativeKeepers
+from pool.starter.keeper import KeeperError, NativeKeeper, NativeKeepers
+from pool.starter.spec import Pipe
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
+from tests.starter.test_members import sh
 
 #: The beginning of struct cell: magic, version, state, pid, number.
 CELL = struct.Struct("=IIIiQ")
@@ -94,6 +96,40 @@ async def test_a_start_lost_with_the_fork_server_is_made_again_once(keepers: Nat
     for started in await soon(asyncio.gather(*starts)):
         await soon(started.ended)
     assert (scratch / "ran").read_text() == "ran\n" * 5
+
+
+async def test_a_keeper_that_outlives_its_fork_server_while_it_starts_a_job_is_watched(
+    best: NativeKeepers, scratch: Path
+) -> None:
+    """Its parent cannot tell of its death any more: neither while the job runs, nor while it would wait for another."""
+    members = (sh("r", "exec cat", scratch, stdout=str(scratch / "out")),)
+    waits_for_its_end = spec(scratch, "x", members=members, pipes=(Pipe(-1, 0),))
+    for dies in (True, False):
+        theirs, ours = os.pipe()
+        asked: list[NativeKeeper] = []
+        starting = asyncio.ensure_future(best.start(waits_for_its_end, asked=asked.append))
+        await until(lambda asked=asked: bool(asked) and _pid_in_cell(best, asked[0]) > 0)  # type: ignore[misc]
+        first = best.fork_server_pid
+        hard_kill(first)
+        await until(lambda first=first: best.fork_server_pid != first)  # type: ignore[misc]
+        best.hand(asked[0], Verb.END, 0, theirs)
+        keeper = await soon(starting)
+        os.close(theirs)
+        if dies:
+            hard_kill(keeper.pid)
+            assert (await soon(keeper.ended)).cause == "killed"
+            os.close(ours)
+        else:
+            os.close(ours)
+            assert (await soon(keeper.ended)).cause == "exit"
+        pid = keeper.pid
+        await keeper.forget()
+        await until(lambda pid=pid: not alive(family(pid)))  # type: ignore[misc]
+
+
+def _pid_in_cell(keepers: NativeKeepers, keeper: NativeKeeper) -> int:
+    cell = keepers._directory.read(keeper.cell)
+    return cell.pid if cell is not None and cell.number == keeper.number else 0
 
 
 async def test_a_fork_server_killed_under_load_loses_and_doubles_nothing(best: NativeKeepers, scratch: Path) -> None:
