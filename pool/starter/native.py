@@ -112,6 +112,8 @@ class NativeKeepers:
         options = (("--show-rw" if one.writable else "--show", one.path) for one in self._shown)
         self._options = [*(word for pair in options for word in pair), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
+        #: By cell: those whose job has ended, whose end is not acknowledged, and which wait for another job then.
+        self._to_wait: dict[int, NativeKeeper] = {}
         self._questions: dict[int, asyncio.Future[JobUsage]] = {}
         self._checkpoints: dict[int, tuple[asyncio.Future[Report], Callable[[Report], None] | None]] = {}
         self._free: list[int] = []
@@ -415,6 +417,7 @@ class NativeKeepers:
                 f"cannot forget {keeper.id}: {self._directory.path}: {os.strerror(error.errno or 0).lower()}",
                 retry=True,
             ) from error
+        self._to_wait.pop(keeper.cell, None)
         if keeper.waits and keeper.kind is not None:
             self._begins_to_wait(keeper, keeper.kind)
         elif keeper.waits:  # no other job may have it, and it would take the messages of the cell's next keeper
@@ -486,7 +489,7 @@ class NativeKeepers:
                 waiting.set_result(report)
             return
         if verb == _GONE:
-            self._waiting_one_died(report.cell)
+            self._waiting_one_died(report.cell, report.number)
             return
         keeper = self._live.get(report.number)
         if keeper is None:
@@ -496,6 +499,8 @@ class NativeKeepers:
         elif verb == _ENDED:
             keeper.pid = keeper.pid or report.pid
             keeper.waits = bool(report.condition & _WAITING)
+            if keeper.waits:
+                self._to_wait[keeper.cell] = keeper
             self._has_ended(keeper, end_report(report, keeper.spec.members))
         elif verb == _FAILED:
             self._has_failed(keeper, start_failed(keeper.spec, report))
@@ -578,10 +583,20 @@ class NativeKeepers:
                 os.close(pidfd)
         self._free.append(idle.cell)
 
-    def _waiting_one_died(self, cell: int) -> None:
-        """Killed by somebody: while it waited, or with a start in its socket that it did not come to."""
+    def _waiting_one_died(self, cell: int, number: int) -> None:
+        """Killed by somebody: while it waited, before the end of its last run was acknowledged, or with a start in its
+        socket that it did not come to. The socket is the fork server's, and takes messages for a dead keeper, too.
+
+        Args:
+            number: of its last run.
+        """
         if self._waiting.remove(cell):
             self._free.append(cell)
+            return
+        ended = self._to_wait.get(cell)
+        if ended is not None and ended.number == number:
+            ended.waits = False
+            del self._to_wait[cell]
             return
         for keeper in self._live.values():
             if keeper.cell == cell and keeper.reused and not keeper.starting.done():

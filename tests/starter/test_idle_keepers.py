@@ -128,6 +128,24 @@ async def test_a_waiting_keeper_that_is_killed_is_not_missed(best: NativeKeepers
     assert again != pid
 
 
+async def test_a_keeper_that_is_killed_before_its_end_is_acknowledged_gets_no_other_job(
+    best: NativeKeepers, scratch: Path
+) -> None:
+    """Its job has ended, and it would wait for another; its cell's socket takes messages though nobody reads them."""
+    if not best.abilities.ipc:
+        pytest.skip("needs the ability ipc")
+    keeper = await soon(best.start(shell(scratch, "true")))
+    await soon(keeper.ended)
+    hard_kill(keeper.pid)
+    await until(lambda: not alive(family(keeper.pid)))
+    await run(best, shell(scratch, "true", claim={"claim": "other"}))  # the fork server has told of the death before
+    await keeper.forget()
+    starting = asyncio.ensure_future(best.start(shell(scratch, "exit 3")))
+    again = await soon(starting, native.START_TIME / 4)
+    assert (await soon(again.ended)).code == 3
+    await again.forget()
+
+
 @pytest.mark.parametrize("fork_server_too", [False, True])
 async def test_a_start_lost_with_a_waiting_keeper_is_made_again_once(
     best: NativeKeepers, scratch: Path, fork_server_too: bool
