@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -37,8 +38,10 @@ class Killer:
         self.head = head
         self.run = run
         self.killed: Counter[str] = Counter()
+        self.times: list[str] = []
 
     async def kill(self, victim: str) -> None:
+        self.times.append(f"{datetime.now().time()} {victim}")
         if victim == "head":
             self.head.crash()
             self.head = self._nodes.start("head", HEAD, CLAIM_LEASE=LEASE).ready()
@@ -88,15 +91,18 @@ def logged(path: Path, count: int) -> str:
     return text if text.count("\n005 (") + text.startswith("005 (") >= count else ""
 
 
+def told_about(home: Path, procs: set[int]) -> str:
+    """The events of these jobs in the user's log."""
+    events = (home / "log").read_text().split("...\n")
+    return "\n".join(event for proc in sorted(procs) for event in events if f".{proc:03d}.000)" in event)
+
+
 async def what_is_left(pool: Pool, home: Path) -> str:
     """The jobs of the queue, why they wait, and the user's log about them: for a failure's report."""
     found: list[str] = []
     for ad in await pool.jobs():
         job = f"{ad.value('ClusterId')}.{ad.value('ProcId')}"
-        found += [str(ad), str(await pool.why(job))]
-        found += [
-            event for event in (home / "log").read_text().split("...\n") if f".{ad.value('ProcId'):03d}.000)" in event
-        ]
+        found += [str(ad), str(await pool.why(job)), told_about(home, {int(ad.value("ProcId"))})]
     found += [str(ad) for ad in await pool.machines(attributes=["Name", "State", "Activity", "JobId", "ClientMachine"])]
     for process in family():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -150,7 +156,8 @@ async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) ->
             told.update((event["kind"], event["proc"]) for event in batch)
     assert [told["TERMINATED", proc] for proc in range(JOBS)] == [1] * JOBS
     assert sum(count for (kind, _), count in told.items() if kind in ("ABORTED", "HELD")) == 0
-    assert lines(home / "doubles") == [], "two copies ran at a time"
+    twice = lines(home / "doubles")
+    assert twice == [], f"two copies ran at a time; {told_about(home, set(map(int, twice)))} {killer.times}"
     assert set(map(int, lines(home / "ended"))) == set(range(JOBS)), "each has run to its end"
     await until(lambda: not jobs(), "nothing to be left running")
     text = await until(partial(logged, home / "log", JOBS), "each end to be in the user's log")
