@@ -2,8 +2,8 @@
 
 Typer (from 0.20 on) has every value looked at by pydantic, whose import takes a tenth of a second: more than
 most commands need for everything else, and 5 MB in a node. Here what needs no conversion goes past it, as do paths;
-what does need one, a number that was given, goes typer's own way. With another typer, whose parameters look different, nothing is
-changed.
+what does need one, a number that was given, goes typer's own way. With another typer, whose parameters look different,
+nothing is changed.
 """
 
 from __future__ import annotations

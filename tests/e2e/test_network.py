@@ -144,7 +144,8 @@ async def test_parts_on_three_machines_talk(pool3: Nodes, home: Path) -> None:
     carried = ad.value("NetworkBytes")
     assert 30 * 700_001 < carried < 60 * 700_001
     assert {f"{one}>{to}" for one in range(6) for to in range(6) if one != to} <= set(ad.value("NetworkPairs").split())
-    said_so = re.compile(r"\tNetwork: [\d.]+ MB between its parts\n")
+    # On a busy machine packets to all parts are dropped, which the line says, too.
+    said_so = re.compile(r"\tNetwork: [\d.]+ MB between its parts(, [\d,]+ packets dropped)?\n")
     await until(lambda: said_so.search((home / "log").read_text()) is not None, "its end in the log")
     assert not relays(pool3)
 

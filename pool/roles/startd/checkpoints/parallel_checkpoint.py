@@ -31,6 +31,8 @@ from pool.starter.starter import Starter
 
 #: Seconds for which a part waits for the next step.
 PATIENCE = 60.0
+#: Seconds in which a part hears that the submit side has its image; the pipes of the other parts stand meanwhile.
+KNOWN_IN = 5.0
 HOLD, LEAVE, FREEZE, GO = "hold", "leave", "freeze", "go"
 #: Of a part that leaves, and is saved or will be when the checkpoint beside its run is stored.
 SAVED_BEFORE_LEAVING = frozenset({StartState.UPDATE, StartState.UPDATE_SUSPENDED, StartState.UPDATE_QUIT})
@@ -81,6 +83,8 @@ class ParallelCheckpoint:
         self._turn = turn
         self._step = ""
         self._timer: asyncio.TimerHandle | None = None
+        #: Saves the part beside its run.
+        self._saving: asyncio.Task[None] | None = None
 
     async def step(self, step: str, number: str, why: Reason) -> None:
         """Take a step.
@@ -107,6 +111,8 @@ class ParallelCheckpoint:
             raise self._refusal(f"it is past the step {step}")
 
     async def _hold(self, number: str) -> None:
+        if self._saving is not None:  # a set may be whole, and the next be asked for, before a part of it knows
+            await asyncio.wait([self._saving], timeout=KNOWN_IN)
         part = self._part
         starter = part.starter
         if starter is None or part.why is not None or not self._checkpoints.can_checkpoint:
@@ -148,7 +154,7 @@ class ParallelCheckpoint:
         self._step = FREEZE
         self._wait()
         stood: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._spawn(self._save(number, stood), "checkpoint", alone=True)
+        self._saving = self._spawn(self._save(number, stood), "checkpoint", alone=True)
         await asyncio.shield(stood)
 
     async def _save(self, number: str, stood: asyncio.Future[None]) -> None:

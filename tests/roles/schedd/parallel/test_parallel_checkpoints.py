@@ -164,6 +164,26 @@ def test_a_checkpoint_that_one_part_cannot_go_on_from_gives_way_to_the_one_befor
     run_virtual(work())
 
 
+def test_a_checkpoint_may_follow_another_at_once() -> None:
+    """The submit side has the images of all parts before the parts know that."""
+    by_hand = {**SETTINGS, "CHECKPOINT_FIRST": "10000", "CHECKPOINT_MOST": "10000"}
+
+    async def work() -> None:
+        async with SimPool(1, settings=by_hand, stateful=True) as pool:
+            await machines(pool, 2)
+            await pool.submit("head", ad=gang(2))
+            await runs(pool)
+            await asyncio.sleep(10.0)
+            pool.network.slow_down("head", "m1", (0.2, 0.3))
+            for _ in range(3):
+                answer = await pool.act("head", "alice", action="checkpoint", ids=[[1, 0]])
+                assert (answer["done"], answer["refused"]) == (1, [])
+            (ad,) = await ended(pool)
+            assert (ad["NumJobStarts"], ad["NumCkpts"]) == (1, 3)
+
+    run_virtual(work())
+
+
 #: The requests to the second of two parts, in order; and its word that its image is on the submit side.
 STEPS = [("startd.checkpoint_part", count) for count in (2, 4, 6)] + [("schedd.report", 4)]
 
