@@ -184,6 +184,7 @@ async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Pat
     async with client(pool3.all[0]) as pool:
         cluster = await pool.submit(text, iwd=str(home))
         await until(lambda: all((home / f"began.{name}").exists() for name in ("gen", "sink")), "all to run")
+        await until(lambda: "Job executing on host" in (home / "log").read_text(), "its machines to say so")
         if how == "crash":
             for _ in range(2):
                 await asked(pool3, "checkpoint", cluster.cluster)
