@@ -39,7 +39,11 @@ def test_the_files_that_draw_are_found() -> None:
     assert "test_killing.py" not in names
 
 
-def test_finds_are_told_with_the_command_that_shows_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_finds_are_told_with_the_command_that_shows_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A pytest that begins closes the temporary directory of all runs to other users.
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path))
     hooks = "pytest_collection_modifyitems, pytest_generate_tests"
     (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hooks}\n")
     file = tmp_path / "test_sometimes.py"

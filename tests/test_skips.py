@@ -33,8 +33,11 @@ def test_that_runs() -> None: ...
 
 
 def outcome(directory: Path, **environ: str) -> tuple[int, str]:
-    """The status and the output of a run as the suite's own, in several processes."""
+    """The status and the output of a run as the suite's own, in several processes. Its temporary directory is its own:
+    a pytest that begins closes the one of all runs to other users.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "tests.skips", "-p", "no:cacheprovider"]
+    command += ["--basetemp", str(directory / "base")]
     clean = {name: value for name, value in os.environ.items() if name != skips.CHECK}
     done = subprocess.run(
         [*command, "--rootdir", str(directory), str(directory)],
