@@ -206,7 +206,7 @@ class Image:
 
     def hand(self, keepers: NativeKeepers, keeper: NativeKeeper) -> None:
         """Send it after the start, which may have to be done again."""
-        keepers.send(keeper, Verb.IMAGE, fds=(self._fd,))
+        keepers.hand(keeper, Verb.IMAGE, 0, self._fd)
 
     def close(self) -> None:
         """The job runs, or never will."""

@@ -118,6 +118,9 @@ class NativeKeepers:
         self._checkpoints: dict[int, tuple[asyncio.Future[Report], Callable[[Report], None] | None]] = {}
         self._free: list[int] = []
         self._next_cell = 0
+        #: The cells whose sockets the present fork server has made. The name of another's may still lead to a keeper
+        #: that is gone in a moment, or to what guards others beside it.
+        self._sockets: set[int] = set()
         self._numbers = itertools.count(1)
         self._sequence = itertools.count(1)
         self._closing = False
@@ -314,6 +317,10 @@ class NativeKeepers:
             return
         message = pack_control(verb, keeper.number, keeper.cell, value, sequence)
         name = self._directory.socket(keeper.cell)
+        if not self._can_be_reached(keeper):
+            if keeper.number in self._live:
+                self._loop.call_later(0.01, self.send, keeper, verb, value, sequence, fds)
+            return
         try:
             if fds:
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
@@ -330,6 +337,13 @@ class NativeKeepers:
             else:
                 self._strays.watch(keeper)
 
+    def _can_be_reached(self, keeper: NativeKeeper) -> bool:
+        """Whether the name of a cell's socket leads to this keeper already, or will when there is one."""
+        if keeper.starting.done() or keeper.cell in self._sockets:
+            return True
+        cell = self._directory.read(keeper.cell)
+        return cell is not None and cell.number == keeper.number
+
     def hand_stream(self, keeper: NativeKeeper, fd: int) -> None:
         """Give a keeper a stream to the submit machine's files, when it can take it."""
         self.hand(keeper, Verb.REMOTE, 0, fd)
@@ -343,16 +357,21 @@ class NativeKeepers:
             self._send_descriptor(keeper, Verb.END, pipe, os.dup(fd))
 
     def _send_descriptor(self, keeper: NativeKeeper, verb: Verb, value: int, own: int) -> None:
-        done = keeper.ended.done() or self._closing
+        if keeper.number not in self._live or self._closing:
+            os.close(own)
+            return
+        later = not self._can_be_reached(keeper)
         try:
-            if not done:
+            if not later:
                 message = pack_control(verb, keeper.number, keeper.cell, value)
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (own,)))]
                 self._control.sendmsg([message], rights, 0, self._directory.socket(keeper.cell))
         except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
+            later = True
+        if later:
             self._loop.call_later(0.01, self._send_descriptor, keeper, verb, value, own)
-            return
-        os.close(own)
+        else:
+            os.close(own)
 
     def renew(self, keeper: NativeKeeper, seconds: float) -> None:
         """Let a job's lease end so many seconds from now, also while it starts."""
@@ -512,6 +531,8 @@ class NativeKeepers:
         resolve(keeper.starting)
         if keeper.generation != self.generation:
             self._strays.watch(keeper)
+        else:
+            self._sockets.add(keeper.cell)
         if keeper.unwanted:
             self._drop_unwanted(keeper)
 
@@ -622,6 +643,7 @@ class NativeKeepers:
 
     def _fork_server_back(self) -> None:
         self._waiting.clear()
+        self._sockets.clear()
         for keeper in list(self._live.values()):
             if keeper.starting.done() or keeper.reused:
                 keeper.pid = keeper.pid or keeper.reused

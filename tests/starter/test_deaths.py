@@ -112,6 +112,7 @@ async def test_a_keeper_that_outlives_its_fork_server_while_it_starts_a_job_is_w
         first = best.fork_server_pid
         hard_kill(first)
         await until(lambda first=first: best.fork_server_pid != first)  # type: ignore[misc]
+        assert (await to_end(best, spec(scratch, "/bin/true", id="2.0.0"))).code == 0  # the new one has had the start
         best.hand(asked[0], Verb.END, 0, theirs)
         keeper = await soon(starting)
         os.close(theirs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
@@ -44,6 +45,22 @@ async def test_who_writes_elsewhere_hears_that_nobody_reads(keepers: NativeKeepe
     end = await asyncio.wait_for(keeper.ended, 20)
     assert [(one.signal, one.failed) for one in end.members] == [(signal.SIGPIPE, False)]
     await keeper.forget()
+
+
+async def test_an_end_does_not_go_to_what_is_left_of_another_keeper(best: NativeKeepers, scratch: Path) -> None:
+    """After a restart of the node, a cell's name may still lead to a keeper that is gone in a moment."""
+    for number in range(2):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+            if number == 0:
+                left.bind(best._directory.socket(0))
+            theirs, ours = os.pipe()
+            keeper = await asyncio.wait_for(best.start(reader(scratch, "exec wc -c"), ends={0: theirs}), 20)
+            os.close(theirs)
+            os.write(ours, b"x" * 5000)
+            os.close(ours)
+            assert (await asyncio.wait_for(keeper.ended, 20)).code == 0
+            assert keeper.cell == 0
+            await keeper.forget()
 
 
 async def test_a_part_in_the_middle_and_another_in_the_same_keeper_after_it(

@@ -48,11 +48,22 @@ static int cell_ready(uint32_t cell, struct failure *f)
     return cells[cell].socket < 0 ? -1 : 0;
 }
 
+/* True if an earlier fork server has started this run. Its keeper reads from the socket that it inherited, so the name
+ * of the cell's socket must stay. */
+static bool started_before(const struct head *start)
+{
+    struct cell c;
+    bool ours = start->cell < cell_count && cells[start->cell].socket >= 0;
+    return !ours && cell_look(start->cell, &c, true) && c.number >= start->number;
+}
+
 /* 0 also if nothing is to be done. */
 static int start_job(void *message, size_t size, struct failure *f)
 {
     struct job job;
     uint32_t cell = ((struct head *)message)->cell;
+    if (started_before(message))
+        return 0;
     memset(&job, 0, sizeof job);
     int taken = parse_start(&job, message, size, f);
     if (taken == 0 && (cell_ready(cell, f) || ns_prepare(&job, f)))
