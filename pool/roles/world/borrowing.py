@@ -32,6 +32,7 @@ from pool.roles.world.relay import (
     STARTD_STREAMS,
     ClaimRoute,
     NoWay,
+    ReadAhead,
     claims_of,
     join_streams,
     passes,
@@ -143,6 +144,7 @@ class MachineBorrower(Service):
     Attributes:
         ended: set when a claim has ended.
         refusals: the last refusal of each pool for each of our users.
+        read_ahead: for the streams of jobs in all other pools.
     """
 
     def __init__(
@@ -170,6 +172,7 @@ class MachineBorrower(Service):
         self._schedds: dict[str, Connection] = {}
         self.ended = asyncio.Event()
         self.refusals: dict[tuple[str, str], str] = {}
+        self.read_ahead = ReadAhead()
         self._pauses: dict[tuple[str, str], tuple[int, float]] = {}
         self._arrived: dict[str, Arrival] = {}
         self._unused: dict[str, Callable[[bool], None]] = {}
@@ -589,7 +592,8 @@ class ComingBack(Service):
             raise NoWay(f"{verb[:100]} does not pass between pools")
         route = ClaimRoute(self._pool, params["startd"], str(params["params"].get("claim")))
         link = self._borrowing.schedd(params["schedd"])
-        await join_streams(stream, await link.stream(f"schedd.{verb}", with_claim(params["params"], route.id)))
+        far = await link.stream(f"schedd.{verb}", with_claim(params["params"], route.id))
+        await join_streams(stream, far, self._borrowing.read_ahead)
 
 
 def _names(slot: str) -> Wire:

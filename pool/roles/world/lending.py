@@ -24,7 +24,7 @@ from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
-from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, join_streams, passes, seconds_left
+from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, ReadAhead, join_streams, passes, seconds_left
 from pool.wire import (
     Call,
     Connection,
@@ -145,6 +145,7 @@ class GuestSchedd(Service):
         peer: the present connection to the other pool's world. Raises NoWay.
         order: what becomes of an order to start a job, of that pool, with whether its claim was given ahead.
         claims: of all other pools.
+        ahead: for the streams of all other pools.
     """
 
     def __init__(
@@ -156,9 +157,11 @@ class GuestSchedd(Service):
         credit: CreditBook,
         order: Callable[[str, Wire, bool], Wire],
         claims: GuestClaims,
+        ahead: ReadAhead,
     ) -> None:
         self._order = order
         self._claims = claims
+        self._ahead = ahead
         self._pool = pool
         self._startd = startd
         self._credit = credit
@@ -188,7 +191,7 @@ class GuestSchedd(Service):
 
     async def pass_stream(self, verb: str, call: Call, params: dict[str, Any], stream: Stream) -> None:
         asked = {**self._way, "verb": verb, "params": params}
-        await join_streams(stream, await self._peer().stream("world_back.stream_back", asked))
+        await join_streams(stream, await self._peer().stream("world_back.stream_back", asked), self._ahead)
 
 
 class MachineLender(Service):
@@ -239,6 +242,7 @@ class MachineLender(Service):
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
         self.claims = GuestClaims(lambda: 2 * longest_lease())
+        self._read_ahead = ReadAhead()
         self._left = asyncio.Event()
         self._ending: dict[str, float] = {}
         self._taking_back: set[str] = set()
@@ -555,7 +559,7 @@ class MachineLender(Service):
         pool, schedd, startd = key
         dispatcher = Dispatcher()
         peer = functools.partial(self._peer, pool)
-        guest = GuestSchedd(pool, schedd, startd, peer, self._credit, self._order, self.claims)
+        guest = GuestSchedd(pool, schedd, startd, peer, self._credit, self._order, self.claims, self._read_ahead)
         dispatcher.add("schedd", guest)
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
