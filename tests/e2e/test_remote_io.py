@@ -170,7 +170,11 @@ def home_process() -> psutil.Process:
 
 
 async def finished(cluster: Any, home: Path) -> None:
-    (result,) = await cluster.wait(40, until_stuck=True)
+    try:
+        (result,) = await cluster.wait(40, until_stuck=True)
+    except TimeoutError as error:
+        error.add_note("\n".join([(home / "joblog").read_text(), *map(str, await cluster.ads())]))
+        raise
     assert (result.state, result.exit_code) == ("completed", 0), (result, (home / "joblog").read_text())
     assert (home / "err").read_text() == ""
     assert walked(home) == undisturbed(home)
