@@ -295,6 +295,17 @@ def family() -> list[psutil.Process]:
     return alive
 
 
+def family_in_words() -> str:
+    """Every process below this one, dead ones too, a line each: what it is and what it waits for."""
+    lines = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
+            waits = Path(f"/proc/{process.pid}/wchan").read_text()
+            words = " ".join(process.cmdline())[:150]
+            lines.append(f"{process.pid} of {process.ppid()} {process.name()} {process.status()} {waits} {words}")
+    return "\n".join(lines)
+
+
 def kill_family() -> None:
     """End everything below this process, and collect what was adopted."""
     for _ in range(20):

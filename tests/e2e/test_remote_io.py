@@ -173,7 +173,9 @@ async def finished(cluster: Any, home: Path) -> None:
     try:
         (result,) = await cluster.wait(40, until_stuck=True)
     except TimeoutError as error:
-        error.add_note("\n".join([(home / "joblog").read_text(), *map(str, await cluster.ads())]))
+        error.add_note(
+            "\n".join([(home / "joblog").read_text(), *map(str, await cluster.ads()), support.family_in_words()])
+        )
         raise
     assert (result.state, result.exit_code) == ("completed", 0), (result, (home / "joblog").read_text())
     assert (home / "err").read_text() == ""

@@ -355,8 +355,11 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
     keeper.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
     if (ns_enter(&keeper.job, &remote_mounts, &f))
         give_up(&f);
-    for (uint32_t i = 0; i < keeper.job.start->remotes; i++)
+    for (uint32_t i = 0; i < keeper.job.start->remotes; i++) {
         from = close_between(from, remote_device(i));
+        if (remote_teller(i) >= 0)
+            from = close_between(from, remote_teller(i));
+    }
     close_above(from);
     if (remote_begin(&keeper.job, &f))
         give_up(&f);

@@ -107,7 +107,8 @@ void tree_sweep(const pid_t *known, size_t count); /* in the fork server: kills 
 /* remote_files.c: the keeper's side of remote files */
 int remote_try(void);
 extern const struct extra_mounts remote_mounts;
-int remote_device(uint32_t i); /* file descriptors in ascending order */
+int remote_device(uint32_t i); /* file descriptors in ascending order: the first device, its teller, the next one */
+int remote_teller(uint32_t i); /* -1: none */
 int remote_begin(const struct job *job, struct failure *f); /* starts the file server */
 void remote_kill(void);
 

@@ -6,12 +6,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <linux/mount.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -33,6 +35,7 @@
 
 static struct {
     int device[REMOTE_TREES], binds[REMOTE_TREES];
+    int teller[REMOTE_TREES]; /* for what the server tells the kernel unasked (remote/own_files.c) */
     pid_t server;
     char covered[4096]; /* the top directory that was covered last */
 } remote;
@@ -61,7 +64,8 @@ static int remote_take(const struct job *job, struct failure *f)
         return set_failure(f, "mount", "more remote trees than can be shown");
     }
     for (uint32_t i = 0; i < s->remotes && !notify_used(job); i++)
-        if ((remote.device[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
+        if ((remote.device[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0 ||
+            (remote.teller[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
             return set_failure(f, "open", DEVICE);
     for (uint32_t i = 0; i < s->binds; i++) {
         remote.binds[i] = (int)syscall(SYS_open_tree, AT_FDCWD, job->binds[2 * i],
@@ -102,6 +106,33 @@ static int place_for(const char *path, struct failure *f)
     return make_path(AT_FDCWD, path, true, f);
 }
 
+/* Moves a descriptor above another one. */
+static int move_above(int *fd, int below)
+{
+    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, below + 1);
+    if (moved >= 0) {
+        close(*fd);
+        *fd = moved;
+    }
+    return moved;
+}
+
+/* Mounts one tree. Its descriptors are above those of the tree before. */
+static int place_tree(const struct start *s, const char *path, uint32_t i, struct failure *f)
+{
+    int *device = &remote.device[i], *teller = &remote.teller[i];
+    if (move_above(device, i ? remote.teller[i - 1] : FIRST_FREE - 1) < 0 || move_above(teller, *device) < 0)
+        return set_failure(f, "open", DEVICE);
+    if (place_for(path, f))
+        return -1;
+    if (mount_fuse(*device, path, s->uid, s->gid) < 0)
+        return set_failure(f, "mount", path);
+    uint32_t first = (uint32_t)*device;
+    if (ioctl(*teller, FUSE_DEV_IOC_CLONE, &first) < 0)
+        return set_failure(f, "clone", DEVICE);
+    return 0;
+}
+
 static int remote_place(const struct job *job, struct failure *f)
 {
     const struct start *s = job->start;
@@ -122,25 +153,20 @@ static int remote_place(const struct job *job, struct failure *f)
         if (notify_place(job, f))
             return -1;
         for (uint32_t i = 0; i < s->remotes; i++)
-            remote.device[i] = notify_top(i);
+            remote.device[i] = notify_top(i), remote.teller[i] = -1;
         return 0;
     }
-    for (uint32_t i = 0; i < s->remotes; i++) {
-        int device =
-            fcntl(remote.device[i], F_DUPFD_CLOEXEC, i ? remote.device[i - 1] + 1 : FIRST_FREE); /* ascending */
-        if (device < 0 || place_for(job->remote[i], f))
-            return device < 0 ? set_failure(f, "open", DEVICE) : -1;
-        close(remote.device[i]);
-        remote.device[i] = device;
-        if (mount_fuse(device, job->remote[i], s->uid, s->gid) < 0)
-            return set_failure(f, "mount", job->remote[i]);
-    }
+    for (uint32_t i = 0; i < s->remotes; i++)
+        if (place_tree(s, job->remote[i], i, f))
+            return -1;
     return 0;
 }
 
 const struct extra_mounts remote_mounts = {remote_take, remote_place};
 
 int remote_device(uint32_t i) { return remote.device[i]; }
+
+int remote_teller(uint32_t i) { return remote.teller[i]; }
 
 /* Makes a socket pair for each tree: instead of the kernel, a supervisor sends the requests to the server. */
 static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
@@ -167,7 +193,7 @@ static int fork_file_server(const struct job *job, struct remote_control ends, c
         remote_control_close();
         for (uint32_t i = 0; i < job->start->remotes && supervisor; i++)
             close(supervisor[i]);
-        remote_serve(job, remote.device, supervisor != NULL, ends);
+        remote_serve(job, remote.device, supervisor ? NULL : remote.teller, ends);
     }
     return remote.server < 0 ? set_failure(f, "fork", "the file server") : 0;
 }
@@ -186,8 +212,11 @@ int remote_begin(const struct job *job, struct failure *f)
     close(ends.control);
     close(ends.settle);
     settings.spared[0] = remote.server;
-    for (uint32_t i = 0; i < job->start->remotes; i++)
+    for (uint32_t i = 0; i < job->start->remotes; i++) {
         close(remote.device[i]);
+        if (!notified)
+            close(remote.teller[i]);
+    }
     if (!notified)
         return remote_control_tops(job, f);
     pid_t pid = notify_begin(job, supervisor, f);
@@ -197,10 +226,14 @@ int remote_begin(const struct job *job, struct failure *f)
     return pid < 0 ? -1 : 0;
 }
 
-/* Ends all waits for the server's answers. */
+/* Ends all waits for the server's answers. A thread of it that waits for the kernel may outlive it for a moment, and
+ * the mounts with it, so these are cut off where the kernel allows it. */
 void remote_kill(void)
 {
+    bool mounted = remote.server > 0 && !notify_used(&keeper.job);
     notify_kill();
     if (remote.server > 0)
         kill(remote.server, SIGKILL);
+    for (uint32_t i = 0; mounted && i < keeper.job.start->remotes; i++)
+        umount2(keeper.job.remote[i], MNT_FORCE);
 }

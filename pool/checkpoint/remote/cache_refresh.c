@@ -48,6 +48,7 @@ static void *serve_orders(void *unused)
 {
     struct order *o;
     thread = (pid_t)syscall(SYS_gettid);
+    keep_files(orders[0], results[1]);
     while (pass_order(orders[0], false, &o)) {
         o->error = o->resize ? (truncate(o->path, (off_t)o->size) < 0 ? errno : 0) : drop_pages(o);
         pass_order(results[1], true, &o);
@@ -70,7 +71,7 @@ static void give_order(struct node *node, struct order wanted, void (*done)(stru
     struct order *o = need(sizeof *o);
     *o = wanted;
     o->node = node_hold(node);
-    o->device = node->tree->fd;
+    o->device = node->tree->teller;
     o->id = node_id(node);
     o->done = done;
     o->context = context;

@@ -44,6 +44,7 @@ static void notify_kernel(int device, int code, const void *what, size_t size, c
 
 static void *tell_kernel(void *unused)
 {
+    keep_files(-1, -1);
     for (;;) {
         pthread_mutex_lock(&expiries.lock);
         while (!expiries.first)
@@ -70,7 +71,7 @@ static void add_expiry(const struct node *directory, const char *name, const str
     pthread_t made;
     size_t size = strlen(name) + 1;
     struct expiry *e = need(sizeof *e + size);
-    *e = (struct expiry){.device = directory->tree->fd, .parent = node_id(directory), .child = node_id(child)};
+    *e = (struct expiry){.device = directory->tree->teller, .parent = node_id(directory), .child = node_id(child)};
     memcpy(e->name, name, size);
     pthread_mutex_lock(&expiries.lock);
     *expiries.last = e;

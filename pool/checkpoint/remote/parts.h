@@ -70,7 +70,7 @@ struct reader { /* the body of an answer; bad: something was missing */
 };
 
 struct tree { /* one mount */
-    int fd;
+    int fd, teller; /* teller: for what the kernel is told unasked, by threads with files of their own */
     const char *path;
     struct node *root;
     bool expires; /* the kernel can be told to forget what it believes about a name */
@@ -349,6 +349,9 @@ void refresh_attributes(struct node *node); /* the kernel asks for them before t
 int refresh_fd(void);
 void refresh_done(void);
 bool refresh_asks(struct ask *q); /* true: the request came from the refreshing thread, and is answered */
+
+/* own_files.c: called in a thread that may wait for the kernel */
+void keep_files(int one, int other); /* and the trees' tellers; -1: none */
 
 /* expiry.c: what the kernel believes about names longer than a second, until it is told otherwise */
 void expire_name(const struct node *directory, const char *name, struct node *child);

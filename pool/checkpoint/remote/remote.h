@@ -21,7 +21,9 @@ bool remote_heard(void); /* false: the server is gone */
 bool remote_over(void); /* whether all that the job wrote is on the submit side; the first call requests the report */
 int remote_settle(const struct job *job, uint64_t mark, struct failure *f); /* in the dumper */
 
-/* server.c; devices: the file descriptors for the trees' requests */
-_Noreturn void remote_serve(const struct job *job, const int devices[], bool notified, struct remote_control ends);
+/* server.c; devices: the file descriptors for the trees' requests; tellers: for what the kernel is told unasked; NULL:
+ * instead of the kernel a supervisor asks, who is told nothing */
+_Noreturn void remote_serve(const struct job *job, const int devices[], const int tellers[],
+                            struct remote_control ends);
 
 #endif

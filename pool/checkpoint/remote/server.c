@@ -158,7 +158,7 @@ static bool whole_machine(void)
     return n <= 0 || (sscanf(text, "%lu %lu %lu", &first, &outside, &count) == 3 && count > 1);
 }
 
-_Noreturn void remote_serve(const struct job *job, const int devices[], bool notified, struct remote_control ends)
+_Noreturn void remote_serve(const struct job *job, const int devices[], const int tellers[], struct remote_control ends)
 {
     serving.uid = job->start->uid;
     serving.gid = job->start->gid;
@@ -168,8 +168,9 @@ _Noreturn void remote_serve(const struct job *job, const int devices[], bool not
     if (run)
         *run = 0;
     for (uint32_t i = 0; i < job->start->remotes; i++)
-        serving.trees[serving.count++] = (struct tree){.fd = devices[i], .path = job->remote[i]};
-    serving.notified = notified;
+        serving.trees[serving.count++] =
+            (struct tree){.fd = devices[i], .teller = tellers ? tellers[i] : -1, .path = job->remote[i]};
+    serving.notified = !tellers;
     for (int place = UP; place < FIRST_FREE; place++)
         if (place != ends.control && place != ends.settle)
             close(place);

@@ -24,6 +24,9 @@ class Relay:
         self._tasks: list[asyncio.Task[None]] = []
         self._writers: list[asyncio.StreamWriter] = []
         self.end: socket.socket | None = None
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self.holds_something = asyncio.Event()
 
     async def connect(self, keeper: NativeKeeper | None = None) -> socket.socket:
         """A new stream; handed to the keeper, where it runs already."""
@@ -35,15 +38,24 @@ class Relay:
         self._writers = [left[1], right[1]]
         self._tasks = [
             asyncio.create_task(self._pass(left[0], right[1])),
-            asyncio.create_task(self._pass(right[0], left[1])),
+            asyncio.create_task(self._pass(right[0], left[1], requests=True)),
         ]
         if keeper is not None:
             with theirs:
                 keeper.remote(theirs.fileno())
         return theirs
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def hold_requests(self) -> None:
+        """From now on no request reaches the submit side."""
+        self._passes.clear()
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, requests: bool = False
+    ) -> None:
         while data := await reader.read(65536):
+            if requests and not self._passes.is_set():
+                self.holds_something.set()
+                await self._passes.wait()
             writer.write(data)
             await writer.drain()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -11,14 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pool.starter.keeper import NativeKeeper
 from tests.checkpoint.remote.conftest import PROGRAMS, Site
 from tests.checkpoint.remote.test_connection import Relay
 from tests.remoteio.support import JobEnd
-from tests.starter.support import PYTHON, helpers, soon, until
+from tests.starter.support import PYTHON, hard_kill, helpers, soon, until
 
+KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
 pytestmark = pytest.mark.parametrize("way", ["fuse"])
 
 
@@ -124,7 +127,7 @@ async def test_changes_at_home_are_seen(site: Site, job: Asked) -> None:
 async def test_the_kernel_asks_for_nothing_while_a_lease_stands(site: Site, job: Asked) -> None:
     if not site.able:
         pytest.skip("needs remote files in this way")
-    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 2):
+    if KERNEL < (6, 2):
         pytest.skip("needs a kernel that can be told to ask again (Linux 6.2)")
     keeper = await job.start()
     (server,) = helpers(keeper)
@@ -215,6 +218,42 @@ async def test_leases_end_with_the_connection(site: Site, job: Asked) -> None:
     await leased_again(site, job)
     relay.cut()
     await job.end()
+
+
+def waits_for_kernel(server: psutil.Process) -> bool:
+    """Whether one of its threads cannot be interrupted."""
+    threads = Path("/proc", str(server.pid), "task").glob("*/stat")
+    return any(thread.read_text().rpartition(")")[2].split()[0] == "D" for thread in threads)
+
+
+@pytest.mark.parametrize("killed", ["the job", "keeper", "server"])
+async def test_a_job_ends_though_it_waits_where_the_kernel_is_told_of_a_change(
+    site: Site, job: Asked, killed: str
+) -> None:
+    """Its request is not answered any more, and the kernel hears of the change only after that."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    if KERNEL < (6, 2):
+        pytest.skip("needs a kernel that can be told to ask again (Linux 6.2)")
+    relay = Relay(site)
+    keeper = await job.start(end=JobEnd(await relay.connect(), site.tree))
+    (server,) = helpers(keeper)
+    await leased(site, job, "f")
+    relay.hold_requests()
+    asked = asyncio.ensure_future(job("open('new', 'x')"))
+    await soon(relay.holds_something.wait())
+    (site.tree / "f").chmod(0o604)
+    await until(lambda: waits_for_kernel(server))
+    if killed == "the job":
+        await keeper.kill()
+    else:
+        hard_kill(keeper.pid if killed == "keeper" else server.pid)
+    assert (await soon(keeper.ended)).cause == "killed"
+    with contextlib.suppress(SyntaxError):
+        await asked
+    relay.cut()
+    await keeper.forget()
+    await until(lambda: not server.is_running())
 
 
 async def leased_again(site: Site, job: Asked) -> None:
