@@ -24,7 +24,12 @@ def book(flock: SimFlock, name: str) -> Any:
 
 @asynccontextmanager
 async def creditors(
-    seed: int, machines: dict[str, int], *, seconds: float | Callable[[], float] = 100.0, directory: Path | None = None
+    seed: int,
+    machines: dict[str, int],
+    *,
+    seconds: float | Callable[[], float] = 100.0,
+    directory: Path | None = None,
+    terms: CreditTerms = TERMS,
 ) -> AsyncIterator[SimFlock]:
     """Pools that all lend to each other with credit."""
     async with SimFlock(list(machines), seed, settings=QUICK, directory=directory) as flock:
@@ -34,7 +39,7 @@ async def creditors(
         for name in machines:
             for other in machines:
                 if other != name:
-                    await book(flock, name).agree(other, TERMS)
+                    await book(flock, name).agree(other, terms)
         await flock.run_until(
             lambda: all(len(flock.machines_shown(name)) == sum(machines.values()) for name in machines), within=60
         )
@@ -192,17 +197,21 @@ def test_a_world_that_answers_garbage_changes_no_ledger(junk: Any) -> None:
     run_virtual(work())
 
 
+def pools_at(flock: SimFlock, machine: str, since: int) -> list[tuple[str, float]]:
+    """The pools whose jobs began on a machine, and when, from the start of that number on."""
+    return [(job.partition(":")[0], at) for job, place, at in flock.witness.starts[since:] if place == machine]
+
+
 def test_what_was_lent_is_claimed_back_ahead_of_the_debtors_own_jobs_and_not_a_second_more() -> None:
-    """Chem lends physics a machine for ten minutes. Then both have more jobs than machines: chem's come first at
-    physics for ten minutes of machine time, and after that physics' own do."""
+    """Chem lends physics a machine for fifteen minutes, so that six jobs end as much sooner. Then both have more jobs
+    than machines: chem's come first at physics for the time that is owed, and after that physics' own do."""
 
     async def work() -> None:
         async with creditors(5, {"physics": 1, "chem": 1}, seconds=300) as flock:
-            await flock.submit("physics", count=3, ad={"Requirements": ['TARGET.Machine != "physics-m0"']})
+            await flock.submit("physics", count=6)
             await flock.run_until(lambda: flock.queued() == 0, within=3000)
-            await flock.settle(60)
             lent = assert_equal(flock, "chem", "physics")
-            assert 900 <= lent <= 930
+            assert 850 <= lent <= 930
             began = len(flock.witness.starts)
             elsewhere = {"Requirements": ['TARGET.Machine != "chem-m0"']}
             # Physics' machine is busy when the jobs that wait for it come, its own first.
@@ -212,41 +221,95 @@ def test_what_was_lent_is_claimed_back_ahead_of_the_debtors_own_jobs_and_not_a_s
             await flock.submit("chem", count=6, owner="bob", ad=elsewhere)
             await flock.run_until(lambda: flock.queued() == 0, within=20_000)
             await flock.settle(60)
-            at_physics = [
-                (job.partition(":")[0], at)
-                for job, machine, at in flock.witness.starts[began:]
-                if machine == "physics-m0"
-            ]
+            at_physics = pools_at(flock, "physics-m0", began)
             pools = [pool for pool, _ in at_physics]
             assert pools[:4] == ["physics", "chem", "chem", "chem"], pools
             assert pools[4] in ("physics", "chem"), pools
             first = at_physics[1][1]
             own = next(at for pool, at in at_physics[1:] if pool == "physics")
-            assert own - first <= lent + 30, (own - first, lent)
+            assert lent - 60 <= own - first <= lent + 30, (own - first, lent)
             assert_equal(flock, "chem", "physics")
             flock.assert_sound()
 
     run_virtual(work())
 
 
-def test_a_machine_that_pays_a_debt_back_is_taken_back_when_nothing_is_owed() -> None:
-    """Chem is owed 200 seconds, and its job would run for hours on physics' only machine."""
+def test_own_jobs_that_would_run_without_a_flock_come_before_a_creditors() -> None:
+    """Physics' machine is no help to it: its jobs ran at chem as they could not have run at home. What it owes for them
+    is no reason to let the jobs wait that its own machine would run now; when there are none, it pays."""
 
     async def work() -> None:
-        lengths = [200.0]
-        async with creditors(6, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0]) as flock:
+        async with creditors(7, {"physics": 1, "chem": 1}, seconds=300) as flock:
+            await flock.submit("physics", count=3, ad={"Requirements": ['TARGET.Machine != "physics-m0"']})
+            await flock.run_until(lambda: flock.queued() == 0, within=3000)
+            lent = assert_equal(flock, "chem", "physics")
+            assert 900 <= lent <= 930
+            began, now = len(flock.witness.starts), flock.now()
+            await flock.submit("chem", count=6, owner="bob", ad={"Requirements": ['TARGET.Machine != "chem-m0"']})
+            await flock.submit("physics", count=6, ad={"WantFlock": False})
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=20_000)
+            own = [at for pool, at in pools_at(flock, "physics-m0", began) if pool == "physics"]
+            assert max(own) - now <= 5 * 301 + 5, "each began when it would have begun alone"
+            await flock.run_until(lambda: flock.queued() == 0, within=20_000)
+            await flock.settle(60)
+            assert assert_equal(flock, "chem", "physics") < 0, "chem's jobs had the machine then, and have paid it back"
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_machine_given_ahead_goes_back_when_own_jobs_would_have_it_without_a_flock() -> None:
+    """Chem has helped physics for five minutes only, and is owed more: of an earlier day, which helps nobody now."""
+
+    async def work() -> None:
+        lengths = [600.0]
+        async with creditors(8, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0]) as flock:
             await flock.submit("physics", ad={"Requirements": ['FlockPool =?= "chem"']})
             await flock.run_until(lambda: flock.queued() == 0, within=1000)
-            await flock.settle(60)
+            lengths[0] = 300.0
+            help_began = flock.now()
+            await flock.submit("physics", count=2)
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
             lent = assert_equal(flock, "chem", "physics")
+            assert 890 <= lent <= 930
             lengths[0] = 100.0
+            began = len(flock.witness.starts)
             await flock.submit("physics", count=9, ad={"WantFlock": False})
-            await flock.run_until(lambda: len(flock.witness.starts) == 2, within=60)
+            await flock.run_until(lambda: len(flock.witness.starts) == began + 1, within=60)
             lengths[0] = 5000.0
             await flock.submit("chem", owner="bob", ad={"Requirements": ['FlockPool =?= "physics"']})
-            await flock.run_until(
-                lambda: any(":" in job and job.startswith("chem") for job, *_ in flock.witness.starts), 500
-            )
+            await flock.run_until(lambda: len(flock.witness.starts) == began + 2, within=500)
+            lengths[0] = 100.0
+            await flock.run_until(lambda: len(flock.witness.starts) == began + 3, within=1000)
+            (_, _), (chem, _), (own, at) = pools_at(flock, "physics-m0", began)
+            assert (chem, own) == ("chem", "physics")
+            # Alone: two jobs of 300 s one after the other, and one of 100 s that has run already.
+            assert 700 - 1 <= at - help_began <= 700 + 10, at - help_began
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=5000)
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_machine_that_pays_a_debt_back_is_taken_back_when_nothing_is_owed() -> None:
+    """Chem has helped physics for 900 seconds and is owed 200, and its job would run for hours on physics' only
+    machine."""
+
+    async def work() -> None:
+        lengths = [300.0]
+        terms = CreditTerms(True, bound=200.0)
+        async with creditors(6, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0], terms=terms) as flock:
+            await flock.submit("physics", count=6)
+            await flock.run_until(lambda: flock.queued() == 0, within=1000)
+            lent = assert_equal(flock, "chem", "physics")
+            assert 199 <= lent <= 205
+            lengths[0] = 100.0
+            before = len(flock.witness.starts)
+            await flock.submit("physics", count=9, ad={"WantFlock": False})
+            await flock.run_until(lambda: len(flock.witness.starts) == before + 1, within=60)
+            lengths[0] = 5000.0
+            await flock.submit("chem", owner="bob", ad={"Requirements": ['FlockPool =?= "physics"']})
+            await flock.run_until(lambda: len(flock.witness.starts) == before + 2, within=500)
             began = flock.witness.starts[-1][2]
             lengths[0] = 100.0
             await flock.run_until(lambda: flock.witness.starts[-1][2] > began, within=1000)

@@ -5,6 +5,7 @@ ledger.py       agreements with credit: entries of use, their signatures, and ho
 private.py      one user's jobs in several pools, without an agreement between them
 explain.py      another pool with one job's eyes, and what its machines are worth
 kinds.py        many idle machines summed up by kind, for another pool
+alone.py        which of our own jobs would run by now without a flock
 payback.py      how many jobs of a creditor come ahead of our own, and until when
 value.py        what a machine is worth
 shown.py        a machine of another pool as this pool's negotiator sees it; a request of another pool likewise

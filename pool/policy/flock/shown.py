@@ -84,6 +84,25 @@ def gives_way(ad: Mapping[str, Any]) -> bool:
     )
 
 
+def is_own_machine(ad: Mapping[str, Any]) -> bool:
+    """Whether our own pool's jobs may run on a machine now: it is ours, no dedicated one, and its owner is away."""
+    return LENDER not in ad and not ad.get("DedicatedSchedulers") and ad.get("State") != "Owner"
+
+
+def is_with_guest(ad: Mapping[str, Any]) -> bool:
+    """Whether a job of another pool has a machine."""
+    return ad.get("State") in ("Claimed", "Preempting") and "@" in str(ad.get("RemoteOwner", ""))
+
+
+def processors(ad: Mapping[str, Any]) -> int:
+    """The processors that a machine counts for: those of a part or of the rest of a divided one; else one, since a
+    job has the whole of it."""
+    if not (ad.get("PartitionableSlot") is True or ad.get("DynamicSlot") is True):
+        return 1
+    cpus = ad.get("Cpus")
+    return max(0, int(cpus)) if isinstance(cpus, int | float) and not isinstance(cpus, bool) else 0
+
+
 def shown_to_creditor(ad: Wire) -> Wire:
     """A machine that gives way, as a pool sees it to which we owe machine time: one to ask for."""
     taken = {"RemoteUser", "RemoteOwner", "RemoteGroup", "RemoteNiceUser", "ClientMachine", "CurrentRank"}

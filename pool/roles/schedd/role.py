@@ -368,7 +368,9 @@ class Schedd(Role):
                 offer=self._offer,
                 wake_spool=self.spool.wake,
             ),
-            JobViews(self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged),
+            JobViews(
+                self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged, given.turns
+            ),
             SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
             NegotiatorMethods(
                 self.context, placement.matches, gathering, self.costs, self._add_references, self.dedicated.requests

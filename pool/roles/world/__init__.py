@@ -5,6 +5,7 @@
     borrowing.py   other pools' machines for our jobs: a startd to our negotiator and schedds (EV: W-startd)
     offers.py      the machines that one other pool is shown: one by one, or summed up by kind
     credit.py      what pools have lent each other: measured, signed by both, kept
+    own_jobs.py    our own jobs as they would run without a flock: they come before a creditor's
     peers.py       the connection to another pool's world, made again as long as there is an agreement
     relay.py       calls and streams that pass through, in both directions
 

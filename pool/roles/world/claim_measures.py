@@ -129,6 +129,7 @@ class ClaimMeasures:
         """The terms with a pool, or all, are about to change: what was used until now was used under the present."""
         for use in self.uses.values() if pool is None else self.of_pool(pool):
             use.terms_change(self.now(), self._outside.wall(), credit=self._terms(use.pool).credit)
+        self.ahead.set()  # with credit, own jobs are to be known
 
     async def write(self) -> None:
         """Return when all measurements are on disk, or cannot be written: then machines are lent all the same, and

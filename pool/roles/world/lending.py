@@ -24,6 +24,7 @@ from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
+from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, ReadAhead, join_streams, passes, seconds_left
 from pool.wire import (
     Call,
@@ -57,6 +58,7 @@ AGAIN = 5.0
 #: Seconds for which a claim that was asked to end with its job counts as one that will.
 ENDING = 3600.0
 PAID_BACK = "its pool has got back all the machine time that it was owed"
+OWN_FIRST = "without a flock, jobs of the machine's own pool would run by now"
 
 
 class NoMachine(PoolError):
@@ -129,10 +131,18 @@ class GuestClaims:
         for claim in claims:
             self._claims.pop((pool, startd, str(claim)), None)
 
-    def of_pool(self, pool: str) -> list[tuple[str, str, str]]:
-        """The schedd, the startd and the id of each claim of a pool."""
+    def count(self) -> int:
+        """The claims of all pools, without those of users who have accounts here, too."""
+        self._forget_old()
+        return sum(OF not in pool for pool, _, _ in self._claims)
+
+    def _forget_old(self) -> None:
         now = asyncio.get_running_loop().time()
         self._claims = {key: claim for key, claim in self._claims.items() if claim[1] > now}
+
+    def of_pool(self, pool: str) -> list[tuple[str, str, str]]:
+        """The schedd, the startd and the id of each claim of a pool."""
+        self._forget_old()
         return [(schedd, key[1], key[2]) for key, (schedd, _) in self._claims.items() if key[0] == pool]
 
 
@@ -212,6 +222,7 @@ class MachineLender(Service):
     def __init__(
         self,
         credit: CreditBook,
+        own_jobs: OwnJobs,
         links: Links,
         advertiser: Advertiser,
         *,
@@ -227,6 +238,7 @@ class MachineLender(Service):
         changed: Callable[[str, Wire | None], None],
     ) -> None:
         self._credit = credit
+        self._own_jobs = own_jobs
         self._links = links
         self._advertiser = advertiser
         self._node = node
@@ -256,6 +268,7 @@ class MachineLender(Service):
     def take_in(self, name: str, ad: Wire | None) -> None:
         """A machine's ad at our collector has changed, or is gone."""
         before = self.machines.get(name)
+        self._own_jobs.machine(name, ad)
         if ad is None:
             self.machines.pop(name, None)
         else:
@@ -295,6 +308,16 @@ class MachineLender(Service):
         asked = sum(request.left for request in self._requests.values() if request.pool == pool)
         return max(self.lent_to(pool), len(self.claims.of_pool(pool))) + asked
 
+    def slots_ahead(self, pool: str) -> int:
+        """How many more of our slots a pool may have ahead of our own jobs: up to what we owe it, and as far as the
+        own jobs have theirs that would run now without a flock."""
+        owed = self._credit.slots_ahead(pool)
+        return min(owed, max(0, self._spare())) if owed else 0
+
+    def _spare(self) -> int:
+        ahead = sum(request.ahead for request in self._requests.values())
+        return self._own_jobs.spare(self.claims.count()) - ahead
+
     # -- requests ----------------------------------------------------------------------------------------
 
     async def claim(self, pool: str, params: Wire) -> Wire:
@@ -320,7 +343,7 @@ class MachineLender(Service):
         ad = guest_request(params["ad"], owner, pool)
         lease = min(max(lease, 1.0), self._longest_lease())
         taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
-        ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken))
+        ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken), max(0, self._spare()))
         self._number += 1
         number = self._number
         request = GuestRequest(pool, owner, str(params["schedd"]), ad, lease, count, self._wall(), ahead)
@@ -469,6 +492,7 @@ class MachineLender(Service):
     def _make_room(self, pool: str) -> None:
         """Have as many claims of own jobs end with their present job as a pool may have machines ahead of them."""
         wanted = sum(request.ahead for request in self._requests.values() if request.pool == pool)
+        wanted = min(wanted, max(0, self._own_jobs.spare(self.claims.count())))
         now = asyncio.get_running_loop().time()
         ending = {name for name, since in self._ending.items() if since + ENDING > now and name in self.machines}
         ready = [name for name, ad in self.machines.items() if gives_way(ad)]
@@ -495,24 +519,28 @@ class MachineLender(Service):
             self._log.info("a machine does not give way", extra={"slot": name, "why": str(error)})
 
     async def end_payback(self) -> float:
-        """Take back the machines that were given ahead of our own jobs, where nothing is owed any more and own jobs
-        wait; seconds until the next of them may be due."""
-        due = LONGEST_PAYBACK
-        for use, left in list(self._credit.paid_back()):
-            if left > 0:
-                due = min(due, left)
+        """Take back machines that were given ahead of our own jobs where own jobs wait: if nothing is owed any more, or
+        they would run now without a flock; seconds until the next of them may be due."""
+        due, ahead = LONGEST_PAYBACK, list(self._credit.paid_back())
+        wanted = max(0, -self._own_jobs.spare(self.claims.count())) if ahead and self.own_wait else 0
+        wanted -= sum(self._own_jobs.units_of(use.slot) for use, _ in ahead if use.claim in self._taking_back)
+        for use, left in reversed(ahead):
+            if left > 0 and wanted <= 0:
+                due = min(due, left, max(self._own_jobs.next_change(), GATHER))
             elif self.own_wait:
                 due = min(due, AGAIN)
                 if use.claim not in self._taking_back:
+                    wanted -= self._own_jobs.units_of(use.slot)
                     self._taking_back.add(use.claim)
-                    self._spawn(self._take_back(use), "take back", alone=True)
+                    why = PAID_BACK if left <= 0 else OWN_FIRST
+                    self._spawn(self._take_back(use, why), "take back", alone=True)
         return due
 
-    async def _take_back(self, use: ClaimUse) -> None:
+    async def _take_back(self, use: ClaimUse, why: str) -> None:
         schedd, startd, claim = use.way or ("", "", "")
         try:
             link = await self.tunnel(use.pool, schedd, startd)
-            await link.call("startd.take_back", {"claim": claim, "why": PAID_BACK}, timeout=PATIENCE)
+            await link.call("startd.take_back", {"claim": claim, "why": why}, timeout=PATIENCE)
             self._credit.taken_back(use)
         except (*TROUBLE, RemoteError, NoWay) as error:
             self._log.info("a machine was not taken back", extra={"slot": use.slot, "why": str(error)})

@@ -30,6 +30,7 @@ from pool.roles.world.credit import CreditBook
 from pool.roles.world.explaining import FlockExplaining
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.offers import Borrower
+from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
 from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
@@ -46,6 +47,10 @@ SWEEP = 30.0
 #: Seconds for which jobs may save themselves when an agreement ends, and the reason that they are given.
 PARTING, LEFT = 10.0, "the pools have parted"
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+#: The ads that our collector tells.
+WATCHED = ["Machine", "Submitter", "Negotiator", "Scheduler"]
+#: Seconds for which changes gather before it is looked at what can be paid back.
+GATHER = 0.05
 #: Methods of a startd that take the order to start a job.
 ORDERS = ("activate", "restore_order")
 TERMS = {"pool": str, "agreement": str, "bound": int | float | None, "half_life": int | float | None}
@@ -91,8 +96,18 @@ class World(Role):
             borrower=self._borrower,
             every=self.settings.number("CLAIM_LEASE"),
         )
+        self.own_jobs = OwnJobs(
+            given.links,
+            self.outside,
+            turns=given.turns,
+            spawn=self.spawn,
+            log=self.log,
+            wanted=lambda: any(self.credit.terms(pool).credit for pool in self.credit.pools),
+            changed=self.credit.measures.ahead.set,
+        )
         self.lending = self.lender_class(
             self.credit,
+            self.own_jobs,
             given.links,
             self._advertiser,
             node=given.node,
@@ -447,7 +462,7 @@ class World(Role):
                 await asyncio.sleep(borrower.gather)
                 items = await borrower.offers(
                     lets_in=self._agreement(pool).lets_in,
-                    creditor=self.credit.slots_ahead(pool) > 0,
+                    creditor=self.lending.slots_ahead(pool) > 0,
                     lendable=self.lending.lendable,
                     listed=int(self.settings.number("FLOCK_LISTED_MACHINES")),
                 )
@@ -504,10 +519,11 @@ class World(Role):
         while True:
             try:
                 link = await self.given.links.connect(self.given.collector)
-                stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter", "Negotiator"]})
+                stream = await link.stream("collector.watch", {"types": WATCHED})
                 for name in list(self.lending.machines):
                     self.lending.take_in(name, None)
                     self.private_lending.machine(name, None)
+                self.own_jobs.forget_all()
                 self.lending.own_idle.clear()
                 self.private_borrowing.forget_submitters()
                 async for items in stream:
@@ -518,6 +534,8 @@ class World(Role):
                             self.private_lending.machine(name, ad)
                         elif kind == "Negotiator":
                             self._read_names(ad)
+                        elif kind == "Scheduler":
+                            self.own_jobs.schedd(name, ad)
                         else:
                             self.lending.submitter(name, ad)
                             self.private_borrowing.submitter(name, ad)
@@ -542,12 +560,14 @@ class World(Role):
             try:
                 async with asyncio.timeout(due):
                     await self.credit.measures.ahead.wait()
+                await asyncio.sleep(GATHER)
                 self.credit.measures.ahead.clear()
-                for borrower in self._borrowers.values():
-                    if (self.credit.slots_ahead(borrower.pool) > 0) != borrower.creditor:
-                        borrower.wake.set()
             except TimeoutError:
                 pass
+            self.own_jobs.watch_schedds()
+            for borrower in self._borrowers.values():
+                if (self.lending.slots_ahead(borrower.pool) > 0) != borrower.creditor:
+                    borrower.wake.set()
 
     async def _sweep(self) -> None:
         while True:

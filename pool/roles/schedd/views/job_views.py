@@ -6,12 +6,14 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.policy.queue import QueuedJob
+from pool.roles.cooperative import WorkTurns
 from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.views.following import EventStream, UntilLogged
 from pool.roles.schedd.views.forwarding import JobForwarding
 from pool.roles.schedd.views.inspecting import JobInspection
 from pool.roles.schedd.views.listings import Listings
+from pool.roles.schedd.views.own_work import OwnWork
 from pool.roles.schedd.views.why import JobExplanations
 from pool.starter.inspecting import bounded
 from pool.starter.shells import WISH
@@ -30,8 +32,10 @@ class JobViews(Service):
         inspection: JobInspection,
         forwarding: JobForwarding,
         until_logged: UntilLogged,
+        turns: WorkTurns,
     ) -> None:
         self._until_logged = until_logged
+        self._turns = turns
         self._ledger = ledger
         self._listings = listings
         self._explaining = explaining
@@ -67,6 +71,11 @@ class JobViews(Service):
     async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Events of jobs for any number of watches: `following` has the messages."""
         await EventStream(self._ledger, stream, self._until_logged).run()
+
+    @streaming(Right.EXECUTE)
+    async def own_work(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """All jobs that want machines, as they come and end, for this pool's world: `own_work` has the items."""
+        await OwnWork(self._ledger, self._turns).run(stream)
 
     @streaming(
         Right.SUBMIT,
