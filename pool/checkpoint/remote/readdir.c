@@ -11,7 +11,7 @@
 
 #define KEPT_MOST 500000 /* entries of all directories, about 100 bytes each */
 #define NAME_MOST 255 /* longer ones are refused, not absent */
-#define MISSES 16 /* lookups in a directory for which a part of its listing is fetched */
+#define MISSES 64 /* lookups in a directory for which a part of its listing is fetched: it costs as much */
 
 struct entry {
     struct attr attr;
@@ -179,7 +179,8 @@ static void on_listed_ahead(struct request *r, int error, struct reader *answer)
     }
 }
 
-/* One part of the listing costs the submit side as much as some dozens of its names, one by one. */
+/* One part of the listing costs the submit side as much as about sixty of its names, one by one: so it is fetched once
+ * that many were asked for, and a job that wants no more of them pays twice at most. */
 void listing_ahead(struct node *directory)
 {
     struct listing *l = directory->ahead;

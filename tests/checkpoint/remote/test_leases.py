@@ -180,14 +180,14 @@ async def test_a_directory_of_which_many_names_are_asked_for_is_listed(site: Sit
 
 async def answered_alone(site: Site, job: Asked) -> bool:
     """Whether the job's machine answers about names that were not asked for, when others were."""
-    assert await job("there('many', 0, 60)") == list(range(0, 60, 2))
+    assert await job("there('many', 0, 80)") == list(range(0, 80, 2))
     site.home.process.send_signal(signal.SIGSTOP)
     try:
-        asked = asyncio.ensure_future(job("there('many', 60, 120)"))
+        asked = asyncio.ensure_future(job("there('many', 80, 140)"))
         done, _ = await asyncio.wait([asked], timeout=10)
     finally:
         site.home.process.send_signal(signal.SIGCONT)
-    assert await asked == list(range(60, 120, 2))
+    assert await asked == list(range(80, 140, 2))
     return bool(done)
 
 
