@@ -102,7 +102,7 @@ def compile_all(
     """
     sources = sorted(folder.rglob("*.c"))
     if folder == WAY_OUT_SOURCES:
-        sources.append(HERE / "sandbox" / "netlink.c")
+        sources += [HERE / "sandbox" / name for name in ("netlink.c", "network_lists.c")]
     if not sources:
         raise CannotBuild(f"the C sources are not in {folder}: build from a checkout or a source distribution")
     objects = {source: directory / f"{source.parent.name}-{source.stem}.o" for source in sources}

@@ -145,6 +145,7 @@ class Ability(_NotedFlag):
     TRACK = 65536, "dirty tracking: an image can build on the one before"
     WAITS = 131072, "the kernel reports since when a thread waits"
     PRIVATE_NETWORK = 262144, "a network of a job's own, with an address and a wire"
+    HIDE_SOCKETS = 524288, "can hide the lists of such a network's sockets from other users"
     SAME_VDSO = 1 << 30, "can only be switched off, for tests: then each vdso counts as another kernel's"
 
 

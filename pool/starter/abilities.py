@@ -27,6 +27,7 @@ _LINES = {
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
     Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
     Able.PRIVATE_NETWORK: "no networks of their own for jobs: those that ask for one are refused",
+    Able.HIDE_SOCKETS: "other users of this machine can list the sockets of jobs' networks, but with hidepid=invisible",
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
     Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
 }
@@ -48,6 +49,7 @@ def abilities_of(report: Report) -> Abilities:
         Able.IPC: why.get("ipc namespace"),
         Able.NETWORK: why.get("network namespace"),
         Able.PRIVATE_NETWORK: why.get("private network"),
+        Able.HIDE_SOCKETS: why.get("hidden sockets"),
         Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
         Able.CHECKPOINT: why.get("checkpoint"),
@@ -61,9 +63,9 @@ def abilities_of(report: Report) -> Abilities:
     explained = Able(0)
     if not able & Able.USER:
         explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.FUSE | Able.NOTIFY
-        explained |= Able.NETWORK | Able.PRIVATE_NETWORK
+        explained |= Able.NETWORK | Able.PRIVATE_NETWORK | Able.HIDE_SOCKETS
     if not able & Able.NETWORK:
-        explained |= Able.PRIVATE_NETWORK
+        explained |= Able.PRIVATE_NETWORK | Able.HIDE_SOCKETS
     if not able & Able.MOUNT:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -41,6 +43,15 @@ def place(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def scratch(place: Path) -> Path:
     return place / "scratch"
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A directory that every user may write to; pytest's own are closed."""
+    path = Path(tempfile.mkdtemp(prefix="poolnode-test-"))
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(params=["all", "none", "pid only"])

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ from tests.starter.support import alive, family, opened, related, shell, soon, s
 
 ROOT = os.getuid() == 0
 SOMEBODY = 61234
-
-
-@pytest.fixture
-def common() -> Iterator[Path]:
-    """A directory that every user may write to; pytest's own are closed."""
-    path = Path(tempfile.mkdtemp(prefix="poolnode-test-"))
-    path.chmod(0o777)
-    yield path
-    shutil.rmtree(path)
 
 
 def output(scratch: Path) -> str:

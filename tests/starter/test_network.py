@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import asyncio
+import os
 import socket
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 from pool.checkpoint.messages_table import Ability
 from pool.jobs.network import setup_of
 from pool.starter.keeper import NativeKeepers, StartFailed
-from tests.starter.support import PYTHON, opened, shell, soon, spec, to_end, until
+from tests.starter.support import PYTHON, family, opened, shell, soon, spec, to_end, until
 
 LOOPBACK = (
     "import socket; s = socket.create_server(('127.0.0.1', 0)); "
@@ -121,6 +124,88 @@ async def test_it_can_change_neither_addresses_nor_names(best: NativeKeepers, sc
     """
     assert (await to_end(best, shell(scratch, script, **own(isolation)))).code == 0
     assert (scratch / "out").read_text() == ""
+
+
+#: A job that listens, knows its own sockets by the kernel's lists, and waits.
+LISTENS = """
+import os, socket
+unix = socket.socket(socket.AF_UNIX); unix.bind("\\0hidden-of-the-job"); unix.listen()
+tcp = socket.create_server(("127.0.0.1", 23456))
+assert f":{23456:04X}" in open("/proc/net/tcp").read()
+assert "hidden-of-the-job" in open("/proc/self/net/unix").read()
+assert "lo:" in open("/proc/thread-self/net/dev").read()
+open("begun", "w").close()
+tcp.accept()
+"""
+#: Another user: all lists of the network, by each process and by one of its threads; what netlink answers (sock_diag(7)
+#: and the devices); names that lead into the job.
+LOOKS = """
+import os, socket, struct, sys
+os.setgroups([]); os.setresgid(65533, 65533, 65533); os.setresuid(65533, 65533, 65533)
+def look(directory):
+    for name in os.listdir(directory):
+        path = f"{directory}/{name}"
+        try: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read()
+        except OSError: continue
+        print("reads", path)
+for pid in sys.argv[1:]:
+    look(f"/proc/{pid}/net"); look(f"/proc/{pid}/task/{pid}/net")
+    for name in ("root/proc/net/tcp", "ns/net", "ns/user", "cwd/begun", "fd", "map_files"):
+        try: os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY)); print("opens", pid, name)
+        except OSError: pass
+ports = struct.pack("<IHHIIBBBxI48x", 72, 20, 0x301, 1, 0, socket.AF_INET, 6, 0, 0xffffffff)
+names = struct.pack("<IHHIIBBxxIII8x", 40, 20, 0x301, 1, 0, socket.AF_UNIX, 0, 0xffffffff, 0, 1)
+for kind, asked, said in ((4, ports, struct.pack(">H", 23456)), (4, names, b"hidden-of-the-job"),
+                          (0, struct.pack("<IHHIIBxHiII", 32, 18, 0x301, 1, 0, 0, 0, 0, 0, 0), b"wire0")):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, kind) as ask:
+        ask.send(asked)
+        answers = b""
+        while not answers.endswith(struct.pack("<i", 0)) or struct.unpack_from("<H", last, 4)[0] != 3:
+            last = ask.recv(1 << 20)
+            assert struct.unpack_from("<H", last, 4)[0] != 2, last
+            answers += last
+        if said in answers: print("netlink says", said)
+"""
+
+
+async def listed(keepers: NativeKeepers, scratch: Path, who: int, network: str) -> str:
+    """The findings of another user of the machine about such a job."""
+    os.chown(scratch, who, who)
+    kind = own("shared") if network == "private" else {"network": "none", "isolation": "shared"}
+    keeper = await soon(keepers.start(spec(scratch, PYTHON, "-c", LISTENS, uid=who, gid=who, groups=(), **kind)))
+    await until(lambda: (scratch / "begun").exists() or keeper.ended.done())
+    assert not keeper.ended.done(), (scratch / "err").read_text()
+    pids = [str(each.pid) for each in family(keeper.pid)]
+    assert len(pids) >= 2
+    run = partial(subprocess.run, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(run, [PYTHON, "-c", LOOKS, *pids])
+    assert done.stderr == ""
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+    return done.stdout
+
+
+@pytest.mark.parametrize("network", ["private", "none"])
+@pytest.mark.parametrize("who", [0, 61234])
+async def test_other_users_cannot_list_what_is_in_it(
+    best: NativeKeepers, common: Path, who: int, network: str
+) -> None:
+    if not best.abilities.private_network or not best.abilities.other_users:
+        pytest.skip("needs root and the ability network")
+    assert not any("list the sockets" in line for line in best.abilities.reduced)
+    assert await listed(best, common, who, network) == ""
+
+
+async def test_a_machine_that_cannot_hide_it_says_so(place: Path, program: Path, common: Path) -> None:
+    """As an ordinary user's node cannot. The kernel lists the sockets then; all else stays closed."""
+    async with opened(place, program, without=int(Ability.HIDE_SOCKETS)) as keepers:
+        if not keepers.abilities.private_network or not keepers.abilities.other_users:
+            pytest.skip("needs root and the ability network")
+        assert any("can list the sockets" in line for line in keepers.abilities.reduced)
+        lines = (await listed(keepers, common, os.getuid(), "private")).splitlines()
+    assert any(line.endswith("/net/tcp") for line in lines)
+    assert all(line.startswith("reads /proc/") for line in lines), lines
 
 
 def received(end: socket.socket) -> tuple[int, list[socket.socket]]:

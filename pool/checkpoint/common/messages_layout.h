@@ -101,6 +101,7 @@ enum ability {
     ABLE_TRACK = 65536, /* dirty tracking: an image can build on the one before */
     ABLE_WAITS = 131072, /* the kernel reports since when a thread waits */
     ABLE_PRIVATE_NETWORK = 262144, /* a network of a job's own, with an address and a wire */
+    ABLE_HIDE_SOCKETS = 524288, /* can hide the lists of such a network's sockets from other users */
     ABLE_SAME_VDSO = 1073741824, /* can only be switched off, for tests: then each vdso counts as another kernel's */
 };
 

@@ -94,6 +94,7 @@ static int try_pid(void) { return enter_user_first() || ns_in_new_pid(NULL) ? -1
 static int try_ipc(void) { return enter_user_first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
 static int try_network(void) { return enter_user_first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
 static int try_private_network(void) { return enter_user_first() || network_try() ? -1 : 0; }
+static int try_hide(void) { return try_network() || network_hide(geteuid(), getegid()) ? -1 : 0; }
 static int try_proc(void) { return enter_user_first() || ns_enter_mount() || ns_in_new_pid(ns_mount_proc) ? -1 : 0; }
 static int try_checkpoint(void) { return enter_user_first() || ns_in_new_pid(probe_hold) ? -1 : 0; }
 static int try_time(void) { return enter_user_first() || probe_time() ? -1 : 0; }
@@ -151,6 +152,8 @@ uint32_t abilities_open(char *lines, size_t size)
         try_ability(ABLE_NETWORK, try_network, "network namespace", lines, size);
         if (settings.able & ABLE_NETWORK)
             try_ability(ABLE_PRIVATE_NETWORK, try_private_network, "private network", lines, size);
+        if (settings.able & ABLE_NETWORK)
+            try_ability(ABLE_HIDE_SOCKETS, try_hide, "hidden sockets", lines, size);
     }
     if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
         try_ability(ABLE_PROC, try_proc, "own /proc", lines, size);

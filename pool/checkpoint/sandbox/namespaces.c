@@ -397,6 +397,9 @@ int ns_enter(const struct job *job, const struct extra_mounts *extra, struct fai
         network_settings();
         network_show_devices();
     }
+    const bool own_lists = networked || job->start->flags & FLAG_NO_NETWORK;
+    if (own_lists && settings.able & ABLE_HIDE_SOCKETS && network_hide(job->start->uid, job->start->gid) < 0)
+        return set_failure(f, "chmod", "/proc/self/net");
     if (networked && network_names(job, f))
         return -1;
     return close_kernel(job, f);

@@ -3,6 +3,7 @@
 #define POOL_NETWORK_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/common.h"
 
@@ -14,6 +15,9 @@ void network_settings(void); /* with the job's /proc */
 void network_show_devices(void); /* in /sys, where the job has a file tree of its own */
 int network_wire(void); /* a packet socket at the far end of the job's device; -1 and errno */
 int network_connect(uint16_t port, bool by_six); /* a connection to a port of the job, being made; -1 and errno */
+
+/* network_lists.c: the lists in /proc/PID/net of this network are this user's alone from now on; 0, or -1 and errno */
+int network_hide(uid_t uid, gid_t gid);
 
 /* netlink.c: each is 0, or -1 and errno */
 int netlink_open(void);
