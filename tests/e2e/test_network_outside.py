@@ -369,7 +369,7 @@ for pid in sys.argv[1:]:
 
 
 async def test_a_jobs_network_is_invisible_to_other_users(pool2: Nodes, home: Path, world: World) -> None:
-    """But for the kernel's own lists below /proc/PID/net, which it shows to everybody (docs/network.md)."""
+    """Lists below /proc/PID/net have tests in tests/starter/test_network.py and tests/network/test_hostile_jobs.py."""
     async with client(pool2.all[0]) as pool:
         cluster = await pool.submit(job(home, HIDES, 'Machine == "two"'), iwd=str(home))
         await until(lambda: (home / "begun").exists() and (home / "begun").read_text(), "the job listens")

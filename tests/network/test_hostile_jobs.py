@@ -291,6 +291,36 @@ for pid in sys.argv[1:]:
         await job.kill()
 
 
+STAYS = """
+import signal, socket, sys
+link = socket.create_connection((sys.argv[1], 80), 20)
+print(link.recv(100), flush=True)
+signal.pause()
+"""
+LISTS = """
+import os, sys
+os.setgroups([]); os.setresgid(65533, 65533, 65533); os.setresuid(65533, 65533, 65533)
+for name in os.listdir(f"/proc/{sys.argv[1]}/net"):
+    path = f"/proc/{sys.argv[1]}/net/{name}"
+    try: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read()
+    except OSError: continue
+    print("reads", path)
+"""
+
+
+async def test_nobody_lists_the_connections_that_it_ends(world: World, tmp_path: Path) -> None:
+    """The network of its inner process has a socket for each connection of the job to the outside."""
+    async with machine_in(world, tmp_path, "*:80") as machine:
+        job = await machine.start(tmp_path / "job", STAYS, "203.0.113.1")
+        await job.says("\n")
+        (inside,) = psutil.Process(job.way_out).children()
+        assert "017100CB" in await asyncio.to_thread(Path(f"/proc/{inside.pid}/net/tcp").read_text)
+        run = partial(subprocess.run, capture_output=True, text=True, check=False)
+        done = await asyncio.to_thread(run, [PYTHON, "-c", LISTS, str(inside.pid)])
+        assert (done.stderr, done.stdout) == ("", "")
+        await job.kill()
+
+
 BIG = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

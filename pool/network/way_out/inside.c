@@ -3,11 +3,13 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -126,13 +128,43 @@ static int answered(int from)
     return fd;
 }
 
+static int write_to(pid_t pid, const char *name, const char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    close(fd);
+    return n < 0 ? -1 : 0;
+}
+
+/* Makes the child root of its user namespace, so that it owns its network's lists. It cannot do so itself: it has no
+ * rights, and where root has started it, its entries in /proc are root's. */
+static void make_root(pid_t child)
+{
+    char map[64];
+    bool is_root = geteuid() == 0;
+    (void)write_to(child, "setgroups", "deny");
+    snprintf(map, sizeof map, "0 %u 1", is_root ? NOBODY : geteuid());
+    (void)write_to(child, "uid_map", map);
+    snprintf(map, sizeof map, "0 %u 1", is_root ? NOBODY : getegid());
+    (void)write_to(child, "gid_map", map);
+}
+
 static void live_inside(int to)
 {
     struct end at;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(NODE);
     close(DECIDER);
-    int wire = unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 || make_network() < 0 ? -1 : packet_socket();
+    int err = drop_rights() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || unshare(CLONE_NEWUSER) < 0 ? errno : 0;
+    if (send(to, &err, sizeof err, MSG_NOSIGNAL) < 0 || err || recv(to, &err, sizeof err, 0) != sizeof err)
+        return;
+    int wire = unshare(CLONE_NEWNET) < 0 || make_network() < 0 ? -1 : packet_socket();
+    err = errno;
+    (void)network_hide(0, 0); /* where the kernel does not let it, the lists are as those of every process */
+    errno = err;
     if (answer(to, wire) < 0 || wire < 0)
         return;
     while (recv(to, &at, sizeof at, 0) == sizeof at)
@@ -154,7 +186,16 @@ int inside_start(int *wire)
         _exit(0);
     }
     close(ends[1]);
-    *wire = answered(ends[0]);
+    int err = 0;
+    if (recv(ends[0], &err, sizeof err, 0) != sizeof err)
+        err = EPIPE;
+    if (!err) {
+        make_root(child);
+        err = send(ends[0], &err, sizeof err, MSG_NOSIGNAL) < 0 ? errno : 0;
+    }
+    *wire = err ? -1 : answered(ends[0]);
+    if (err)
+        errno = err;
     return *wire < 0 ? -1 : ends[0];
 }
 

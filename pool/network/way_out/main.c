@@ -28,11 +28,11 @@ struct report {
     struct end last_refused;
 };
 
-static int drop_rights(void)
+int drop_rights(void)
 {
     struct rlimit none = {0, 0}, files;
     if (geteuid() == 0 &&
-        (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
+        (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
         return -1;
     setrlimit(RLIMIT_CORE, &none);
     way_out.flows_most = FLOWS_MOST;
@@ -202,10 +202,10 @@ int main(int argc, char **argv)
     if (argc != 2 || (!only_try && dup2(atoi(argv[1]), DECIDER) < 0))
         return fail("the relay's socket");
     signal(SIGPIPE, SIG_IGN);
-    if (drop_rights() < 0)
-        return fail("cannot give up its rights");
     if ((way_out.inside = inside_start(&way_out.wire)) < 0)
         return fail("no network namespace with devices of its own");
+    if (drop_rights() < 0)
+        return fail("cannot give up its rights");
     setrlimit(RLIMIT_NPROC, &none);
     if (only_try) {
         struct end at = {.address = {[10] = 0xff, 0xff, 192, 0, 2, 1}, .port = 80};

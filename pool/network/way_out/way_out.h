@@ -87,7 +87,11 @@ size_t make_refusal(const struct packet *p, enum refusal why, uint8_t *frame);
 #define DATAGRAM_HEAD(four) (VNET + ETHERNET + ((four) ? 20 : 40) + 8u)
 size_t make_datagram(const struct end *from, const struct end *to, uint8_t *frame, size_t data); /* data is there */
 
-/* inside.c */
+/* main.c: root becomes nobody */
+#define NOBODY 65534
+int drop_rights(void);
+
+/* inside.c, before rights are dropped */
 int inside_start(int *wire); /* a socket for inside_listen, and the packet socket; -1 and errno */
 int inside_listen(int inside, const struct end *at); /* a listening socket; -1 and errno */
 
