@@ -139,10 +139,12 @@ async def test_a_name_opens_none_of_these_whatever_a_name_server_answers(world: 
 ASK = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(20)
+s.settimeout(1)
 s.bind(("", 5353))
-s.sendto(b"question", (sys.argv[1], int(sys.argv[2])))
-print(s.recvfrom(100))
+for _ in range(20):
+    s.sendto(b"question", (sys.argv[1], int(sys.argv[2])))
+    try: print(s.recvfrom(100)); break
+    except TimeoutError: pass
 """
 
 
@@ -162,7 +164,8 @@ async def test_nobody_else_answers_a_question(world: World, tmp_path: Path) -> N
         assert source[1] != 5353
         for stranger in strangers:
             stranger.sendto(b"forged", source)
-        server.sendto(b"real", source)
+        for _ in range(3):
+            server.sendto(b"real", source)
         assert await job.end() == "(b'real', ('203.0.113.53', 53))\n"
 
 
