@@ -97,7 +97,9 @@ static bool obey(bool *gone)
         char room[CMSG_SPACE(FDS * sizeof(int))];
     } control;
     struct iovec part = {&message, sizeof message};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    /* CMSG_SPACE has room for one more: of descriptors that do not fit, the kernel hands over none */
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(FDS * sizeof(int))};
     ssize_t n = recvmsg(NODE, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
         *gone = n == 0 || (errno != EAGAIN && errno != EINTR);
@@ -108,8 +110,8 @@ static bool obey(bool *gone)
     int fds[FDS] = {-1, -1, -1};
     if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(sizeof fds))
         memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-    bool whole =
-        (size_t)n >= sizeof *o && o->count <= PARTS_MOST && (size_t)n == sizeof *o + o->count * sizeof(uint32_t);
+    bool whole = !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && (size_t)n >= sizeof *o && o->count <= PARTS_MOST &&
+                 (size_t)n == sizeof *o + o->count * sizeof(uint32_t);
     if (whole && o->verb == BEGIN && o->count == 1)
         network_begin(o->numbers[0]);
     else if (whole && o->verb == HOLD && o->count == 1)
