@@ -398,7 +398,7 @@ class Schedd(Role):
                 await self.advertiser.withdraw_all()
         except (PoolError, OSError, TimeoutError):
             pass
-        await self.reporting.flush()
+        await self.reporting.close()
         await self.third_node.close()
         await self.remote.close()
         self.deferrals.close()

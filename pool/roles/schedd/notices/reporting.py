@@ -69,8 +69,8 @@ class Reporting:
         self._wake = asyncio.Event()
         self._reported: set[str] = set()
         self._paths: dict[JobKey, Target | None] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
+        #: The logs have what an earlier run of this schedd left out; flushes under way.
+        self._caught_up, self._flushes = False, 0
         self._heard = self._known = 0
         self._noted_at = 0.0
 
@@ -89,12 +89,15 @@ class Reporting:
         await self._catch_up(self._known, self._heard)
         while True:
             await self._wake.wait()
-            self._idle.clear()
             self._wake.clear()
             await self.flush()
-            self._idle.set()
-            if asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY:
-                await self._store_progress()
+            if self._is_progress_due():
+                await self._store_progress(NOTE_EVERY)
+
+    async def close(self) -> None:
+        """Write what is waiting, and how far the logs are."""
+        await self.flush()
+        await self._store_progress()
 
     async def _catch_up(self, since: int, until: int) -> None:
         """Write what an earlier run of this schedd left out as it died, before anything that happens now."""
@@ -104,7 +107,8 @@ class Reporting:
             for target in (*lacking, *(target for target in self._waiting if target not in lacking))
         }
         await self.flush()
-        await self._store_progress()
+        self._caught_up = True
+        await self._store_progress(NOTE_EVERY)
 
     async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
         given = self._given
@@ -112,13 +116,23 @@ class Reporting:
             return {}
         return await missing(self._ledger, given.files, given.node, since, until, given.turns, self._locate)
 
-    async def _store_progress(self) -> None:
-        """Keep in the store how far the users' logs are."""
-        if self._waiting or self._clusters or self._heard == self._known:
+    def _is_progress_due(self) -> bool:
+        """Whether how far the users' logs are should be noted again, also where no job of late has a log: a restart
+        reads all events since."""
+        return asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY
+
+    async def _store_progress(self, within: float = 0.0) -> None:
+        """Keep in the store how far the users' logs are, unless something is still to be written into them.
+
+        Args:
+            within: seconds for which this waits for another write to go along with.
+        """
+        unwritten = self._waiting or self._clusters or self._flushes or not self._caught_up
+        if unwritten or self._heard == self._known:
             return
         self._noted_at, self._known = asyncio.get_running_loop().time(), self._heard
         try:
-            await self._ledger.store.write(SetMeta(LOGGED, b"%d" % self._known), within=NOTE_EVERY)
+            await self._ledger.store.write(SetMeta(LOGGED, b"%d" % self._known), within=within)
         except PoolError as error:
             self._log.warning("how far the users' logs are was not kept", extra={"error": str(error)})
 
@@ -127,6 +141,7 @@ class Reporting:
         clusters, self._clusters = self._clusters, []
         waiting, self._waiting = self._waiting, {}
         stops, self._stops = self._stops, {}
+        self._flushes += 1
         try:
             for event, jobs in clusters:
                 await self._submitted(event, jobs)
@@ -134,6 +149,7 @@ class Reporting:
                 await self._append(target, lines)
                 self._release(stops.pop(target, ()))
         finally:
+            self._flushes -= 1
             for jobs_of_log in stops.values():
                 self._release(jobs_of_log)
         notices, self._notices = self._notices, []
@@ -227,7 +243,7 @@ class Reporting:
             self._line(event, self._ledger.queue.find(event.cluster, event.proc))
             if event.kind.ends:
                 self._paths.pop((event.cluster, event.proc), None)
-        if self._waiting:
+        if self._waiting or self._is_progress_due():
             self._wake.set()
 
     @staticmethod

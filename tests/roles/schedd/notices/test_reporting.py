@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,10 +14,14 @@ import pytest
 
 from pool.client import Pool
 from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.notices.event_log import LOGGED
 from pool.roles.schedd.notices.reporting import Reporting
 from pool.shadow.files import UserFiles
+from pool.store import SetMeta
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -103,6 +108,65 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
             pool.assert_sound()
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_a_restart_reads_no_events_again_of_jobs_without_a_log(end: str, tmp_path: Path) -> None:
+    """A restart read every event since a job with a log had one: all of them, where no job has a log."""
+
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(2.0))
+            await pool.submit("head", count=20)
+            await pool.run_until(lambda: pool.queued("head") == 0, within=120)
+            last = pool.role("head", "schedd").ledger.last_event
+            if end == "stopped":
+                await pool.role("head", "schedd").stop(handover=True)
+            await pool.kill("head")
+            await pool.restart("head")
+            noted = int(pool.role("head", "schedd").ledger.meta.get(LOGGED, b"0"))
+            assert noted == last if end == "stopped" else last / 2 < noted <= last
+            pool.assert_sound()
+
+    run_virtual(work())
+
+
+async def test_progress_is_not_noted_while_a_line_is_being_written(tmp_path: Path) -> None:
+    """A schedd that is killed then has to look for that line at its next start."""
+    noted: list[Any] = []
+    begun, go, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Files:
+        async def append(self, path: str, data: bytes) -> None:
+            begun.set()
+            await go.wait()
+
+    async def write(change: SetMeta, *, within: float) -> None:
+        noted.append(change)
+        stored.set()
+
+    async def act(params: dict[str, Any], only_owner: str | None, asker: str) -> None:
+        raise AssertionError("nothing is held")
+
+    cluster = QueuedCluster(1, "me", {"UserLog": "/log"})
+    queue = SimpleNamespace(find=lambda cluster_id, proc: QueuedJob(cluster, 0, 1, None, None))
+    listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+    store = SimpleNamespace(write=write)
+    ledger = SimpleNamespace(last_event=0, meta={}, listen=listeners.append, queue=queue, store=store)
+    given = SimpleNamespace(files=lambda owner: Files(), node="here")
+    reporting = Reporting(cast(Ledger, ledger), cast(RoleContext, given), logging.getLogger("test"), act)
+    reporting.begin()
+    running = asyncio.get_running_loop().create_task(reporting.run())
+    await asyncio.sleep(0)
+    listeners[0]([JobEvent(1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
+    await asyncio.wait_for(begun.wait(), 5)
+    await reporting.close()
+    assert not noted
+    go.set()
+    await asyncio.wait_for(stored.wait(), 5)
+    assert noted == [SetMeta(LOGGED, b"1")]
+    running.cancel()
 
 
 @pytest.mark.parametrize("hangs", [False, True])
