@@ -105,9 +105,10 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plain:
-    """An ad in wire form, for what is read here: attributes that are expressions count as absent."""
+    """An ad in wire form, for what is read here: attributes that are expressions count as absent. Not to be changed.
+    (A frozen one takes three times as long to make.)"""
 
     wire: Mapping[str, Any]
 
