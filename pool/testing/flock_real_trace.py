@@ -4,7 +4,8 @@
 
 The counterpart of `pool.testing.flock_trace`, which runs the same jobs by the designs' rules alone. Here every match,
 claim and start is a message of the real roles, with its delay. Each site is a head node and one machine with as many
-slots as the site has machines. A job runs for its seconds and cannot be checkpointed, so no guest has to leave.
+slots as the site has machines. A job runs for its seconds and cannot be checkpointed, so no guest has to leave. With
+credit it can, and leaves as soon as a job of the machine's pool wants the machine, unless it was let in ahead of it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pool.policy.flock.ledger import UNIT, CreditTerms
 from pool.starter.spec import KeeperSpec
-from pool.testing.flock import SimFlock
+from pool.testing.flock import SimFlock, head
 from pool.testing.flock_trace import SiteJob
 from pool.testing.keepers import Behaviour
 
@@ -29,6 +31,8 @@ SETTINGS = {
     "AD_LIFETIME": "21600",
     "NEGOTIATION_INTERVAL": "300",
 }
+#: With credit: guests give way to jobs of the machine's pool.
+GIVING_WAY = {"PREEMPTION_REQUIREMENTS": "MY.RemoteNiceUser =?= true", "PREEMPTION_MINIMUM_RUN": "0"}
 #: Seconds until it is first checked whether all jobs have ended.
 LOOK = 60.0
 
@@ -43,6 +47,10 @@ class RealFigures:
         away: jobs that began in another pool.
         unended, twice: jobs that did not end, and of which two copies ran.
         hours: of virtual time. messages: calls that the nodes served.
+        largest: with credit, the largest balance of two pools at the end, machine-seconds.
+        unequal: pairs of pools whose ledgers differ at the end.
+        lent: machine-seconds in all ledgers.
+        ahead: claims that were given ahead of own jobs. taken_back: those of them that were taken back.
     """
 
     total_wait: float
@@ -53,6 +61,11 @@ class RealFigures:
     twice: int
     hours: float
     messages: int
+    largest: float = 0.0
+    unequal: int = 0
+    lent: float = 0.0
+    ahead: int = 0
+    taken_back: int = 0
 
 
 def _pool(site: int) -> str:
@@ -64,29 +77,40 @@ async def run_real_sites(
     machines: Mapping[int, int],
     *,
     lends: Mapping[int, Sequence[int]] | None = None,
+    bound: float | None = None,
     seed: int = 1,
 ) -> RealFigures:
     """Run all jobs; on a virtual clock only.
 
     Args:
         lends: the sites to which each lends; by default all others.
+        bound: with credit, machine-seconds that each two of them may owe each other.
     """
-    flock = SimFlock([_pool(site) for site in machines], seed, settings=SETTINGS)
+    settings = SETTINGS if bound is None else SETTINGS | GIVING_WAY
+    flock = SimFlock([_pool(site) for site in machines], seed, settings=settings)
     runtime: dict[tuple[str, str], float] = {}
     names: dict[str, SiteJob] = {}
     clusters: dict[str, int] = {}
 
     def behave(pool: str, spec: KeeperSpec) -> Behaviour:
         home = str(spec.claim.get("owner")).partition("@")[2] or pool
-        return Behaviour(runtime[home, ".".join(spec.id.split(".")[:2])])
+        seconds = runtime[home, ".".join(spec.id.split(".")[:2])]
+        return Behaviour(seconds, saving=None if bound is None else 0.0)
 
+    pairs = [
+        (_pool(site), _pool(other))
+        for site in machines
+        for other in (machines if lends is None else lends[site])
+        if other != site
+    ]
     async with flock:
-        for site in machines:
-            for other in machines if lends is None else lends[site]:
-                if other != site:
-                    flock.agree(lender=_pool(site), borrower=_pool(other))
+        for lender, borrower in pairs:
+            flock.agree(lender=lender, borrower=borrower)
         for site, count in machines.items():
             await _add(flock, _pool(site), count, behave)
+        credit = _Credit(flock, pairs, bound) if bound is not None else None
+        if credit is not None:
+            await credit.agree()
         await flock.settle(60.0)
         began = flock.now() - min(job.submitted for job in jobs)
         for job in jobs:
@@ -101,12 +125,11 @@ async def run_real_sites(
         end = max(job.submitted + job.runtime for job in jobs) + 30 * 86400.0
         with contextlib.suppress(TimeoutError):
             await flock.run_until(lambda: not flock.queued(), within=end, step=LOOK)
-        waits: dict[str, float] = {}
-        away = 0
-        for name, machine, at in flock.witness.starts:
-            if name not in waits:
-                waits[name] = at - began - names[name].submitted
-                away += machine != f"{name.partition(':')[0]}-m0"
+        if credit is not None:
+            await flock.settle(2 * float(SETTINGS["CLAIM_LEASE"]))
+        away = len({name for name, machine, _ in flock.witness.starts if machine != f"{name.partition(':')[0]}-m0"})
+        ends = {name: at for name, _, at in flock.witness.ends}
+        waits = {name: ends[name] - began - job.submitted - job.runtime for name, job in names.items() if name in ends}
         by_site: dict[int, float] = dict.fromkeys(machines, 0.0)
         for name, wait in waits.items():
             by_site[names[name].site] += wait
@@ -120,7 +143,62 @@ async def run_real_sites(
             len(flock.witness.doubles),
             (flock.now() - began) / 3600.0,
             served,
+            **(credit.figures() if credit is not None else {}),
         )
+
+
+class _Credit:
+    """Agreements with credit between all pairs, and what comes of them."""
+
+    def __init__(self, flock: SimFlock, pairs: Sequence[tuple[str, str]], bound: float) -> None:
+        self._flock = flock
+        self._pairs = sorted({(min(pair), max(pair)) for pair in pairs})
+        self._terms = CreditTerms(True, bound)
+        self._ahead = self._taken_back = 0
+
+    def _book(self, pool: str) -> Any:
+        return self._flock.pool(pool).role(head(pool), "world").credit
+
+    async def agree(self) -> None:
+        """Have each pair agree, and count from now on what is given ahead and taken back."""
+        for one, other in self._pairs:
+            await self._book(one).agree(other, self._terms)
+            await self._book(other).agree(one, self._terms)
+        for pool in {pool for pair in self._pairs for pool in pair}:
+            self._watch(self._book(pool))
+
+    def _watch(self, book: Any) -> None:
+        begin, taken_back = book.measures.begin, book.taken_back
+
+        def count_begin(*given: Any, **named: Any) -> None:
+            self._ahead += named.get("way") is not None
+            begin(*given, **named)
+
+        def count_taken_back(use: Any) -> None:
+            self._taken_back += 1
+            taken_back(use)
+
+        book.measures.begin, book.taken_back = count_begin, count_taken_back
+
+    def figures(self) -> dict[str, Any]:
+        """The last fields of `RealFigures`."""
+        largest, unequal, lent = 0.0, 0, 0.0
+        for one, other in self._pairs:
+            books = (self._book(one), other), (self._book(other), one)
+            entries = [
+                {signed.entry for signed in book.partners[pool].ledger} if pool in book.partners else set()
+                for book, pool in books
+            ]
+            unequal += entries[0] != entries[1]
+            largest = max(largest, *(abs(book.balance(pool)) for book, pool in books))
+            lent += sum(abs(entry.amount) for entry in entries[0]) / UNIT
+        return {
+            "largest": largest,
+            "unequal": unequal,
+            "lent": lent,
+            "ahead": self._ahead,
+            "taken_back": self._taken_back,
+        }
 
 
 async def _add(flock: SimFlock, pool: str, slots: int, behave: Any) -> None:

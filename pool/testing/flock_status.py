@@ -22,6 +22,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pool.policy.queue import QueuedJob
+from pool.testing.keepers import home_of
 
 if TYPE_CHECKING:
     from pool.testing.flock import SimFlock
@@ -108,7 +109,7 @@ class FlockStatus:
                     continue
                 slots = node.running["startd"].table.claims.values()  # type: ignore[attr-defined]
                 busy = {
-                    f"{slot.claim.owner.partition('@')[2] or name}:{_plain(slot.claim.running.name)}"
+                    f"{home_of(slot.claim.owner, slot.claim.submitter) or name}:{_plain(slot.claim.running.name)}"
                     for slot in slots
                     if slot.claim is not None and slot.claim.running is not None
                 }

@@ -79,6 +79,14 @@ class Behaviour:
     restoring: float = 0.0
 
 
+def home_of(owner: str, submitter: str) -> str:
+    """The pool that the job on a claim comes from, by the claim; empty for the machine's own."""
+    _, of_user, rest = submitter.partition("@~")
+    if of_user:  # of a user who has it in the queue of another pool
+        return rest.rpartition("@")[0]
+    return owner.partition("@")[2]
+
+
 class FakeKeeper:
     """One running program that does not exist."""
 
@@ -307,10 +315,7 @@ class FakeMachine:
         name = ".".join((cluster, proc, *part))
         if not self.pool:
             return name
-        guest_of = str(spec.claim.get("owner")).partition("@")[2]
-        _, of_user, rest = str(spec.claim.get("submitter")).partition("@~")
-        if of_user:  # of a user who has it in the queue of another pool
-            guest_of = rest.rpartition("@")[0]
+        guest_of = home_of(str(spec.claim.get("owner")), str(spec.claim.get("submitter")))
         return f"{guest_of or self.pool}:{name}"
 
     def crash(self) -> None:

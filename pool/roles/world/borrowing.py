@@ -53,8 +53,10 @@ AT_ONCE = 1.0
 MOMENT = 0.01
 #: Refusals that are remembered, the last of each pool and user.
 MOST_REFUSALS = 1000
-#: The lease of a claim that was made before this world was started, seconds; its renewals tell that it lives.
+#: The lease of a claim that was made before this world was started, if its schedd does not say, seconds.
 LEASE = 600.0
+#: No lease is longer, seconds.
+LONGEST_LEASE = 1e9
 
 
 class LenderCalls(Protocol):
@@ -469,16 +471,17 @@ class MachineBorrower(Service):
         if verb == "activate":
             self._note_use(route.id, used=True)
         if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
-            answer["ad"] = self._known_again(route, call.identity.node, answer["ad"])
+            answer["ad"] = self._known_again(route, call.identity.node, answer["ad"], params.get("lease"))
         return answer
 
-    def _known_again(self, route: ClaimRoute, schedd: str, ad: Wire) -> Wire:
+    def _known_again(self, route: ClaimRoute, schedd: str, ad: Wire, lease: Any) -> Wire:
         """A claim that one of our schedds has, as it gets the machine's ad; this world may have been restarted."""
         slot = str(ad.get("Name"))
         now = asyncio.get_running_loop().time()
         name = f"{slot}@{route.pool}@{self._node}"
         if route.id not in self._claims:
-            self._claims[route.id] = BorrowedClaim(name, schedd, LEASE, now + LEASES * LEASE)
+            seconds = float(lease) if isinstance(lease, int | float) and 0 < lease < LONGEST_LEASE else LEASE
+            self._claims[route.id] = BorrowedClaim(name, schedd, seconds, now + LEASES * seconds)
         return self._lent(ad, slot, route.pool) | _names(name)
 
     async def _pass(self, route: ClaimRoute, verb: str, call: Call, params: Wire) -> Any:

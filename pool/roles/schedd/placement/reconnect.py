@@ -118,6 +118,7 @@ class Reconnect:
                             "claim": claim.id,
                             "job": list(claim.job.id) if claim.job else None,
                             "run": claim.run,
+                            "lease": claim.lease,  # a world on the way may have been restarted
                         },
                         timeout=10.0,
                     )
