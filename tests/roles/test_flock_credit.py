@@ -121,6 +121,28 @@ def test_ledgers_are_equal_after_crashes_of_either_side(seed: int, tmp_path: Pat
     run_virtual(work())
 
 
+def test_a_clock_that_was_set_back_keeps_no_claim_open(tmp_path: Path) -> None:
+    """Physics' head is killed while its job runs at chem, which fails for good; and physics' clock is set back by ten
+    minutes meanwhile: by it, the claim was seen in the future."""
+
+    async def work() -> None:
+        async with creditors(9, {"physics": 0, "chem": 1}, seconds=1000, directory=tmp_path) as flock:
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.running("physics") == 1, within=100)
+            await flock.settle(100)
+            await flock.pool("physics").kill(head("physics"))
+            for node in (head("chem"), "chem-m0"):
+                await flock.pool("chem").crash(node)
+            flock.pool("physics").wall_shift -= 600.0
+            await flock.pool("physics").restart(head("physics"))
+            uses = book(flock, "physics").measures.uses.values()
+            assert [use.closed for use in uses] == [False]
+            await flock.settle(200)
+            assert [use.closed for use in uses] == [True]
+
+    run_virtual(work())
+
+
 def lying(change: Callable[[Any], None]) -> None:
     """chem's world claims more than was; physics signs none of it, and chem cannot go on lending for that."""
 

@@ -41,6 +41,7 @@ class ClaimMeasures:
         self._outside = outside
         self._terms = terms
         self._counts = counts
+        self._began = self.now()
         self.uses: dict[tuple[str, bool, str], ClaimUse] = {}
         self.ended = asyncio.Event()
         self.ahead = asyncio.Event()
@@ -149,7 +150,8 @@ class ClaimMeasures:
         """Close claims that nobody renews any more, and forget those for which nobody will ask."""
         now, wall = self.now(), self._outside.wall()
         for use in list(self.uses.values()):
-            silent = now - use.seen if use.seen is not None else wall - use.seen_wall
+            # Of an earlier run only the time of day is known, and the clock may have been set back since.
+            silent = now - use.seen if use.seen is not None else max(wall - use.seen_wall, now - self._began)
             if not use.closed and silent > 2 * use.lease:
                 self._close(use)
             elif use.closed and not use.lends and silent > KEPT:
