@@ -33,10 +33,10 @@ STEPS = (
 
 @asynccontextmanager
 async def borrower_and_lender(
-    seed: int, *, machines: int = 2, own: int = 0, seconds: float = 10.0, directory: Path | None = None
+    seed: int, *, machines: int = 2, own: int = 0, seconds: float = 10.0, directory: Path | None = None, **settings: str
 ) -> AsyncIterator[SimFlock]:
     """Physics borrows from chem: each job runs for so many seconds."""
-    async with SimFlock(["physics", "chem"], seed, settings=QUICK, directory=directory) as flock:
+    async with SimFlock(["physics", "chem"], seed, settings={**QUICK, **settings}, directory=directory) as flock:
         flock.agree(lender="chem", borrower="physics")
         await flock.add_pool("chem", machines, behave=lambda spec: lasting(seconds))
         await flock.add_pool("physics", own, behave=lambda spec: lasting(seconds))

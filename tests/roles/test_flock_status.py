@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pool.roles.world.explaining import GANG_STAYS, OTHERS
+from pool.roles.world.explaining import OTHERS
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
 from pool.wire import Connection, RemoteError
@@ -107,9 +107,9 @@ def test_why_a_job_is_not_let_in(tmp_path: Any) -> None:
             await flock.settle(5)
             (found,) = await why(link, 1)
             assert found["trouble"]
-            gang = {"ad": {"GangParts": [{"count": 3}]}, "submitter": "alice@physics-head"}
-            (found,) = (await link.call("world.why", {"request": gang}))["findings"]
-            assert (found["pool"], found["trouble"]) == (OTHERS, GANG_STAYS)
+            pipes = {"ad": {"GangParts": [{"count": 3}], "JobUniverse": 5}, "submitter": "alice@physics-head"}
+            (found,) = (await link.call("world.why", {"request": pipes}))["findings"]
+            assert (found["pool"], found["trouble"]) == (OTHERS, "pipes and MPI ranks reach no machine of another pool")
             for junk in ({}, {"ad": 7}, {"ad": {str(n): n for n in range(6000)}}):
                 with pytest.raises(RemoteError, match="no job ad"):
                     await link.call("world.why", {"request": junk})

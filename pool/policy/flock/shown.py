@@ -16,6 +16,7 @@ from typing import Any
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
+from pool.policy.flock.gangs import WITHOUT_LINKS
 from pool.policy.flock.kinds import COUNT, count_of
 from pool.policy.flock.value import server_value
 
@@ -50,11 +51,9 @@ FOREIGN = frozenset(
         "UidDomain", "Submitter", GUEST_OF,
     )
 )  # fmt: skip
-#: The condition for jobs on a lent machine: not kept at home by its user, no part of a job on several machines, and no
-#: guest itself: a pool lends its own machines only.
-_GUESTS_ONLY = (
-    f"(TARGET.{WANTS_FLOCK} =!= false) && (TARGET.GangParts =?= undefined) && (TARGET.{GUEST_OF} =?= undefined)"
-)
+#: The condition for jobs on a lent machine: not kept at home by its user, no part of a job whose parts have links, and
+#: no guest itself: a pool lends its own machines only.
+_GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && {WITHOUT_LINKS} && (TARGET.{GUEST_OF} =?= undefined)"
 
 
 class NotForGuests(PoolError):

@@ -26,6 +26,7 @@ from pool.roles.advertise import Advertiser
 from pool.roles.base import Spawn
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.relay import (
+    MEETING,
     SCHEDD_CALLS,
     SCHEDD_STREAMS,
     STARTD_CALLS,
@@ -560,9 +561,13 @@ class ComingBack(Service):
         if verb not in SCHEDD_CALLS:
             raise NoWay(f"{verb[:100]} does not pass between pools")
         link = self._borrowing.schedd(params["schedd"])
+        if verb == MEETING:  # parts in different pools have nothing to tell each other
+            inner["card"] = {}
         if verb != "renew":
             route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
             passed = await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
+            if verb == MEETING:
+                passed = {"cards": []}
             if verb == "revoked" or (verb == "ended" and isinstance(passed, dict) and passed.get("keep") is False):
                 self._borrowing.over(route.id)
             self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)

@@ -11,6 +11,7 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.explain import explain_pool, values
+from pool.policy.flock.gangs import why_it_stays
 from pool.policy.flock.shown import WANTS_FLOCK
 from pool.policy.why.findings import Finding, to_wire
 from pool.policy.why.other_pools import OtherPool
@@ -29,7 +30,7 @@ MOST_ATTRIBUTES = 5000
 #: A question about the machines of a pool, as a collector takes it.
 QUESTION = {"constraint": str | None, "attributes": optional(TEXTS), "limit": int | None}
 #: The line about all other pools for a job on several machines: its parts meet, and have one schedd's claims.
-OTHERS, GANG_STAYS = "other pools", "a job on several machines at once runs on machines of its own pool alone"
+OTHERS = "other pools"
 #: Attributes of machines that no other pool is told.
 _SECRET = ("StartdAddress", "MyAddress")
 
@@ -74,8 +75,8 @@ class FlockExplaining(Service):
             raise PoolError("cannot explain: this is no job ad")
         if wire.get(WANTS_FLOCK) is False:
             return {"findings": []}
-        if "GangParts" in wire:
-            return {"findings": to_wire([OtherPool(OTHERS, trouble=GANG_STAYS)] if self._lenders() else [])}
+        if stays := why_it_stays(wire):
+            return {"findings": to_wire([OtherPool(OTHERS, trouble=stays)] if self._lenders() else [])}
         ad, owner, found = ClassAd.from_wire(wire), submitter.rpartition("@")[0], list[Finding]()
         async with self._one:
             for pool, link in sorted(self._lenders().items()):

@@ -16,10 +16,12 @@ from pool.errors import PoolError
 from pool.wire import Call, Right, Service, Stream, method, streaming
 
 #: Methods of a startd that a schedd of another pool may call, about a claim that it has.
-STARTD_CALLS = ("activate", "deactivate", "checkpoint", "release", "resume", "restore_order", "inspect")
+STARTD_CALLS = (
+    *("activate", "deactivate", "checkpoint", "checkpoint_part", "release", "resume", "restore_order", "inspect"),
+)
 STARTD_STREAMS = ("tail",)
 #: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
-SCHEDD_CALLS = ("renew", "report", "revoked", "ended")
+SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts")
 SCHEDD_STREAMS = ("fetch_inputs", "store_outputs", "remote_io", "store_image", "fetch_image")
 #: Parts of a claim's id.
 BETWEEN = "|"

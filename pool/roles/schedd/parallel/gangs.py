@@ -22,13 +22,15 @@ from pool.jobs import costs
 from pool.jobs.activation import OF_SLOT, Activation, CannotStart, FileMode, activation, mode_for
 from pool.jobs.events import EventKind
 from pool.jobs.gangs import name_of, node_of, part_of, with_ranks
-from pool.jobs.network import HAS_OUT, HAS_PRIVATE, JOB_NETWORK, OUT_WHY, WHY
+from pool.jobs.network import JOB_NETWORK
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy import nodes
 from pool.policy.charges import charge
+from pool.policy.flock.gangs import network_facts
+from pool.policy.flock.shown import AS_STARTD, LENDER
 from pool.policy.gang_networks import GIVEN, GIVEN_WHY, GangNetwork, NetworkMissing, gang_network
 from pool.policy.gangs import Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob, Wire
@@ -138,8 +140,7 @@ class Gangs:
         job = gang.job
         without = job.get("WantJobNetworking") is False or job.get("DockerNetworkType") == "none"
         free = gang.parallel and not job.get(JOB_NETWORK) and not without
-        facts = (HAS_PRIVATE, WHY, HAS_OUT, OUT_WHY)
-        machines = [(claim.slot, {name: claim.ad.value(name, None) for name in facts}) for claim in claims.values()]
+        machines = [(claim.slot, network_facts(claim.ad, LENDER)) for claim in claims.values()]
         saved_in = None if gang.checkpoint is None else str(job.get(GIVEN) or "")
         return gang_network(self._settings.gang_network, machines, free=free, saved_in=saved_in)
 
@@ -479,10 +480,14 @@ def _network_notice(gang: RunningGang) -> JobChange:
 
 
 def _hosts(number: int, startds: Mapping[int, str]) -> str:
-    """The addresses of so many nodes, by number, with blanks between them; `-` for one that has ended."""
+    """The addresses of so many nodes, by number, with blanks between them; `-` for one that has ended, and for one on a
+    machine of another pool.
+    """
     return " ".join(_host(startds[node]) if node in startds else "-" for node in range(number))
 
 
 def _host(address: str) -> str:
+    if address.endswith(f"#{AS_STARTD}"):
+        return "-"
     kind, host, _ = parse_address(address)
     return host if kind in ("tcp", "mem") else "127.0.0.1"

@@ -1,0 +1,124 @@
+"""Parallel jobs over several pools, simulated: all nodes start together or none, and nobody's machines are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pool.roles.world.lending import GuestSchedd
+from pool.testing import run_virtual
+from pool.testing.faults import TrapPhase
+from pool.testing.flock import SimFlock, head
+from pool.wire import Call
+from tests.roles.schedd.parallel.test_parallel_jobs import parallel
+from tests.roles.test_flock_simulated import borrower_and_lender
+from tests.roles.test_flock_status import why
+
+
+def pools_of(flock: SimFlock) -> Counter[str]:
+    """How many starts there were on machines of each pool."""
+    return Counter(machine.partition("-")[0] for _, machine, _ in flock.witness.starts)
+
+
+def test_a_job_that_is_larger_than_its_pool_runs_in_two() -> None:
+    """With the machines' network: those of two pools do not reach each other. Own machines come first."""
+
+    async def work() -> None:
+        async with borrower_and_lender(1, machines=3, own=2, GANG_NETWORK="private") as flock:
+            await flock.submit("physics", ad=parallel(4))
+            await flock.run_until(lambda: flock.queued() == 0, within=300)
+            (ad,) = await flock.pool("physics").ended(head("physics"))
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
+            assert pools_of(flock) == {"physics": 2, "chem": 2}
+            assert "a machine of another pool" in ad["JobNetworkWhy"]
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+#: Attributes of a job that stays, and the reason that is told.
+STAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "its network": ({"JobNetwork": "private"}, ["its network reaches no machine of another pool"]),
+    "MPI": ({"JobUniverse": 8}, ["pipes and MPI ranks reach no machine of another pool"]),
+    "saved in its network": (
+        {"JobNetworkGiven": "private", "NumCkpts": 1},
+        ["its checkpoint was made in a network of its own, which reaches no machine of another pool"],
+    ),
+    "its user": ({"WantFlock": False}, []),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_a_job_whose_nodes_have_links_stays(what: str) -> None:
+    own, said = STAYS[what]
+
+    async def work() -> None:
+        async with borrower_and_lender(2, machines=3, own=1) as flock:
+            await flock.submit("physics", ad={**parallel(3), **own})
+            await flock.settle(120)
+            assert (flock.queued(), flock.witness.starts) == (1, [])
+            user = await flock.network.user("carol", head("physics"))
+            assert [found["trouble"].partition(";")[0] for found in await why(user, 1)] == said
+
+    run_virtual(work())
+
+
+def test_a_job_that_does_not_get_whole_gives_the_machines_back() -> None:
+    """Three nodes and two machines: the other pool's own user has the lent one in between."""
+
+    async def work() -> None:
+        async with borrower_and_lender(3, machines=1, own=1) as flock:
+            await flock.submit("physics", ad=parallel(3))
+            await flock.settle(60)
+            await flock.submit("chem", owner="bob")
+            await flock.run_until(lambda: flock.queued("chem") == 0, within=900)
+            assert (flock.queued("physics"), pools_of(flock)) == (1, {"chem": 1})
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("victim", ["physics", "chem"])
+@pytest.mark.parametrize("phase", list(TrapPhase))
+@pytest.mark.parametrize("step", ["world.claim", "world_machines.activate", "schedd.wait_for_parts", "startd.activate"])
+def test_a_world_that_fails_while_a_job_begins_in_two_pools(step: str, phase: TrapPhase, victim: str) -> None:
+    async def work() -> None:
+        async with borrower_and_lender(5, machines=2, own=1) as flock:
+
+            async def restart() -> None:
+                await flock.pool(victim).restart_role(head(victim), "world")
+
+            traps = [pool.run_at(step, phase, restart) for pool in flock.pools.values()]
+            await flock.submit("physics", ad=parallel(3))
+            await flock.run_until(lambda: flock.queued() == 0, within=4000)
+            assert any(trap.sprung for trap in traps)
+            (ad,) = await flock.pool("physics").ended(head("physics"))
+            assert ad["ExitCode"] == 0
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_machine_of_another_pool_hears_nothing_of_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies that it has a network for the job: with that it would get the addresses and keys of all nodes."""
+    heard: list[Any] = []
+    honest = GuestSchedd.pass_call
+
+    async def lies(guest: GuestSchedd, verb: str, call: Call, params: dict[str, Any]) -> Any:
+        if verb == "wait_for_parts":
+            params = {**params, "card": {"network": True, "address": "mem://evil"}}
+        answer = await honest(guest, verb, call, params)
+        heard.extend([answer] if verb == "wait_for_parts" else [])
+        return answer
+
+    monkeypatch.setattr(GuestSchedd, "pass_call", lies)
+
+    async def work() -> None:
+        async with borrower_and_lender(6, machines=1, own=1) as flock:
+            await flock.submit("physics", ad=parallel(2))
+            await flock.run_until(lambda: flock.queued() == 0, within=300)
+            assert heard == [{"cards": []}]
+
+    run_virtual(work())
