@@ -192,14 +192,34 @@ static int hide_path(const char *path, struct failure *f)
     return 0;
 }
 
+/* Opens the covers that exist, before the job's remote files are mounted: such a tree may lie over a cover, and is not
+ * served yet, so that the lookup of a path in it would wait for ever. */
+static int open_covers(const struct job *job, int **covers, struct failure *f)
+{
+    uint32_t count = job->start->hides + 1;
+    if (!(*covers = malloc(count * sizeof **covers)))
+        return set_failure(f, "malloc", "");
+    for (uint32_t i = 0; i < count; i++) {
+        const char *path = i < count - 1 ? job->hide[i] : settings.directory;
+        (*covers)[i] = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if ((*covers)[i] < 0 && errno != ENOENT)
+            return set_failure(f, "open", path);
+    }
+    return 0;
+}
+
 /* Makes the covers read-only, so that nothing in them remains for the next job of this keeper. Mounts below them are
  * unchanged. */
-static void close_covers(const struct job *job)
+static void close_covers(const struct job *job, int *covers)
 {
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
-    for (uint32_t i = 0; i < job->start->hides; i++)
-        syscall(SYS_mount_setattr, AT_FDCWD, job->hide[i], 0, &a, sizeof a);
-    syscall(SYS_mount_setattr, AT_FDCWD, settings.directory, 0, &a, sizeof a);
+    for (uint32_t i = 0; i < job->start->hides + 1; i++) {
+        if (covers[i] < 0)
+            continue;
+        syscall(SYS_mount_setattr, covers[i], "", AT_EMPTY_PATH, &a, sizeof a);
+        close(covers[i]);
+    }
+    free(covers);
 }
 
 static int hide_all(const struct job *job, struct failure *f)
@@ -283,7 +303,7 @@ static int close_kernel(const struct job *job, struct failure *f)
 
 static int enter_full(const struct job *job, const struct extra_mounts *extra, struct failure *f)
 {
-    int tree = -1, image = -1, devices[64];
+    int tree = -1, image = -1, devices[64], *covers = NULL;
     if (job->start->devices > sizeof devices / sizeof *devices) {
         errno = E2BIG;
         return set_failure(f, "devices", "");
@@ -302,14 +322,16 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
         return -1;
     if (image >= 0 ? private_tmp(job, f) : tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
+    if (image < 0 && settings.shows && open_covers(job, &covers, f))
+        return -1;
     if (tree >= 0 && place_scratch(tree, scratch_path(job), f))
         return -1;
     if (extra->place(job, f))
         return -1;
     if (image >= 0)
         return image_close(f);
-    if (settings.shows)
-        close_covers(job);
+    if (covers)
+        close_covers(job, covers);
     return 0;
 }
 
@@ -352,16 +374,16 @@ static int own_tmp_everywhere(const struct job *job, struct failure *f)
 
 static int enter_shared(const struct job *job, struct failure *f)
 {
-    int tree = -1;
+    int tree = -1, *covers;
     char scratch[4096];
     if (*job->scratch && realpath(job->scratch, scratch) && is_covered(scratch, job) &&
         (tree = open_tree_of(scratch, f)) < 0)
         return -1;
-    if (hide_all(job, f) || (has_own_tmp(job) && own_tmp_everywhere(job, f)))
+    if (hide_all(job, f) || (has_own_tmp(job) && own_tmp_everywhere(job, f)) || open_covers(job, &covers, f))
         return -1;
     if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || mount_tree(tree, scratch, f)))
         return -1;
-    close_covers(job);
+    close_covers(job, covers);
     return own_terminals(f); /* their numbers are the job's, on every machine */
 }
 

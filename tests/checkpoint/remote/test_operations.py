@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.remote.conftest import PROGRAMS, Site, wait_for_output
-from tests.remoteio.support import picture
-from tests.starter.support import PYTHON, soon
+from pool.starter.show_paths import ShownDirectory
+from tests.checkpoint.remote.conftest import PROGRAMS, WAYS, Site, wait_for_output
+from tests.remoteio.support import HomeProcess, picture
+from tests.starter.support import PYTHON, opened, soon
 
 COUNT = 400
 
@@ -207,3 +208,21 @@ async def test_bytes_are_reserved_freed_and_zeroed_as_on_a_disk(site: Site, top:
     done = await asyncio.to_thread(subprocess.run, command, cwd=plain, capture_output=True, text=True, check=True)
     assert there.splitlines() == done.stdout.splitlines()
     assert (site.tree / "file").read_bytes() == (plain / "file").read_bytes()
+
+
+async def test_a_hidden_directory_may_lie_below_the_tree(top: Path, keeper_program: Path, way: str) -> None:
+    """A node with SHOW_PATHS hides its directories, and the tree that is mounted over one of them is not served yet."""
+    (top / "shown").mkdir()
+    async with opened(
+        top, keeper_program, without=int(WAYS[way]), show=[ShownDirectory(str(top / "shown"))]
+    ) as keepers:
+        site = Site(keepers, top, HomeProcess())
+        try:
+            if not site.able:
+                pytest.skip("needs remote files in this way")
+            (site.tree / "state").mkdir()
+            (site.tree / "in").write_text("here")
+            assert await site.shell("cat in; echo more > out", hidden=(str(site.tree / "state"),)) == "here"
+            assert (site.tree / "out").read_text() == "more\n"
+        finally:
+            site.home.close()
