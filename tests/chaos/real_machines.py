@@ -63,18 +63,32 @@ class Disk:
 class Machine:
     """One machine, and its node.
 
+    Args:
+        roles: of its node; None for those of the name's first letter (`faults.ROLES`).
+        megabytes: of its disk.
+
     Attributes:
         away: how many faults want the node not to run now.
         frozen: how many want it to stand still.
     """
 
-    def __init__(self, name: str, number: int, place: Path, logs: Path, sets: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        place: Path,
+        logs: Path,
+        sets: dict[str, str],
+        *,
+        roles: tuple[str, ...] | None = None,
+        megabytes: int = 96,
+    ) -> None:
         self.name = name
         self.port = Port(name, number)
-        self.disk = Disk(place / name, 96)
+        self.disk = Disk(place / name, megabytes)
         self.state = self.disk.path / "state"
         self.log = logs / f"{name}.log"
-        self.roles = ROLES[name[0]]
+        self.roles = ROLES[name[0]] if roles is None else roles
         self.away = self.frozen = self.starts = 0
         self.hanging: set[int] = set()
         self.process: subprocess.Popen[bytes] | None = None
