@@ -222,9 +222,10 @@ static void attack(void)
             must(memcmp(plain, stream + arrived, (size_t)n) == 0);
             arrived += (size_t)n;
         }
-        make_frame(frame, 7, 4 + below(3000), 0); /* the part here answers, if the link still is there */
+        /* The part here answers, if the link still is there, and the peer never reads. */
+        size_t answer = make_frame(frame, 7, 4 + below(drawn() % 4 ? 3000 : 60000), 0);
         frame[VNET + ETHERNET + 19] = 2;
-        send(wire[1], frame, VNET + ETHERNET + 24, 0);
+        send(wire[1], frame, answer, 0);
     }
     for (int idle = 0; idle < 3; idle++) {
         turn();
@@ -257,6 +258,38 @@ static void attack(void)
     seal_free(mirror);
 }
 
+/* The same by IPv6. */
+static void make_six(uint8_t *frame, size_t room, unsigned from)
+{
+    static const uint8_t range[5] = {0xfd, 0x70, 0x6f, 0x6f, 0x6c};
+    uint8_t *ip = frame + VNET + ETHERNET;
+    size_t body = room < 40 ? 0 : room - 40;
+    memset(frame, 0, VNET + ETHERNET + 40);
+    frame[VNET + 12] = 0x86, frame[VNET + 13] = 0xdd;
+    ip[0] = 0x60, ip[4] = (uint8_t)(body >> 8), ip[5] = (uint8_t)body, ip[6] = drawn() % 2 ? 6 : 17;
+    memcpy(ip + 8, range, sizeof range), memcpy(ip + 24, range, sizeof range);
+    ip[23] = (uint8_t)(from + 1), ip[39] = 1;
+}
+
+/* A checksum that is left to the kernel, and segments, within the frame or beyond it. */
+static void make_offload(uint8_t *frame, size_t size)
+{
+    uint16_t of[4] = {(uint16_t)below(2 * size), (uint16_t)below(2000), (uint16_t)below(2 * size), (uint16_t)below(40)};
+    if (drawn() % 2) /* about at the end */
+        of[0] = 0, of[2] = (uint16_t)(size - VNET - 4 + below(6) - of[3]);
+    frame[0] = (uint8_t)(drawn() % 4), frame[1] = (uint8_t)(drawn() % 6);
+    memcpy(frame + 2, of, sizeof of);
+}
+
+static void judge_offload(const uint8_t *frame, size_t size)
+{
+    uint16_t of[4];
+    memcpy(of, frame + 2, sizeof of);
+    must(of[0] <= size - VNET);
+    must(!(frame[0] & 1) || (size_t)of[2] + of[3] + 2 <= size - VNET);
+    must(!(frame[1] & 0x7f) || of[1]);
+}
+
 /* Frames of every kind into the functions that judge them, each in memory of just its size. */
 static void judge_random(void)
 {
@@ -264,6 +297,10 @@ static void judge_random(void)
     uint8_t *copy = malloc(size);
     must(copy);
     make_frame(frame, (uint32_t)drawn(), 4 + below(300), below(4));
+    if (drawn() % 2)
+        make_six(frame, size - VNET - ETHERNET, below(4));
+    if (drawn() % 2)
+        make_offload(frame, size);
     memcpy(copy, frame, size);
     for (size_t i = below(30); i > 0; i--)
         copy[below(size)] = (uint8_t)drawn();
@@ -272,8 +309,10 @@ static void judge_random(void)
         must(j.from < 3 && j.to < 3);
     if (j.verdict != DROP_MALFORMED)
         needs_decision(copy, size);
-    if (offload_fits(copy, size))
+    if (offload_fits(copy, size)) {
+        judge_offload(copy, size);
         set_ethernet(copy);
+    }
     j = judge_outside(copy, size, 3);
     must(j.verdict != TO_PART || j.to < 3);
     free(copy);

@@ -188,9 +188,7 @@ async def listed(keepers: NativeKeepers, scratch: Path, who: int, network: str) 
 
 @pytest.mark.parametrize("network", ["private", "none"])
 @pytest.mark.parametrize("who", [0, 61234])
-async def test_other_users_cannot_list_what_is_in_it(
-    best: NativeKeepers, common: Path, who: int, network: str
-) -> None:
+async def test_other_users_cannot_list_what_is_in_it(best: NativeKeepers, common: Path, who: int, network: str) -> None:
     if not best.abilities.private_network or not best.abilities.other_users:
         pytest.skip("needs root and the ability network")
     assert not any("list the sockets" in line for line in best.abilities.reduced)
