@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from io import FileIO
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
@@ -55,16 +56,40 @@ def tables_of(pid: int) -> str:
     return "\n".join(texts)
 
 
-async def wait_until_closed(read: Callable[[], str], patience: float = PATIENCE) -> bool:
+class HeldTables:
+    """The tables of a process's network, which can be read, too, when the process has ended: open, they keep it."""
+
+    def __init__(self, pid: int) -> None:
+        self._files: list[FileIO] = []
+        for name in TABLES:
+            with contextlib.suppress(OSError):
+                self._files.append(FileIO(f"/proc/{pid}/net/{name}"))
+
+    def read(self) -> str:
+        """The tables as they are."""
+        for file in self._files:
+            file.seek(0)
+        return "\n".join(file.readall().decode() for file in self._files)
+
+    def close(self) -> None:
+        """Let the network go."""
+        while self._files:
+            self._files.pop().close()
+
+
+async def wait_until_closed(
+    read: Callable[[], str], patience: float = PATIENCE, in_vain: Callable[[], bool] = lambda: False
+) -> bool:
     """Wait until no connection to another part is being closed; whether that came in time.
 
     Args:
         read: the tables as they are.
+        in_vain: whether it will not come.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while closing_connections(read()):
-        if loop.time() >= until:
+        if loop.time() >= until or in_vain():
             return False
         await asyncio.sleep(PAUSE)
     return True

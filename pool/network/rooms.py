@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.jobs.network import Setup, has_way_out
-from pool.network.closing import tables_of
+from pool.network.closing import HeldTables, tables_of, wait_until_closed
 from pool.network.passing import passed_socket
 from pool.network.probes import send_probes
 from pool.network.relay_link import RelayLink
@@ -39,7 +39,7 @@ OTHER_WAY = 2.0
 #: Seconds without a link after which a third node is asked for; and with one by a third node until the machines try
 #: again to do without.
 THIRD, DIRECT_AGAIN = 3.0, 60.0
-#: Seconds for what a job has sent outside before its end.
+#: Seconds for what a job has sent outside, or to its parts on other machines, before its end.
 LAST = 30.0
 #: The data of each part for the others, by number.
 Cards = Sequence[Mapping[str, Any] | None]
@@ -187,6 +187,10 @@ class JobRoom:
         self._lost_way_out = False
         #: Whether its first way out is there, or cannot be, or is not wanted.
         self._outside_up = asyncio.Event()
+        #: By part here, also of those that have ended: the tables of its connections.
+        self._tables: dict[int, HeldTables] = {}
+        #: The parts here whose processes have ended.
+        self._finished: set[int] = set()
         #: The parts here that are being saved with all others.
         self._holding: set[int] = set()
         self._task("relay", self._keep_relay())
@@ -286,6 +290,8 @@ class JobRoom:
         for link in self._links.values():
             link.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for held in self._tables.values():
+            held.close()
         await self._relay.close()
 
     def _task(self, name: str, work: Any) -> None:
@@ -364,6 +370,28 @@ class JobRoom:
             async with asyncio.timeout(LAST):
                 await way.finish()
 
+    async def finish(self, part: int) -> None:
+        """The processes of a part have ended by themselves: if it is the last one here, wait until the other machines
+        have what the parts here have sent, `LAST` seconds at most. The network of an ended part lives as long as its
+        wire, and its kernel sends until all is acknowledged.
+        """
+        self._finished.add(part)
+        if self._keepers.keys() - self._finished:
+            return
+        tables = list(self._tables.values())
+        await wait_until_closed(lambda: "".join(map(HeldTables.read, tables)), LAST, lambda: self._is_alone(part))
+
+    def _is_alone(self, part: int) -> bool:
+        """Whether no machine is there any more that could get something, or the part has been dropped."""
+        away = [since for other, since in self.down.items() if other != self._node]
+        return part not in self._keepers or (len(away) == len(self._machines) - 1 and min(away, default=0) > OTHER_WAY)
+
+    def _hold_tables(self, part: int, pid: int) -> None:
+        if pid and len(self._machines) > 1:
+            if (before := self._tables.pop(part, None)) is not None:
+                before.close()
+            self._tables[part] = HeldTables(pid)
+
     async def _wire(self, part: int, keeper: WiredKeeper) -> None:
         """Get the part's wire from its keeper, which may be about to start, and give it to the relay. If a way out has
         died, connections of the job may have died with it, and are to notice (`probes`).
@@ -382,6 +410,7 @@ class JobRoom:
                         wire = await passed_socket(near)
                     if wire is not None:
                         with wire:
+                            self._hold_tables(part, keeper.pid)
                             await self._up.wait()
                             await self._outside_or_time()
                             self._relay.add_wire(part, wire)

@@ -261,6 +261,8 @@ class RemotePipes:
                 await asyncio.shield(carrying)
             if carrying.cancelled():
                 raise StreamLost("what a part of the job wrote did not come to another")
+        if (room := self.room) is not None:
+            await room.finish(self._activation.part)
 
     async def abandon(self) -> None:
         """Drop all streams and pipes of this start."""

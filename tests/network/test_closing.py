@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 
-from pool.network.closing import closing_connections, tables_of, wait_until_closed
+from pool.network.closing import HeldTables, closing_connections, tables_of, wait_until_closed
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 #: 10.77.0.4 to 10.77.0.1, and the same as fd70:6f6f:6c00::4 and ::1.
@@ -45,3 +46,29 @@ async def test_it_waits_for_them_and_not_for_ever() -> None:
     assert await wait_until_closed(lambda: left.pop() if left else HEAD)
     assert not left
     assert not await wait_until_closed(lambda: HEAD + row(FOUR, ONE, "04"), 0.05)
+
+
+async def test_it_does_not_wait_where_nobody_is_left() -> None:
+    looked: list[int] = []
+
+    def in_vain() -> bool:
+        looked.append(1)
+        return len(looked) == 3
+
+    assert not await wait_until_closed(lambda: HEAD + row(FOUR, ONE, "04"), 3600, in_vain)
+    assert len(looked) == 3
+
+
+def test_held_tables_outlive_their_process() -> None:
+    """They are read anew each time, and are those of the network, not of the process."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        held = HeldTables(process.pid)
+        process.kill()
+    assert tables_of(process.pid) == ""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        own = f"0100007F:{server.getsockname()[1]:04X}"
+        assert own in held.read()
+    assert f"{own} 00000000:0000 0A" not in held.read()
+    held.close()
+    assert held.read() == ""
+    assert HeldTables(1 << 22).read() == ""
