@@ -57,6 +57,26 @@ def test_a_job_runs_in_another_pool() -> None:
     run_virtual(work())
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_claim_is_not_renewed_before_its_schedd_knows_it(seed: int) -> None:
+    """Machines that were idle for long, a slow link, claims that are made one after the other: each is made once."""
+
+    async def work() -> None:
+        async with borrower_and_lender(60 + seed, machines=6, seconds=300) as flock:
+            flock.network.slow_down(head("physics"), head("chem"), (0.0002, 0.3))
+            await flock.settle(100)
+            for _ in range(6):
+                await flock.submit("physics")
+                await flock.settle(0.1 * seed)
+            await flock.run_until(lambda: flock.running("physics") == 6, within=60)
+            await flock.settle(100)
+            assert flock.pool("chem").traps.called["startd.claim"] == 6
+            assert len(flock.witness.starts) == 6
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_own_machines_come_first(seed: int) -> None:
     """No job goes out while a machine of its own pool is idle (EV 8): by chance many or few jobs and machines."""

@@ -22,6 +22,8 @@ from pool.wire.connection import Connection
 
 #: A lease is renewed this many times within its length.
 RENEWALS = 3
+#: Seconds for which a claim without a job is not renewed: its schedd, which may be in another pool, hears of it first.
+UNKNOWN = 5.0
 #: An idle claim is kept for so many seconds after the connection to its schedd has ended.
 GRACE = 10.0
 #: A keeper that has not ended its job so many seconds after the lease is killed itself; the schedd waits two.
@@ -84,10 +86,15 @@ class ClaimLeases:
                     continue
                 if now >= claim.lease_end:
                     self._spawn(self._lease_over(slot, claim), "lease", alone=True)
-                elif claim.link is not None and not claim.link.closed.done():
+                elif claim.link is not None and not claim.link.closed.done() and not self._is_new(claim, now):
                     by_link[claim.link].append(slot)
             for link, slots in by_link.items():
                 self._spawn(self.renew(link, slots), "renew", alone=True)
+
+    @staticmethod
+    def _is_new(claim: SlotClaim, now: float) -> bool:
+        """Whether the schedd may not know of the claim yet: the answer to another pool's takes another way."""
+        return claim.running is None and now - claim.born < min(UNKNOWN, claim.lease / RENEWALS)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included, or one ends.
@@ -96,9 +103,14 @@ class ClaimLeases:
         """
         began = loop.time()
         while True:
-            shortest = min((slot.claim.lease for slot in self._table.claims.values() if slot.claim), default=math.inf)
+            # A claim that was made since is to be renewed no sooner for that this has slept without one.
+            renewals = [
+                max(began, slot.claim.born) + max(slot.claim.lease / RENEWALS, 0.2)
+                for slot in self._table.claims.values()
+                if slot.claim
+            ]
             ends = [slot.claim.lease_end for slot in self._table.claims.values() if slot.claim and not slot.claim.over]
-            self._due = min([began + max(shortest / RENEWALS, 0.2), *(max(end, began + 0.05) for end in ends)])
+            self._due = min([math.inf, *renewals, *(max(end, began + 0.05) for end in ends)])
             self._sooner.clear()
             try:
                 async with asyncio.timeout_at(self._due if self._due < math.inf else None):
