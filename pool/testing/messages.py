@@ -78,19 +78,37 @@ class CallTrouble:
         return self.chance.uniform(0.0, self.longest)
 
 
+#: The calls by which a job's start and its end become known to the other side; `ended` brings the next start, too.
+OF_CLAIMS = ("activate", "ended")
+
+
 class TroubledConnection(WireConnection):
     """One end of a connection in memory.
 
-    Attributes:
+    Args:
         trouble: gives the present trouble between its two hosts.
+        under_way: the claims of which a start or an end is under way, as their callers name them, counted here.
     """
 
-    def __init__(self, trouble: Callable[[], CallTrouble | None], **given: Any) -> None:
+    def __init__(self, trouble: Callable[[], CallTrouble | None], under_way: Counter[str], **given: Any) -> None:
         super().__init__(**given)
         self._trouble = trouble
+        self._under_way = under_way
         self._background: set[asyncio.Task[Any]] = set()
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
+        claim = params.get("claim") if params is not None and method.rpartition(".")[2] in OF_CLAIMS else None
+        if not isinstance(claim, str):
+            return await self._call(method, params, timeout)
+        self._under_way[claim] += 1
+        try:
+            return await self._call(method, params, timeout)
+        finally:
+            self._under_way[claim] -= 1
+            if not self._under_way[claim]:
+                del self._under_way[claim]
+
+    async def _call(self, method: str, params: Mapping[str, Any] | None, timeout: float | None) -> Any:
         trouble = self._trouble()
         fate = trouble.draw() if trouble is not None else CallFate.PASSES
         if trouble is None or fate is CallFate.PASSES:

@@ -25,7 +25,7 @@ import asyncio
 import math
 import random
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -78,6 +78,7 @@ class MemoryNetwork:
         self._down: set[str] = set()
         self._delays: dict[frozenset[str], tuple[float, float]] = {}
         self._call_trouble: dict[frozenset[str], CallTrouble] = {}
+        self.under_way: Counter[str] = Counter()
 
     # -- hosts -----------------------------------------------------------------------------------------------
 
@@ -229,6 +230,7 @@ class MemoryNetwork:
         seen, sees = host.identity, server.identity
         here = TroubledConnection(
             lambda: self._call_trouble.get(hosts),
+            self.under_way,
             opener=True,
             dispatcher=dispatcher,
             identify=lambda *_: sees,
@@ -237,6 +239,7 @@ class MemoryNetwork:
         )
         there = TroubledConnection(
             lambda: self._call_trouble.get(hosts),
+            self.under_way,
             opener=False,
             dispatcher=server.dispatcher,
             identify=lambda *_: seen,

@@ -13,8 +13,11 @@ from pool.errors import PoolError
 from pool.policy.flock.ledger import CreditTerms
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
+from pool.testing.flock_status import FlockStatus
 from tests.roles.support import QUICK, lasting
 
+#: Seconds within which both collectors show who has a machine in another pool.
+SHOWN = 0.5
 TERMS = CreditTerms(True, bound=100 * 3600.0)
 
 
@@ -30,8 +33,13 @@ async def creditors(
     seconds: float | Callable[[], float] = 100.0,
     directory: Path | None = None,
     terms: CreditTerms = TERMS,
+    exact: bool = False,
 ) -> AsyncIterator[SimFlock]:
-    """Pools that all lend to each other with credit."""
+    """Pools that all lend to each other with credit.
+
+    Args:
+        exact: running jobs are busy machines at every instant, and each collector says who is where (F6).
+    """
     async with SimFlock(list(machines), seed, settings=QUICK, directory=directory) as flock:
         flock.agree_all()
         for name, count in machines.items():
@@ -44,7 +52,13 @@ async def creditors(
             lambda: all(len(flock.machines_shown(name)) == sum(machines.values()) for name in machines), within=60
         )
         await flock.settle(5)
+        status = FlockStatus(flock)
+        if exact:
+            status.begin(exact=True)
         yield flock
+        assert status.broken == []
+        assert status.slowest_shown <= SHOWN
+        assert (status.under_way > 0 and status.most_shown > 0) == exact
 
 
 def entries(flock: SimFlock, name: str, other: str) -> set[Any]:
@@ -229,7 +243,7 @@ def test_what_was_lent_is_claimed_back_ahead_of_the_debtors_own_jobs_and_not_a_s
     than machines: chem's come first at physics for the time that is owed, and after that physics' own do."""
 
     async def work() -> None:
-        async with creditors(5, {"physics": 1, "chem": 1}, seconds=300) as flock:
+        async with creditors(5, {"physics": 1, "chem": 1}, seconds=300, exact=True) as flock:
             await flock.submit("physics", count=6)
             await flock.run_until(lambda: flock.queued() == 0, within=3000)
             lent = assert_equal(flock, "chem", "physics")
@@ -285,7 +299,7 @@ def test_a_machine_given_ahead_goes_back_when_own_jobs_would_have_it_without_a_f
 
     async def work() -> None:
         lengths = [600.0]
-        async with creditors(8, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0]) as flock:
+        async with creditors(8, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0], exact=True) as flock:
             await flock.submit("physics", ad={"Requirements": ['FlockPool =?= "chem"']})
             await flock.run_until(lambda: flock.queued() == 0, within=1000)
             lengths[0] = 300.0
@@ -320,7 +334,9 @@ def test_a_machine_that_pays_a_debt_back_is_taken_back_when_nothing_is_owed() ->
     async def work() -> None:
         lengths = [300.0]
         terms = CreditTerms(True, bound=200.0)
-        async with creditors(6, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0], terms=terms) as flock:
+        async with creditors(
+            6, {"physics": 1, "chem": 1}, seconds=lambda: lengths[0], terms=terms, exact=True
+        ) as flock:
             await flock.submit("physics", count=6)
             await flock.run_until(lambda: flock.queued() == 0, within=1000)
             lent = assert_equal(flock, "chem", "physics")

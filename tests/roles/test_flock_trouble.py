@@ -22,6 +22,8 @@ from tests.roles.support import QUICK, lasting
 SEEDS = (3, 7, 11, 22, 151)
 #: Seconds within which a start or an end is known to both sides where nothing is wrong: some messages.
 UNDER_WAY = 0.1
+#: Seconds within which both collectors show who has a machine in another pool.
+SHOWN = 0.5
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -115,12 +117,15 @@ def test_running_jobs_are_busy_machines_at_every_event_of_the_clock() -> None:
                 await flock.add_pool(name, 2, behave=lambda spec: Behaviour(chance.uniform(20, 60)))
             await flock.settle(10)
             status = FlockStatus(flock)
-            status.begin()
+            status.begin(exact=True)
             await flock.submit("a", count=12)
             await flock.submit("b", count=3)
             await flock.run_until(lambda: flock.queued() == 0, within=1000)
             await flock.settle(1)
             assert status.broken == []
+            assert status.under_way > 0
+            assert status.slowest_shown < SHOWN
+            assert status.most_shown >= 6, "three machines elsewhere, each by the word of two collectors"
             assert (status.most_running, status.most_away > 1) == (6, True)
             assert status.slowest < UNDER_WAY
             assert status.equal > status.instants / 2

@@ -257,6 +257,7 @@ class MachineLender(Service):
         self._read_ahead = ReadAhead()
         self._left = asyncio.Event()
         self._ending: dict[str, float] = {}
+        self._just_claimed: dict[str, str] = {}
         self._taking_back: set[str] = set()
         self._requests: dict[int, GuestRequest] = {}
         self._number = 0
@@ -276,11 +277,29 @@ class MachineLender(Service):
         if ad is None or not gives_way(ad):
             self._ending.pop(name, None)
         self._left.set()
+        can_be_had = ad is not None and (is_lendable(ad) or gives_way(ad))
+        if can_be_had and name in self._just_claimed:
+            return  # the ad is of before that
+        self._just_claimed.pop(name, None)
         was = before is not None and (is_lendable(before) or gives_way(before))
-        if ad is not None and (is_lendable(ad) or gives_way(ad)):
+        if can_be_had:
             self._changed(name, ad)
         elif was:
             self._changed(name, None)
+
+    def _is_claimed_now(self, name: str, claim: str) -> None:
+        """A slot was claimed for another pool, of which our collector does not know yet: offer it to nobody."""
+        self._just_claimed[name] = claim
+        self._changed(name, None)
+        asyncio.get_running_loop().call_later(PATIENCE, self.given_back, [claim])
+
+    def given_back(self, claims: Iterable[object]) -> None:
+        """Claims have ended that our collector may never have shown, or it does not show them after a while: what it
+        says of their slots holds."""
+        for name in [name for name, claim in self._just_claimed.items() if claim in claims]:
+            del self._just_claimed[name]
+            if (ad := self.machines.get(name)) is not None:
+                self.take_in(name, ad)
 
     def submitter(self, name: str, ad: Wire | None) -> None:
         """A submitter of our pool, or of another."""
@@ -470,6 +489,7 @@ class MachineLender(Service):
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
         self.claims.add(request.pool, request.schedd, startd, [claim["claim"] for claim in made])
         for claim in made:
+            self._is_claimed_now(str(claim["slot"]), str(claim["claim"]))
             self._credit.measures.begin(
                 request.pool,
                 startd,
@@ -485,6 +505,7 @@ class MachineLender(Service):
             self._credit.measures.over(request.pool, startd, unused, lends=True)
             with contextlib.suppress(*TROUBLE, RemoteError):
                 await link.call("startd.release", {"claims": unused}, timeout=PATIENCE)
+            self.given_back(unused)
             return 0
         request.claims += made
         return len(made)

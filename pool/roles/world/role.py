@@ -498,6 +498,7 @@ class World(Role):
         answer = await link.call(f"startd.{params['verb']}", inner, timeout=seconds_left(call))
         if params["verb"] == "release" and isinstance(inner.get("claims"), list):
             self.lending.claims.forget(call.identity.node, params["startd"], inner["claims"])
+            self.lending.given_back(inner["claims"])
         self.credit.measures.called(call.identity.node, params["startd"], params["verb"], inner, answer, lends=True)
         return answer
 
