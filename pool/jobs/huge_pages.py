@@ -9,7 +9,8 @@ from __future__ import annotations
 #: The job's wishes; without one the machine decides.
 ON, OFF = WISHES = ("on", "off")
 #: The machine's offers: its kernel gives none; programs that ask get them, and parts that are never written are not
-#: taken back; such parts are taken back when memory is short, so that a program loses nothing by asking.
+#: taken back; such parts are taken back when memory is short or a job is at its limit, so that a program loses nothing
+#: by asking.
 NEVER, WASTEFUL, THRIFTY = "never", "wasteful", "thrifty"
 #: The attribute of the job and of the machine.
 HUGE_PAGES = "HugePages"
@@ -19,14 +20,30 @@ CLAUSE = f'(TARGET.{HUGE_PAGES} != "{NEVER}")'
 VARIABLE, SETTING = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
 
-def is_wanted(wish: str, offer: str) -> bool:
-    """Whether a job is started with huge pages; without a wish it is where they cannot cost it much memory.
+def is_wanted(wish: str, offer: str, *, spare: bool = False) -> bool:
+    """Whether a job is started with huge pages; without a wish it is where they bring it no nearer to a limit.
 
     Args:
         wish: one of `WISHES`; empty for none.
         offer: the machine's.
+        spare: see `has_spare_memory`.
     """
-    return offer in (WASTEFUL, THRIFTY) if wish == ON else wish != OFF and offer == THRIFTY
+    if wish == ON:
+        return offer in (WASTEFUL, THRIFTY)
+    return wish != OFF and (offer == THRIFTY or (offer == WASTEFUL and spare))
+
+
+def has_spare_memory(slot: int, available: int, *, enforced: bool) -> bool:
+    """Whether memory that a job only reserves may lie in huge pages though the kernel does not take it back.
+
+    Where the slot's memory is a limit (ENFORCE_MEMORY), a program that writes to few of its pages would reach it
+    sooner.
+
+    Args:
+        slot: its memory, MB.
+        available: what the machine can give without taking it from anybody, MB.
+    """
+    return not enforced and 0 < slot <= available
 
 
 def tunables(own: str) -> str:

@@ -86,7 +86,7 @@ def order_of(
     }
     if setup and activation.is_node:
         env[HOSTS] = " ".join(map(network.address4, range(activation.parts)))
-    if is_wanted(activation.huge_pages, place.huge_pages):
+    if is_wanted(activation.huge_pages, place.huge_pages, spare=place.spare_memory):
         env[TUNABLES] = tunables(env.get(TUNABLES, ""))
     if place.gpus is not None:
         env |= devices.variables(place.gpus, own_files=closed)

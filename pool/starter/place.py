@@ -54,6 +54,7 @@ class ExecutionSite:
         join_outside: such a job of one part begins, in this network; None where there is no way out.
         private_tmp: a job that opens its files in place has a /tmp of its own, too (PRIVATE_TMP).
         huge_pages: what the kernel offers, see `pool.jobs.huge_pages`.
+        spare_memory: see `pool.jobs.huge_pages.has_spare_memory`.
         gpus: the slot's; None on a machine that has none. devices: their files.
     """
 
@@ -71,6 +72,7 @@ class ExecutionSite:
     processes: int | None = None
     private_tmp: bool = False
     huge_pages: str = NEVER
+    spare_memory: bool = False
     gpus: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ()
     empty: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pool.classad import ClassAd
 from pool.jobs.activation import activation
 from pool.jobs.description import DescriptionError
-from pool.jobs.huge_pages import NEVER, THRIFTY, WASTEFUL, is_wanted, tunables
+from pool.jobs.huge_pages import NEVER, THRIFTY, WASTEFUL, has_spare_memory, is_wanted, tunables
 from pool.machine.huge_pages import offered_huge_pages
 from tests.jobs.test_network import job
 
@@ -37,11 +38,25 @@ def test_another_word_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offer", "jobs"),
-    [(NEVER, set()), (WASTEFUL, {"on"}), (THRIFTY, {"", "on"}), ("garbage", set())],
+    ("offer", "spare", "jobs"),
+    [
+        (NEVER, True, set()),
+        (WASTEFUL, False, {"on"}),
+        (WASTEFUL, True, {"", "on"}),
+        (THRIFTY, False, {"", "on"}),
+        ("garbage", True, set()),
+    ],
 )
-def test_who_gets_them(offer: str, jobs: set[str]) -> None:
-    assert {wish for wish in ("", "on", "off") if is_wanted(wish, offer)} == jobs
+def test_who_gets_them(offer: str, spare: bool, jobs: set[str]) -> None:
+    assert {wish for wish in ("", "on", "off") if is_wanted(wish, offer, spare=spare)} == jobs
+
+
+@pytest.mark.parametrize(
+    ("slot", "available", "enforced", "spare"),
+    [(1000, 1000, False, True), (1000, 999, False, False), (1000, 9000, True, False), (0, 9000, False, False)],
+)
+def test_memory_to_spare(slot: int, available: int, enforced: bool, spare: bool) -> None:
+    assert has_spare_memory(slot, available, enforced=enforced) is spare
 
 
 @pytest.mark.parametrize(
@@ -57,18 +72,29 @@ def test_settings_of_the_job_itself_stay(own: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("enabled", "shrinks", "offer"),
+    ("enabled", "shrinks", "unwritten", "offer"),
     [
-        ("always [madvise] never", "1", THRIFTY),
-        ("[always] madvise never", "1", THRIFTY),
-        ("always [madvise] never", "0", WASTEFUL),
-        ("always [madvise] never", None, WASTEFUL),
-        ("always madvise [never]", "1", NEVER),
-        (None, None, NEVER),
+        ("always [madvise] never", "1", "409", THRIFTY),
+        ("[always] madvise never", "1", "510", THRIFTY),
+        ("always [madvise] never", "1", "511", WASTEFUL),
+        ("always [madvise] never", "0", "409", WASTEFUL),
+        ("always [madvise] never", None, "409", WASTEFUL),
+        ("always [madvise] never", "1", None, WASTEFUL),
+        ("always madvise [never]", "1", "409", NEVER),
+        (None, None, None, NEVER),
     ],
 )
-def test_offers_of_kernels(tmp_path: Path, enabled: str | None, shrinks: str | None, offer: str) -> None:
-    for name, text in (("enabled", enabled), ("shrink_underused", shrinks)):
+def test_offers_of_kernels(
+    tmp_path: Path, enabled: str | None, shrinks: str | None, unwritten: str | None, offer: str
+) -> None:
+    (tmp_path / "khugepaged").mkdir()
+    settings = {
+        "enabled": enabled,
+        "shrink_underused": shrinks,
+        "khugepaged/max_ptes_none": unwritten,
+        "hpage_pmd_size": str(512 * resource.getpagesize()),
+    }
+    for name, text in settings.items():
         if text is not None:
             (tmp_path / name).write_text(text + "\n")
     assert offered_huge_pages(tmp_path) == offer

@@ -140,7 +140,9 @@ def test_a_shown_path_may_be_writable_and_for_some_only() -> None:
             shown(wrong)
 
 
-def test_malloc_asks_for_huge_pages_where_the_kernel_takes_unused_ones_back(tmp_path: Path) -> None:
+def test_malloc_asks_for_huge_pages_where_the_kernel_takes_unused_ones_back_or_memory_is_spare(tmp_path: Path) -> None:
     assert asked(tmp_path, huge_pages="thrifty").env["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     assert "GLIBC_TUNABLES" not in asked(tmp_path, huge_pages="wasteful").env
+    spare = asked(tmp_path, huge_pages="wasteful", spare_memory=True)
+    assert spare.env["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     assert "GLIBC_TUNABLES" not in asked(tmp_path).env

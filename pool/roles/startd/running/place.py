@@ -12,7 +12,7 @@ from pool.config.places import PRIVATE
 from pool.images import ImageStore
 from pool.jobs.activation import Activation
 from pool.jobs.destinations import OutsideNames
-from pool.jobs.huge_pages import HUGE_PAGES, NEVER
+from pool.jobs.huge_pages import HUGE_PAGES, NEVER, has_spare_memory
 from pool.network.rooms import JobRoom
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire
 from pool.starter import devices
@@ -50,14 +50,15 @@ class SlotPlaces:
         """The place of a claim's jobs, one for all of them."""
         if claim.place is None:
             settings, resources = self.settings(), slot.resources
-            memory = int(resources.get("Memory", 0)) * 2**20
+            machine, megabytes = self.machine(), int(resources.get("Memory", 0))
+            enforced = settings.flag("ENFORCE_MEMORY")
             claim.place = ExecutionSite(
                 slot=slot.name,
                 execute=self.execute,
                 executables=self.executables,
                 cpus=max(1, int(resources.get("Cpus", 1))),
                 disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
-                memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
+                memory=megabytes * 2**20 if megabytes and enforced else None,
                 images=functools.partial(self.images, claim.node),
                 image_cache=self.image_cache,
                 plugins=self.plugins,
@@ -67,9 +68,10 @@ class SlotPlaces:
                 outside_names=self.outside_names,
                 join_outside=self.join_outside,
                 private_tmp=settings.flag("PRIVATE_TMP"),
-                huge_pages=str(self.machine().get(HUGE_PAGES, NEVER)),
+                huge_pages=str(machine.get(HUGE_PAGES, NEVER)),
+                spare_memory=has_spare_memory(megabytes, int(machine.get("AvailableMemory", 0)), enforced=enforced),
                 processes=int(settings.number("JOB_PROCESSES")) or None,
-                gpus=slot.gpus if self.machine().get("GPUs") else None,
+                gpus=slot.gpus if machine.get("GPUs") else None,
                 devices=devices.files(slot.gpus),
             )
         return claim.place
