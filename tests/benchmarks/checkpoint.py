@@ -79,11 +79,11 @@ def _place() -> Path:
     return Path(tempfile.mkdtemp(dir=shm if free > 16 << 30 else None))
 
 
-def _ready(out: Path, times: int = 1) -> bool:
+def is_ready(out: Path, times: int = 1) -> bool:
     return out.exists() and out.read_text().count("ready") >= times
 
 
-def _compiled(place: Path) -> Path:
+def compiled_program(place: Path) -> Path:
     source, program = place / "fill.c", place / "fill"
     source.write_text(PROGRAM)
     subprocess.run([*compiler().split(), "-O2", "-o", program, source], check=True)
@@ -124,10 +124,10 @@ async def _ours(place: Path, program: Path, megabytes: int, *, huge_pages: bool 
             isolation="shared",
         )
         keeper = await keepers.start(spec)
-        await until(lambda: _ready(out), 60)
+        await until(lambda: is_ready(out), 60)
         report = await keeper.checkpoint(image)
         await keeper.signal(signal.SIGUSR1)
-        await until(lambda: _ready(out, 2), 60)
+        await until(lambda: is_ready(out, 2), 60)
         again = image.with_name(image.name + "again")
         increment = await keeper.checkpoint(again, parent=image)
         await keeper.kill()
@@ -229,7 +229,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
     place = _place()
     rows = []
     try:
-        program = _compiled(place)
+        program = compiled_program(place)
         sizes = ((100, 3.0), (effort.of(1000, least=100), 5.0), (effort.of(4000, least=100), 15.0))
         for megabytes, goal in sizes:
             await _ours(place, program, megabytes)  # memory the machine has never touched costs more the first time

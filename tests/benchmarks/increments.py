@@ -1,0 +1,94 @@
+"""Images of a job of which a tenth of the pages changed since the image before, on a disk and in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from pool.jobs.huge_pages import VARIABLE as TUNABLES
+from pool.jobs.huge_pages import tunables
+from pool.starter.keeper import KeeperSpec, NativeKeepers
+from tests.benchmarks.checkpoint import compiled_program, is_ready
+from tests.benchmarks.rows import Effort, Goal, Row, benchmark
+from tests.starter.support import until
+
+_MEMORY, _TURNS = Path("/dev/shm"), 5
+_BLOCK = 1 << 20
+
+
+async def _increments(place: Path, program: Path, megabytes: int, *, huge_pages: bool) -> list[tuple[float, float]]:
+    """Of each image after the first: seconds until it is written, and until as many bytes by themselves are."""
+    keepers = NativeKeepers(place / "keepers")
+    await keepers.open()
+    try:
+        out, last = place / "out", place / "image"
+        spec = KeeperSpec(
+            id="1.0.0",
+            argv=(str(program), str(megabytes)),
+            env={TUNABLES: tunables("")} if huge_pages else {},
+            cwd=str(place),
+            uid=os.getuid(),
+            gid=os.getgid(),
+            stdout=str(out),
+            isolation="shared",
+        )
+        keeper = await keepers.start(spec)
+        await until(lambda: is_ready(out), 60)
+        await keeper.checkpoint(last, loose=True)
+        taken = []
+        for turn in range(_TURNS):
+            await keeper.signal(signal.SIGUSR1)
+            await until(lambda times=turn + 2: is_ready(out, times), 60)  # type: ignore[misc]
+            image = place / f"image{turn}"
+            report = await keeper.checkpoint(image, parent=last, loose=True)
+            shutil.rmtree(last)
+            last = image
+            taken.append((report.seconds, _written(place / "plain", megabytes // 10)))
+        return taken
+    finally:
+        await keepers.close(kill=True)
+
+
+def _written(path: Path, megabytes: int) -> float:
+    """Seconds for that much memory to be written to a new file, in large blocks."""
+    block = os.urandom(_BLOCK)
+    began = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(megabytes):
+            file.write(block)
+    took = time.perf_counter() - began
+    path.unlink()
+    return took
+
+
+@benchmark("increments")
+async def increments(effort: Effort) -> list[Row]:
+    """An image with every tenth page changed, 1 GB, written to a disk's file system and to memory; not synchronised."""
+    megabytes, rows = effort.of(1000, least=100), []
+    with tempfile.TemporaryDirectory() as directory:
+        program = compiled_program(Path(directory))
+        for where, parent, goal in (("the disk", None, 150.0), ("memory", _MEMORY, 80.0)):
+            for huge_pages in (False, True):
+                place = Path(tempfile.mkdtemp(dir=parent))
+                try:
+                    taken = await _increments(place, program, megabytes, huge_pages=huge_pages)
+                finally:
+                    shutil.rmtree(place, ignore_errors=True)
+                rows.append(
+                    Row(
+                        f"an image with every tenth page of {megabytes} MB changed, to {where}"
+                        + (", huge pages" if huge_pages else ""),
+                        statistics.median(ours for ours, _ in taken) * 1000,
+                        "ms",
+                        Goal("at most", goal),
+                        "as many bytes written in order",
+                        statistics.median(plain for _, plain in taken) * 1000,
+                        note=f"{min(taken)[0] * 1000:.0f} to {max(taken)[0] * 1000:.0f} ms",
+                    )
+                )
+    return rows
