@@ -11,6 +11,7 @@ import os
 import pwd
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +20,10 @@ from pool.decimals import has_digits_only
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
-    from pool.jobs.description import Description, SubmitFacts
+    import random
+
+    from pool.client.known_descriptions import KnownDescriptions
+    from pool.jobs.description import Description, DescriptionFiles, SubmitFacts
     from pool.outside import OutsideWorld
 
     What: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Description
@@ -40,6 +44,7 @@ def describe(
     extra: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     outside: OutsideWorld | None = None,
+    known: KnownDescriptions | None = None,
 ) -> Description:
     """Reads a description.
 
@@ -49,6 +54,7 @@ def describe(
         name: what errors call the text.
         extra: further commands, `name = value` each, that come before the text's own.
         environ: the environment `getenv` takes from; this process's by default.
+        known: descriptions that were read before, one of which may be the result, and is not to be changed then.
 
     Raises:
         PoolError: the file cannot be read, or the description is wrong; the message names file and line.
@@ -74,16 +80,25 @@ def describe(
         path = Path(where, what)
         text, called = read_file(path), os.fspath(what)
     called = name or called
-    return read_description(
-        text,
-        name=called,
-        iwd=where,
-        environ=os.environ if environ is None else environ,
-        user=user_name(),
-        facts=local_facts(outside, called),
-        extra=tuple(extra),
-        chance=outside.chance,
-    )
+    given, user, facts = os.environ if environ is None else environ, user_name(), local_facts(outside, called)
+
+    def read(files: DescriptionFiles | None, chance: random.Random) -> Description:
+        return read_description(
+            text,
+            name=called,
+            iwd=where,
+            environ=given,
+            user=user,
+            facts=facts,
+            files=files,
+            extra=tuple(extra),
+            chance=chance,
+        )
+
+    if known is None:
+        return read(None, outside.chance)
+    key = (text, called, where, user, tuple(extra), replace(facts, now=int(facts.now)))
+    return known.read(key, given, outside.chance, read)
 
 
 def read_file(path: Path) -> str:

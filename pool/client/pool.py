@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.descriptions import What
     from pool.client.handles import Cluster, Job
+    from pool.client.known_descriptions import KnownDescriptions
     from pool.client.results import Result
     from pool.client.spooling import FetchResult
     from pool.client.tally import Tally
@@ -79,6 +80,7 @@ class Pool:
         self._links: dict[str, Connection] = {address: connection}
         self._connecting = asyncio.Lock()
         self._info: WireAd | None = None
+        self._known: KnownDescriptions | None = None
         self._watches = PoolWatches(self)
         self._asking = asyncio.Semaphore(QUERIES)
 
@@ -256,7 +258,7 @@ class Pool:
         if isinstance(what, Mapping) and comes_in_pieces(items):
             cluster = await submit_items(self, what, items, spool, progress, how)
         else:
-            description = await understand(self, what, how)
+            description = await understand(self, what, how, self._known_descriptions())
             if len(description.clusters) != 1:
                 raise PoolError(
                     f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
@@ -283,7 +285,8 @@ class Pool:
         """
         from pool.client.submitting import submit_description, understand
 
-        return await submit_description(self, await understand(self, what, how), progress, spool, files)
+        description = await understand(self, what, how, self._known_descriptions())
+        return await submit_description(self, description, progress, spool, files)
 
     async def fetch(
         self,
@@ -308,6 +311,13 @@ class Pool:
         from pool.client.spooling import fetch
 
         return await fetch(self, [tuple(one) for one in job_ids(handles)], into, keep=keep, progress=progress)
+
+    def _known_descriptions(self) -> KnownDescriptions:
+        if self._known is None:
+            from pool.client.known_descriptions import KnownDescriptions
+
+            self._known = KnownDescriptions()
+        return self._known
 
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""

@@ -24,6 +24,7 @@ from pool.wire import RemoteError
 
 if TYPE_CHECKING:
     from pool.client.descriptions import What
+    from pool.client.known_descriptions import KnownDescriptions
     from pool.client.pool import Pool
     from pool.jobs.description import ClusterDraft
 
@@ -34,11 +35,17 @@ Progress = Callable[[int], None] | None
 ALSO = "FlockAlso"
 
 
-async def understand(pool: Pool, what: What, how: Mapping[str, Any]) -> Description:
-    """Read the description that is to be submitted; what there is to be said about it becomes warnings of Python's."""
+async def understand(
+    pool: Pool, what: What, how: Mapping[str, Any], known: KnownDescriptions | None = None
+) -> Description:
+    """Read the description that is to be submitted; what there is to be said about it becomes warnings of Python's.
+
+    Args:
+        known: descriptions that were read before; see `describe`.
+    """
     if isinstance(what, Description):
         return what  # its reader has its warnings
-    description = await pool.describe(what, **how)
+    description = await pool.describe(what, known=known, **how)
     for warning in description.warnings:
         warnings.warn(str(warning), DescriptionWarning, stacklevel=4)
     return description

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pool.client import DescriptionWarning, NoPool, Pool
 from pool.client.tally import Tally
 from pool.errors import PoolError
+from pool.jobs.description import Description, read_description
+from pool.outside import OutsideWorld
 from tests.client.fakes import Fakes
 from tests.client.serving import serving
 
@@ -31,6 +34,26 @@ async def test_a_dict_is_submitted_as_a_cluster(fakes: Fakes, tmp_path: Path) ->
         assert len(sent["deltas"]) == 3
         ads = await cluster.ads(["Args", "Arguments", "ClusterId", "ProcId"])
         assert [ad.value("Args", ad.value("Arguments")) for ad in ads] == ["0", "1", "2"]
+
+
+async def test_an_equal_description_is_read_once_and_submitted_each_time(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def reading(text: str, **how: Any) -> Description:
+        read.append(text)
+        return read_description(text, **how)
+
+    monkeypatch.setattr("pool.jobs.description.read_description", reading)
+    outside = OutsideWorld(wall=lambda: 1000.0)
+    async with serving(fakes, tmp_path) as address, await Pool.connect(address, outside=outside) as pool:
+        for _ in range(3):
+            await pool.submit({"executable": "/bin/true", "output": "$(ClusterId)", "queue": 2})
+        assert len(read) == 1
+        assert [sent["ad"]["Out"] for sent in fakes.schedd.submitted] == ["1", "2", "3"]
+        await pool.describe({"executable": "/bin/true", "output": "$(ClusterId)", "queue": 2})
+        assert len(read) == 2, "the caller of describe may change what it gets"
 
 
 async def test_what_is_said_about_a_description_reaches_python(fakes: Fakes, tmp_path: Path) -> None:
