@@ -105,10 +105,9 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     return "\n".join(lines) + "\n"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plain:
-    """An ad in wire form, for what is read here: attributes that are expressions count as absent. Not to be changed.
-    (A frozen one takes three times as long to make.)"""
+    """An ad in wire form, for what is read here: attributes that are expressions count as absent."""
 
     wire: Mapping[str, Any]
 

@@ -58,7 +58,7 @@ class JobStatus(IntEnum):
     @property
     def final(self) -> bool:
         """Whether the job has ended; it leaves the queue with that, unless it is to be seen there for a while."""
-        return self in _FINAL
+        return self in (JobStatus.REMOVED, JobStatus.COMPLETED)
 
     @property
     def has_machine(self) -> bool:
@@ -66,7 +66,6 @@ class JobStatus(IntEnum):
         return self in (JobStatus.RUNNING, JobStatus.TRANSFERRING_OUTPUT, JobStatus.SUSPENDED)
 
 
-_FINAL = (JobStatus.REMOVED, JobStatus.COMPLETED)
 _LETTERS = {
     JobStatus.IDLE: "I",
     JobStatus.RUNNING: "R",

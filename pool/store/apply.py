@@ -34,11 +34,8 @@ IDLE, COMPLETED = 1, 4
 #: Facts that the store keeps of itself, beside its users'.
 KEPT_HERE = ("next_cluster", "next_event")
 
-#: Rows of one statement: of a large one, and at most of any other. A large one has few of the waits for the
-#: interpreter's lock; it is always of the same length, so that few statements are kept prepared.
-LARGE, ROWS = 400, 100
-#: Changes of one kind from which on they are written so.
-MANY = 20
+#: Rows of one statement, and changes of one kind from which on they are written so.
+ROWS, MANY = 100, 20
 
 Result = int | None
 
@@ -48,7 +45,6 @@ class Applier:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run = connection.execute
-        self._most_values = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         self.next_cluster = int(self._run("SELECT value FROM meta WHERE key = 'next_cluster'").fetchone()[0])
         newest = int(self._run("SELECT ifnull(max(number), 0) + 1 FROM event").fetchone()[0])
         skipped = self._run("SELECT value FROM meta WHERE key = 'next_event'").fetchone()
@@ -175,12 +171,9 @@ class Applier:
 
     def _write_rows(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
         """Run a statement over rows, which stand in it for `{rows}`; how many it wrote."""
-        done = start = 0
-        fits = bool(rows) and LARGE * len(rows[0]) <= self._most_values
-        while start < len(rows):
-            many = LARGE if fits and len(rows) - start >= LARGE else ROWS
-            some = rows[start : start + many]
-            start += many
+        done = 0
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
             row = f"({', '.join('?' * len(some[0]))})"
             values = [value for row in some for value in row]
             done += self._run(statement.format(rows=", ".join([row] * len(some))), values).rowcount

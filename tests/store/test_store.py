@@ -30,7 +30,6 @@ from pool.store import (
     StoreRefused,
     Trim,
 )
-from pool.store.apply import Applier
 from pool.store.schema import MIGRATIONS, migrate
 from tests.store.disks import WAYS, opened
 
@@ -469,27 +468,3 @@ async def test_many_changes_of_one_call_are_written_as_each_for_itself() -> None
         found.append((results, tables))
         await store.close()
     assert found[0] == found[1] == found[2]
-
-
-@pytest.mark.parametrize("most_values", [999, 32766])
-async def test_statements_have_no_more_values_than_sqlite_takes(most_values: int) -> None:
-    """Large ones where it takes them, as an old SQLite does not."""
-    store = Store.open(":memory:", inline=True)
-    connection, jobs = store._session.connection, 950
-    connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, most_values)
-    store._session.applier = Applier(connection)
-    await store.write(cluster(1, jobs))
-    statements: list[str] = []
-    await store.write(*(SetProc(1, proc, HELD, b"x%d" % proc) for proc in range(jobs)))
-    connection.set_trace_callback(statements.append)
-    await store.write(*(EndProc(1, proc, REMOVED, b"%d" % proc, 1.0) for proc in range(jobs)))
-    connection.set_trace_callback(None)
-    await store.write(*(AddEvent(1, proc, "K", 1.0, b"%d" % proc) for proc in range(jobs)))
-    into_history = [text for text in statements if text.startswith("INSERT INTO history")]
-    assert len(into_history) == (10 if most_values == 999 else 4), "two of 400 and two of 100 at most"
-    run = connection.execute
-    assert run("SELECT proc, status, state FROM proc").fetchall() == [(proc, REMOVED, None) for proc in range(jobs)]
-    for table, column in (("history", "ad"), ("event", "data")):
-        rows = run(f"SELECT proc, {column} FROM {table} ORDER BY number").fetchall()
-        assert rows == [(proc, b"%d" % proc) for proc in range(jobs)]
-    await store.close()

@@ -370,7 +370,7 @@ _USED = (
 
 def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
     """The use of an ended process, as `EndProc` takes it."""
-    values = tuple(map(wire.get, _USED))
+    values = [wire.get(name) for name in _USED]
     if not any(values):  # it never ran
         return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     local, kernel, remote, far, work, lost, saving, saved = (

@@ -29,8 +29,8 @@ from pool.roles.schedd.submit.rules import Rules
 ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
 #: Jobs changed in one durable step; between steps other work gets its turn.
 BATCH = 300
-#: Such steps that are being written while the next are thought of: the writer finds several whenever it is ready.
-UNDER_WAY = 5
+#: Such steps that are being written while the next is thought of.
+UNDER_WAY = 3
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
 
 
