@@ -327,11 +327,14 @@ async def test_nobody_lists_the_connections_that_it_ends(world: World, tmp_path:
 BIG = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(20)
+s.settimeout(0.5)
 for size in (65507, 65400, 64973):
     s.sendto(bytes(size), (sys.argv[1], 80))
-s.sendto(b"small", (sys.argv[1], 80))
-print(s.recv(100))
+for tries in range(1, 60):  # on a busy machine a small one may be lost, too
+    s.sendto(b"small", (sys.argv[1], 80))
+    try: print(s.recv(100), tries)
+    except TimeoutError: continue
+    break
 """
 
 
@@ -339,5 +342,6 @@ async def test_datagrams_beyond_the_mtu_are_lost_and_do_no_harm(world: World, tm
     """They leave the job in fragments, which nobody puts together."""
     async with machine_in(world, tmp_path, "*:80") as machine:
         job = await machine.start(tmp_path / "job", BIG, "203.0.113.1")
-        assert await job.end() == "b'203.0.113.1'\n"
-        assert len(world.heard) == 1
+        answer, tries = (await job.end()).split()
+        assert answer == "b'203.0.113.1'"
+        assert 1 <= len(world.heard) <= int(tries)
