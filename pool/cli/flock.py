@@ -42,7 +42,7 @@ COLUMNS = (
     Column("LENT", lambda one: str(one["lent"]), right=True),
     Column("ASKS FOR", lambda one: str(one["waiting"]), right=True),
 )
-#: Server values: VALUE is the product of the three after it.
+#: Server values: VALUE is the product of the four after it.
 VALUES = (
     Column("POOL", lambda one: str(one["pool"])),
     Column("IDLE", lambda one: str(one["count"]), right=True),
@@ -50,6 +50,7 @@ VALUES = (
     Column("CPUS", lambda one: f"{one['cpus']:g}", right=True),
     Column("SPEED", lambda one: f"{one['speed']:.3g}", right=True),
     Column("DISTANCE", lambda one: f"{one['distance']:.3g}", right=True),
+    Column("STAYS IDLE", lambda one: f"{one['idle']:.3g}", right=True),
     Column("MS AWAY", lambda one: f"{one['ms']:.1f}", right=True),
 )
 USERS = (

@@ -85,6 +85,33 @@ def test_a_job_goes_to_the_machine_with_the_greatest_server_value(far: str, tmp_
     run_virtual(work())
 
 
+@pytest.mark.parametrize("busy", ["bio", "chem"])
+def test_a_machine_that_was_idle_for_longer_is_worth_more(busy: str) -> None:
+    """Two pools have like machines; one has had jobs of its own until just now (EV 4.3.3)."""
+
+    async def work() -> None:
+        async with SimFlock(["physics", "bio", "chem"], 6, settings=QUICK) as flock:
+            for name in ("bio", "chem"):
+                flock.agree(lender=name, borrower="physics")
+            for name, machines in (("physics", 0), ("bio", 1), ("chem", 1)):
+                await flock.add_pool(name, machines, behave=lambda spec: lasting(100))
+            for _ in range(12):
+                await flock.submit(busy)
+                await flock.settle(110)
+            await flock.run_until(lambda: len(flock.machines_shown("physics")) == 2, within=60)
+            user = await flock.network.user("carol", head("physics"))
+            values = {one["pool"]: one["values"][0] for one in (await user.call("world.status"))["pools"]}
+            calm = "chem" if busy == "bio" else "bio"
+            assert values[calm]["idle"] == pytest.approx(960 / (960 + 3600))
+            assert values[busy]["idle"] == pytest.approx(60 / (60 + 3600))
+            await flock.submit("physics")
+            await flock.run_until(lambda: bool(flock.running("physics")), within=60)
+            assert flock.witness.starts[-1][1] == f"{calm}-m0"
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 def test_why_a_job_is_not_let_in(tmp_path: Any) -> None:
     """By the agreement, by its own wish, and because of a pool that is away."""
 

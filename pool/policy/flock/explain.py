@@ -91,17 +91,17 @@ def _kind(wire: Mapping[str, Any]) -> str:
 
 def values(machines: Iterable[Mapping[str, Any]], round_trip: float) -> list[Wire]:
     """The server values of a pool's idle machines with each term (EV 4.3.3), the best first: {count, cpus, speed,
-    distance, value}
+    distance, idle, value}
 
     Args:
         round_trip: seconds between here and there.
     """
-    counted: dict[tuple[float, float, float, float], int] = {}
+    counted: dict[tuple[float, ...], int] = {}
     for ad in machines:
         found = server_value(ad, round_trip)
-        key = (found.value, found.cpus, found.speed, found.distance)
+        key = (found.value, found.cpus, found.speed, found.distance, found.idle)
         counted[key] = counted.get(key, 0) + 1
-    names = ("value", "cpus", "speed", "distance")
+    names = ("value", "cpus", "speed", "distance", "idle")
     return [
         {**dict(zip(names, key, strict=True)), "count": counted[key]}
         for key in sorted(counted, reverse=True)[:MOST_VALUES]

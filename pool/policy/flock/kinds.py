@@ -32,6 +32,7 @@ ALWAYS = frozenset(
     {
         "requirements", "state", "activity", "arch", "opsys", "cpus", "memory", "disk", "gpus", "kflops",
         "partitionableslot", "slottype", "slotweight", "startdaddress", "machineresources",
+        "flockidle",
     }
 )  # fmt: skip
 #: Names that each machine has for itself; a kind has none of them.

@@ -17,9 +17,11 @@ from typing import Any, ClassVar
 
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
+from pool.policy.flock.idleness import IdleTimes
 from pool.policy.flock.ledger import ClaimUse
 from pool.policy.flock.private import OF
 from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_request, is_lendable
+from pool.policy.flock.value import IDLE_TIME
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
@@ -257,6 +259,7 @@ class MachineLender(Service):
         self._read_ahead = ReadAhead()
         self._left = asyncio.Event()
         self._ending: dict[str, float] = {}
+        self._idle_times = IdleTimes()
         self._just_claimed: dict[str, str] = {}
         self._taking_back: set[str] = set()
         self._requests: dict[int, GuestRequest] = {}
@@ -272,8 +275,10 @@ class MachineLender(Service):
         self._own_jobs.machine(name, ad)
         if ad is None:
             self.machines.pop(name, None)
+            self._idle_times.forget(name)
         else:
             self.machines[name] = ad
+            self._idle_times.see(name, idle=is_lendable(ad), now=asyncio.get_running_loop().time())
         if ad is None or not gives_way(ad):
             self._ending.pop(name, None)
         self._left.set()
@@ -282,10 +287,20 @@ class MachineLender(Service):
             return  # the ad is of before that
         self._just_claimed.pop(name, None)
         was = before is not None and (is_lendable(before) or gives_way(before))
-        if can_be_had:
-            self._changed(name, ad)
+        if ad is not None and can_be_had:
+            self._changed(name, self._offer_of(name, ad))
         elif was:
             self._changed(name, None)
+
+    def _offer_of(self, name: str, ad: Wire) -> Wire:
+        """A machine's ad as other pools are shown it: with the time for which it is likely to stay idle."""
+        return {**ad, IDLE_TIME: self._idle_times.expected(name, asyncio.get_running_loop().time())}
+
+    def offer_idle_times(self) -> None:
+        """Tell other pools of machines that have been idle for so long by now that they are worth more."""
+        for name in self._idle_times.rising(asyncio.get_running_loop().time()):
+            if (ad := self.machines.get(name)) is not None and is_lendable(ad) and name not in self._just_claimed:
+                self._changed(name, self._offer_of(name, ad))
 
     def _is_claimed_now(self, name: str, claim: str) -> None:
         """A slot was claimed for another pool, of which our collector does not know yet: offer it to nobody."""
@@ -316,7 +331,9 @@ class MachineLender(Service):
 
     def lendable(self) -> dict[str, Wire]:
         """The machines that can be lent now, or after their present job."""
-        return {name: ad for name, ad in self.machines.items() if is_lendable(ad) or gives_way(ad)}
+        return {
+            name: self._offer_of(name, ad) for name, ad in self.machines.items() if is_lendable(ad) or gives_way(ad)
+        }
 
     def lent_to(self, pool: str) -> int:
         """How many of our slots a pool has."""

@@ -574,3 +574,4 @@ class World(Role):
         while True:
             await asyncio.sleep(SWEEP)
             self.borrowing.forget_old()
+            self.lending.offer_idle_times()

@@ -75,8 +75,8 @@ def test_values_are_told_by_their_terms() -> None:
     fast, slow = {"Cpus": 4, "KFlops": 3_000_000}, {"Cpus": 1, "KFlops": 500_000}
     told = values([fast, slow, fast], 0.1)
     assert told == [
-        {"value": pytest.approx(10.8), "cpus": 4.0, "speed": 3.0, "distance": 0.9, "count": 2},
-        {"value": pytest.approx(0.45), "cpus": 1.0, "speed": 0.5, "distance": 0.9, "count": 1},
+        {"value": pytest.approx(10.8), "cpus": 4.0, "speed": 3.0, "distance": 0.9, "idle": 1.0, "count": 2},
+        {"value": pytest.approx(0.45), "cpus": 1.0, "speed": 0.5, "distance": 0.9, "idle": 1.0, "count": 1},
     ]
     assert all(one["value"] == pytest.approx(one["cpus"] * one["speed"] * one["distance"]) for one in told)
     assert values([fast], 5.0)[0]["value"] == 0.0
