@@ -106,6 +106,24 @@ def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
     wanted_back(story)
 
 
+def test_a_complete_run_that_is_to_run_again_begins_anew() -> None:
+    """A checkpoint of the run that has ended by itself is of no use to the next one."""
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.pool.act("head", "alice", action="vacate", ids=[[1, 0]])
+        images = it.pool.role("head", "schedd").images
+        # A schedd that is restarted in the second run finds none, either.
+        await it.pool.run_until(
+            lambda: it.job.get("NumJobCompletions") == 1 and images.latest(it.job) is None, within=2 * HOUR
+        )
+        ad = await it.ad()
+        assert (ad["NumCkpts"], ad["NumJobCompletions"], ad["NumJobStarts"]) == (1, 2, 3)
+        assert 4 * HOUR <= it.seconds_run() < 4 * HOUR + 10.0
+
+    play(story, ad={"OnExitRemove": ["NumJobCompletions >= 2"]})
+
+
 @pytest.mark.parametrize("action", ["vacate", "hold"])
 def test_what_a_user_takes_off_is_saved_from_its_first_second(action: str) -> None:
     async def story(it: Story) -> None:

@@ -75,6 +75,7 @@ class StoredCheckpoints:
         #: Jobs that have a checkpoint before they are in the queue.
         self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
+        self._void: set[str] = set()
 
     @property
     def store(self) -> ImageStore | None:
@@ -91,7 +92,7 @@ class StoredCheckpoints:
             tries: that failed so far; by default those noted with the job.
         """
         store, name = self.store, name_of(job)
-        if store is None or not job.get("NumCkpts", 0):
+        if store is None or not job.get("NumCkpts", 0) or name in self._void:
             return None
         if tries is None:
             tries = [Attempt(str(machine), int(number)) for machine, number in job.stored_note(TRIES, ()) or ()]
@@ -227,8 +228,16 @@ class StoredCheckpoints:
                 raise
         await stream.finish()
 
+    def begin_anew(self, job: QueuedJob) -> None:
+        """A complete run has ended, and the job is to run again: not from that one's checkpoints, which `forget` drops.
+
+        They go before the end is durable, as the journal of its owner's files does: were the end lost then, it is told
+        again, and the next run must not go on from a checkpoint whose files cannot be restored.
+        """
+        self._void.add(name_of(job))
+
     async def forget(self, job: QueuedJob) -> None:
-        """The job has ended for good."""
+        """The job has ended for good, or begins anew."""
         if (offered := self._nearer.pop(name_of(job), None)) is not None:
             _, address, ticket = offered
             self._spawn(self._withdraw(name_of(job), address, ticket), "withdraw a checkpoint", alone=True)
@@ -236,6 +245,7 @@ class StoredCheckpoints:
             await asyncio.to_thread(self._place.waiting.drop, name_of(job))
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, name_of(job))
+        self._void.discard(name_of(job))
 
     async def _withdraw(self, job: str, address: str, ticket: str) -> None:
         """Tell the machine that made a checkpoint that no other machine will ask for it: it is dropped there now, and
