@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from pool.errors import PoolError
@@ -20,6 +20,7 @@ from pool.images import ImageError, ImageStore, Manifest, NoRoom, parallel, rece
 from pool.images.priority import run_low_priority, run_normal
 from pool.jobs.activation import FileMode
 from pool.jobs.events import EventKind
+from pool.jobs.states import Happening
 from pool.policy.checkpoints import Attempt, go_on_from
 from pool.policy.queue import QueuedJob, Wire
 from pool.policy.slot_names import machine_of_slot
@@ -35,6 +36,8 @@ from pool.wire import Stream
 KEPT = "kept-"
 #: The facts kept with them about the machine that made them, and their names in its ad.
 MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
+#: The job's own note of the last checkpoint of its last complete run.
+COMPLETE = "_complete"
 #: The id of a job.
 ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 
@@ -75,7 +78,6 @@ class StoredCheckpoints:
         #: Jobs that have a checkpoint before they are in the queue.
         self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
-        self._void: set[str] = set()
 
     @property
     def store(self) -> ImageStore | None:
@@ -92,11 +94,11 @@ class StoredCheckpoints:
             tries: that failed so far; by default those noted with the job.
         """
         store, name = self.store, name_of(job)
-        if store is None or not job.get("NumCkpts", 0) or name in self._void:
+        if store is None or not job.get("NumCkpts", 0):
             return None
         if tries is None:
             tries = [Attempt(str(machine), int(number)) for machine, number in job.stored_note(TRIES, ()) or ()]
-        generations = store.generations(name)
+        generations = _of_this_run(job, store.generations(name))
         if mode is not None and generations:
             wanted = mode()
             generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
@@ -104,8 +106,10 @@ class StoredCheckpoints:
 
     def made_in(self, job: QueuedJob) -> FileMode | None:
         """How the job's files were reached when its newest checkpoint was made; None where it has none."""
-        number = self.latest(job) if self.store is not None and job.get("NumCkpts", 0) else None
-        if self.store is None or number is None:
+        if self.store is None or not job.get("NumCkpts", 0):
+            return None
+        number = max(_of_this_run(job, self.store.generations(name_of(job))), default=None)
+        if number is None:
             return None
         manifest = self.store.manifest(name_of(job), number)
         return next((mode for mode in FileMode if _fits(manifest, mode)), None)
@@ -228,16 +232,22 @@ class StoredCheckpoints:
                 raise
         await stream.finish()
 
-    def begin_anew(self, job: QueuedJob) -> None:
-        """A complete run has ended, and the job is to run again: not from that one's checkpoints, which `forget` drops.
+    def begin_anew(self, job: QueuedJob, steps: Sequence[JobChange]) -> None:
+        """A run has come to its end by itself. If the job is to run again, that run begins anew: a checkpoint of a
+        complete run is of no use to the next one. So does a held job with remote files when it is released: what the
+        complete run did to them is not undone any more.
 
-        They go before the end is durable, as the journal of its owner's files does: were the end lost then, it is told
-        again, and the next run must not go on from a checkpoint whose files cannot be restored.
+        Args:
+            steps: that follow from the end; the note is written with them.
         """
-        self._void.add(name_of(job))
+        for step in steps:
+            held = step.happening is Happening.HOLD and job.get("RemoteIO")
+            if (step.happening is Happening.REQUEUE or held) and (number := self.latest(job)) is not None:
+                step.changes[COMPLETE] = number
+                job.update({COMPLETE: number})
 
     async def forget(self, job: QueuedJob) -> None:
-        """The job has ended for good, or begins anew."""
+        """The job has ended for good."""
         if (offered := self._nearer.pop(name_of(job), None)) is not None:
             _, address, ticket = offered
             self._spawn(self._withdraw(name_of(job), address, ticket), "withdraw a checkpoint", alone=True)
@@ -245,7 +255,6 @@ class StoredCheckpoints:
             await asyncio.to_thread(self._place.waiting.drop, name_of(job))
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, name_of(job))
-        self._void.discard(name_of(job))
 
     async def _withdraw(self, job: str, address: str, ticket: str) -> None:
         """Tell the machine that made a checkpoint that no other machine will ask for it: it is dropped there now, and
@@ -384,6 +393,12 @@ class StoredCheckpoints:
         if claim is None or claim.run != int(params.get("run", -1)):
             return None
         return claim.job
+
+
+def _of_this_run(job: QueuedJob, generations: Iterable[int]) -> list[int]:
+    """The checkpoints that were made since the job's last complete run."""
+    complete = int(job.stored_note(COMPLETE, 0) or 0)
+    return [number for number in generations if number > complete]
 
 
 def _fits(manifest: Manifest, mode: FileMode) -> bool:

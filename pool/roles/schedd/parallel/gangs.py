@@ -32,7 +32,7 @@ from pool.policy.charges import charge
 from pool.policy.flock.gangs import network_facts
 from pool.policy.flock.shown import AS_STARTD, LENDER
 from pool.policy.gang_networks import GIVEN, GIVEN_WHY, GangNetwork, NetworkMissing, gang_network
-from pool.policy.gangs import Gathering, costs_of, merged, taken_over
+from pool.policy.gangs import BY_ITSELF, Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob, Wire
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
@@ -323,6 +323,8 @@ class Gangs:
             for step in event_steps:
                 context.ledger.apply_early(step)
             steps = end_steps(job, gang.failed_on or slot, report, context.outside.wall(), after)
+            if report.get("cause") in BY_ITSELF:
+                self._images.begin_anew(job, steps)
             self._costs.charge(job, steps)
             steps[0].changes |= {ENDED: None, BEGUN: None, HOSTS: None}
             gang.finished = True

@@ -306,14 +306,12 @@ class Placement:
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
         claim.left_by = job if vacated else None
-        if anew := any(step.happening is Happening.REQUEUE for step in steps):
-            self.images.begin_anew(job)
+        if report.get("cause") in BY_ITSELF:
+            self.images.begin_anew(job, steps)
         start = None if released or claim.dedicated else self.starts.choose(claim, steps)
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
         self._costs.charge(job, steps, self._context.outside.thread_cpu() - turn_began)
-        if anew:
-            await self.images.forget(job)
         await self._commit_start(claim, steps)
         self._ended.end_recorded(job)
         self._remote.run_ended(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
