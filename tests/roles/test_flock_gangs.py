@@ -101,6 +101,52 @@ def test_a_world_that_fails_while_a_job_begins_in_two_pools(step: str, phase: Tr
     run_virtual(work())
 
 
+def test_a_pool_that_withdraws_while_a_job_gathers_has_its_machines_at_once() -> None:
+    """It leaves when its first machine is claimed: no node starts, and its own user has both machines."""
+
+    async def work() -> None:
+        async with borrower_and_lender(7, machines=2, own=1) as flock:
+            administrator = await flock.network.user("root", head("chem"), administer=True)
+
+            async def leave() -> None:
+                await administrator.call("world.leave", {"pool": "physics"}, timeout=60)
+
+            trap = flock.pool("chem").run_at("world.claim", TrapPhase.AFTER, leave)
+            await flock.submit("physics", ad=parallel(3))
+            await flock.run_until(lambda: trap.sprung, within=60)
+            await flock.submit("chem", owner="bob", count=2)
+            await flock.run_until(lambda: flock.running("chem") == 2, within=15)
+            await flock.settle(600)
+            assert (flock.queued("physics"), pools_of(flock)) == (1, {"chem": 2})
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("step", ["world.claim", "startd.activate"])
+def test_a_link_that_breaks_while_a_job_begins_in_two_pools(step: str) -> None:
+    """For longer than a lease: no node runs twice, and the job completes when the link is back."""
+
+    async def work() -> None:
+        async with borrower_and_lender(8, machines=2, own=1) as flock:
+
+            async def break_link() -> None:
+                flock.network.cut(head("physics"), head("chem"))
+
+            trap = flock.pool("chem").run_at(step, TrapPhase.AFTER, break_link)
+            await flock.submit("physics", ad=parallel(3))
+            await flock.run_until(lambda: trap.sprung, within=60)
+            await flock.settle(900)
+            assert flock.queued("physics") == 1
+            flock.network.restore_links()
+            await flock.run_until(lambda: flock.queued() == 0, within=4000)
+            (ad,) = await flock.pool("physics").ended(head("physics"))
+            assert ad["ExitCode"] == 0
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 def test_a_machine_of_another_pool_hears_nothing_of_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies that it has a network for the job: with that it would get the addresses and keys of all nodes."""
     heard: list[Any] = []
