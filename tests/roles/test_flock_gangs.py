@@ -101,8 +101,9 @@ def test_a_world_that_fails_while_a_job_begins_in_two_pools(step: str, phase: Tr
     run_virtual(work())
 
 
-def test_a_pool_that_withdraws_while_a_job_gathers_has_its_machines_at_once() -> None:
-    """It leaves when its first machine is claimed: no node starts, and its own user has both machines."""
+@pytest.mark.parametrize("phase", list(TrapPhase))
+def test_a_pool_that_withdraws_while_a_job_gathers_has_its_machines_at_once(phase: TrapPhase) -> None:
+    """It leaves when its first machine is claimed, or asked for: no node starts, and its own user has both machines."""
 
     async def work() -> None:
         async with borrower_and_lender(7, machines=2, own=1) as flock:
@@ -111,7 +112,7 @@ def test_a_pool_that_withdraws_while_a_job_gathers_has_its_machines_at_once() ->
             async def leave() -> None:
                 await administrator.call("world.leave", {"pool": "physics"}, timeout=60)
 
-            trap = flock.pool("chem").run_at("world.claim", TrapPhase.AFTER, leave)
+            trap = flock.pool("chem").run_at("world.claim", phase, leave)
             await flock.submit("physics", ad=parallel(3))
             await flock.run_until(lambda: trap.sprung, within=60)
             await flock.submit("chem", owner="bob", count=2)

@@ -80,7 +80,7 @@ class GuestRequest:
         oldest: wall time since when it waits.
         pending: how many slots are just being claimed for it.
         refused: whether a cycle found no machine for what is left.
-        closed: whether the other pool has its answer: what is claimed later is given back.
+        closed: whether the other pool has its answer, or gets nothing: what is claimed later is given back.
         answered: set once there is a claim, or when there will be none.
         settled: set when nothing more will come.
     """
@@ -105,6 +105,12 @@ class GuestRequest:
         if not self.pending and (self.refused or not self.left):
             self.settled.set()
             self.answered.set()
+
+    def withdraw(self) -> None:
+        """Have it end with nothing, whatever is being claimed for it just now."""
+        self.left, self.ahead, self.closed = 0, 0, True
+        self.settled.set()
+        self.answered.set()
 
     def ad_for(self, ahead: bool) -> Wire:
         """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
@@ -393,9 +399,11 @@ class MachineLender(Service):
         except TimeoutError:
             pass
         finally:
-            request.closed = True
+            withdrawn, request.closed = request.closed, True
             del self._requests[number]
             self._advertise(request)
+        if withdrawn:
+            raise NoMachine(f"{pool} may not use this pool's machines any more")
         if not request.claims:
             raise NoMachine("no machine was found in time", retry=True)
         return {"claims": request.claims}
@@ -591,6 +599,9 @@ class MachineLender(Service):
         Args:
             left: how many slots it still has; by default as our machines' ads say.
         """
+        for request in self._requests.values():
+            if request.pool == pool:
+                request.withdraw()
         for schedd, startd, claim in self.claims.of_pool(pool):
             try:
                 link = await self.tunnel(pool, schedd, startd)
