@@ -17,8 +17,6 @@ from pool.roles.base import Role, RoleContext
 
 #: The signals of a node's first role and of its second.
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-#: A role that fails every few seconds is started again as soon, or it would miss the rest of the faults.
-restarts.LONGEST_DELAY = 1.0
 
 make_role = pool.node.make_role
 
@@ -66,5 +64,7 @@ if __name__ == "__main__":
     signals: dict[str, signal.Signals] = {}
     for number in (*SIGNALS, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # until the role is there
+    # A role that fails every few seconds is started again as soon, or it would miss the rest of the faults.
+    restarts.LONGEST_DELAY = 1.0
     pool.node.make_role = make_failing_role
     main()

@@ -371,7 +371,7 @@ class Schedd(Role):
             JobViews(
                 self.ledger, self.listings, explaining, inspection, forwarding, self.reporting.until_logged, given.turns
             ),
-            SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool)),
+            SpoolMethods(self.spool, SpooledOutputs(self.ledger, self.spool, self.reporting.until_ends_logged)),
             NegotiatorMethods(
                 self.context, placement.matches, gathering, self.costs, self._add_references, self.dedicated.requests
             ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any
 
 from pool.errors import PoolError
@@ -30,11 +30,16 @@ JobId = tuple[int, int]
 
 
 class SpooledOutputs:
-    """The outputs in a schedd's spool."""
+    """The outputs in a schedd's spool.
 
-    def __init__(self, ledger: Ledger, spool: Spool) -> None:
+    Args:
+        until_logged: waits until users' logs have the ends of jobs; see `Reporting.until_ends_logged`.
+    """
+
+    def __init__(self, ledger: Ledger, spool: Spool, until_logged: Callable[[Set[JobId]], Awaitable[None]]) -> None:
         self._ledger = ledger
         self._spool = spool
+        self._until_logged = until_logged
 
     async def send_outputs(self, ids: Sequence[Sequence[int]], owner: str | None, keep: bool, stream: Stream) -> None:
         """Send the outputs of jobs.
@@ -48,6 +53,7 @@ class SpooledOutputs:
             PoolError: a job is not there, or its files never were.
         """
         jobs, refused = await self._chosen(ids, owner)
+        await self._until_logged({job.id for job in jobs})  # their logs go with their outputs, for the last time
         kept: list[JobId] = []
         hearing = asyncio.ensure_future(self._read_receipts(stream, {job.id for job in jobs}, kept))
         logs: set[str] = set()

@@ -12,7 +12,7 @@ import asyncio
 import errno
 import logging
 import posixpath
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import Any
 
 from pool.classad import ClassAd
@@ -161,9 +161,12 @@ class Reporting:
 
         So a user who waits for a job, and reads its log then, finds its end there.
         """
-        if not self._unwritten:
-            return
-        keys = {(event.cluster, event.proc) for event in events if event.kind.ends or event.kind is EventKind.HELD}
+        if self._unwritten:
+            stops = (event for event in events if event.kind.ends or event.kind is EventKind.HELD)
+            await self.until_ends_logged({(event.cluster, event.proc) for event in stops})
+
+    async def until_ends_logged(self, keys: Set[JobKey]) -> None:
+        """The same for the last ends and holds of these jobs, if they have just been."""
         unwritten = [self._unwritten[key] for key in keys if key in self._unwritten]
         if unwritten:
             await asyncio.wait(unwritten, timeout=LOG_PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 from pathlib import Path
@@ -200,6 +201,33 @@ def test_completed_jobs_wait_so_long_to_be_fetched(tmp_path: Path) -> None:
             await stream.receive()
 
     in_pool(work, tmp_path, SPOOL_KEPT="600")
+
+
+def test_outputs_are_given_with_the_end_in_the_log(tmp_path: Path) -> None:
+    """A job is complete in the queue a moment before its log says so, which is fetched once only."""
+
+    async def work(pool: SimPool) -> None:
+        link = await pool.network.user(ME, "head")
+        cluster = await submit(link, 1)
+        await send(link, cluster, *FILES, b"inputs", DONE)
+        reporting = pool.role("head", "schedd").reporting
+        append = reporting._append
+
+        async def late(*parameters: Any) -> None:
+            await asyncio.sleep(0.2)
+            await append(*parameters)
+
+        reporting._append = late
+        await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
+        await pool.run_until(lambda: jobs(pool)[0].status == 4, within=300)
+        stream = await link.stream("schedd.fetch_outputs", {"ids": [[cluster]], "keep": True})
+        given = b""
+        while (item := await stream.receive()) != ["over", []]:
+            given += item if isinstance(item, bytes) else b""
+        assert given.count(b"005 (") == 1
+        await stream.finish()
+
+    in_pool(work, tmp_path)
 
 
 def test_a_client_goes_on_where_its_connection_broke(tmp_path: Path) -> None:
