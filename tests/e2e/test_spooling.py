@@ -69,7 +69,7 @@ async def test_files_wait_at_the_schedd_and_outputs_are_fetched(nodes: Nodes, mo
         assert (status.st_size, status.st_blocks < 2000) == (1 << 26, True)
         log = (home / "job.log").read_text()
         assert log.startswith("000 (001.000.000) of another cluster\n...\n")
-        assert log.count("005 (") == 2
+        assert log.count("005 (") == 2, log
         await until(lambda: not spooled(again.state), "the spool to be empty")
         with pytest.raises(PoolError, match="were fetched before"):
             await cluster.fetch()

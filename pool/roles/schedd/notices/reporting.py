@@ -73,6 +73,7 @@ class Reporting:
         self._caught_up, self._flushes = False, 0
         self._heard = self._known = 0
         self._noted_at = 0.0
+        self._noting: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Listen to the ledger from now on."""
@@ -86,13 +87,17 @@ class Reporting:
         self._wake.set()
 
     async def run(self) -> None:
-        await self._catch_up(self._known, self._heard)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self.flush()
-            if self._is_progress_due():
-                await self._store_progress(NOTE_EVERY)
+        try:
+            await self._catch_up(self._known, self._heard)
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self.flush()
+                if self._is_progress_due():
+                    self._note_progress()
+        finally:
+            if self._noting is not None:
+                self._noting.cancel()
 
     async def close(self) -> None:
         """Write what is waiting, and how far the logs are."""
@@ -108,7 +113,7 @@ class Reporting:
         }
         await self.flush()
         self._caught_up = True
-        await self._store_progress(NOTE_EVERY)
+        self._note_progress()
 
     async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
         given = self._given
@@ -120,6 +125,11 @@ class Reporting:
         """Whether how far the users' logs are should be noted again, also where no job of late has a log: a restart
         reads all events since."""
         return asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY
+
+    def _note_progress(self) -> None:
+        """Have it stored along with another write; no line waits for that."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.get_running_loop().create_task(self._store_progress(NOTE_EVERY))
 
     async def _store_progress(self, within: float = 0.0) -> None:
         """Keep in the store how far the users' logs are, unless something is still to be written into them.

@@ -211,15 +211,16 @@ def test_outputs_are_given_with_the_end_in_the_log(tmp_path: Path) -> None:
         cluster = await submit(link, 1)
         await send(link, cluster, *FILES, b"inputs", DONE)
         reporting = pool.role("head", "schedd").reporting
-        append = reporting._append
+        append, go = reporting._append, asyncio.Event()
 
         async def late(*parameters: Any) -> None:
-            await asyncio.sleep(0.2)
+            await go.wait()
             await append(*parameters)
 
         reporting._append = late
         await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
         await pool.run_until(lambda: jobs(pool)[0].status == 4, within=300)
+        asyncio.get_running_loop().call_later(0.5, go.set)
         stream = await link.stream("schedd.fetch_outputs", {"ids": [[cluster]], "keep": True})
         given = b""
         while (item := await stream.receive()) != ["over", []]:

@@ -132,6 +132,39 @@ def test_a_restart_reads_no_events_again_of_jobs_without_a_log(end: str, tmp_pat
     run_virtual(work())
 
 
+async def test_no_line_waits_until_progress_is_noted() -> None:
+    """That may wait for another write for seconds; the line is the end of a job whose user looks for it."""
+    written: asyncio.Queue[bytes] = asyncio.Queue()
+
+    class Files:
+        async def append(self, path: str, data: bytes) -> None:
+            written.put_nowait(data)
+
+    async def write(change: SetMeta, *, within: float) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def act(params: dict[str, Any], only_owner: str | None, asker: str) -> None:
+        raise AssertionError("nothing is held")
+
+    cluster = QueuedCluster(1, "me", {"UserLog": "/log"})
+    queue = SimpleNamespace(find=lambda cluster_id, proc: QueuedJob(cluster, 0, 1, None, None))
+    listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+    ledger = SimpleNamespace(
+        last_event=0, meta={}, listen=listeners.append, queue=queue, store=SimpleNamespace(write=write)
+    )
+    given = SimpleNamespace(files=lambda owner: Files(), node="here")
+    reporting = Reporting(cast(Ledger, ledger), cast(RoleContext, given), logging.getLogger("test"), act)
+    reporting.begin()
+    running = asyncio.get_running_loop().create_task(reporting.run())
+    await asyncio.sleep(0)
+    for number in range(3):
+        listeners[0]([JobEvent(number + 1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
+        assert b"Job was held" in await asyncio.wait_for(written.get(), 5)
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+
+
 async def test_progress_is_not_noted_while_a_line_is_being_written(tmp_path: Path) -> None:
     """A schedd that is killed then has to look for that line at its next start."""
     noted: list[Any] = []
