@@ -15,7 +15,7 @@ from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import NativeKeepers
 from tests.checkpoint.conftest import Compile
 from tests.checkpoint.test_checkpoints import lines, saved
-from tests.starter.support import family, hard_kill, shell, soon, spec, until
+from tests.starter.support import family, hard_kill, is_named, shell, soon, spec, until
 
 OPENS = """
 import fcntl, os, socket, sys, time
@@ -178,7 +178,7 @@ async def test_a_program_that_may_not_be_read(keepers: NativeKeepers, tmp_path: 
     """It could not be opened again where the job goes on."""
     script = "cp /bin/sleep hidden; chmod 111 hidden; echo; exec ./hidden 60"
     keeper = await soon(keepers.start(shell(scratch, script)))
-    await until(lambda: any(process.name() == "hidden" for process in family(keeper.pid)))
+    await until(lambda: any(is_named(process, "hidden") for process in family(keeper.pid)))
     report = await soon(keeper.checkpoint(tmp_path / "image"))
     assert any("the program of process 2 may not be read" in line for line in report.refused)
     await keeper.kill()

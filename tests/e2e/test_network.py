@@ -22,7 +22,7 @@ from pool.jobs.network import address4
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, poolnode, program, slots, token, until
 from tests.ordinary_user import as_root
-from tests.starter.support import PYTHON
+from tests.starter.support import PYTHON, is_named
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +155,8 @@ def relays(nodes: Nodes) -> list[psutil.Process]:
     found = []
     for node in nodes.all:
         for process in psutil.Process(node.process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if process.name() == "relay" and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            if is_named(process, "relay"):
+                found.append(process)
     return found
 
 

@@ -22,6 +22,7 @@ from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, processes_with, slots, token
 from tests.e2e.test_mpi import description, errors, mpi_of, printed
 from tests.e2e.test_network_mpi import run
+from tests.starter.support import is_named
 
 MOVES = int(os.environ.get("GANG_MOVES", "3"))
 TURNS = int(os.environ.get("GANG_TURNS", "250"))
@@ -147,8 +148,8 @@ async def kill(machines: Nodes, gang: Gang, which: str) -> None:
     def found() -> list[psutil.Process]:
         if which == "relay":
             return processes_with("network/bin/relay")
-        ranks = [one for one in processes_with(str(gang.program)) if "keeper" not in one.name()]
-        return [parent for one in ranks[:1] for parent in one.parents() if parent.name() == "keeper"][:1]
+        ranks = [one for one in processes_with(str(gang.program)) if not is_named(one, "keeper")]
+        return [parent for one in ranks[:1] for parent in one.parents() if is_named(parent, "keeper")][:1]
 
     killed = False
     while not killed:

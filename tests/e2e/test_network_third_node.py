@@ -15,7 +15,7 @@ from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, poolnode, program, slots, token, until
 from tests.network.islands import Islands
 from tests.ordinary_user import as_root
-from tests.starter.support import PYTHON
+from tests.starter.support import PYTHON, is_named
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def carriers(nodes: Nodes) -> list[psutil.Process]:
     """The relays of the schedd's node, which carry links of others."""
     head = nodes.all[0] if nodes.all[0].process.poll() is None else nodes.all[-1]
     children = psutil.Process(head.process.pid).children(recursive=True)
-    return [one for one in children if one.name() == "relay" and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in children if is_named(one, "relay")]
 
 
 def start_head(nodes: Nodes, islands: Islands) -> None:

@@ -75,6 +75,13 @@ def family(pid: int) -> list[psutil.Process]:
         return []
 
 
+def is_named(process: psutil.Process, *names: str) -> bool:
+    """Whether a process has one of these names, and is no zombie; not where it is gone meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.name() in names and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     def lives(process: psutil.Process) -> bool:
         try:
