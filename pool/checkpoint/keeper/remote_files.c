@@ -230,10 +230,8 @@ int remote_begin(const struct job *job, struct failure *f)
  * the mounts with it, so these are cut off where the kernel allows it. */
 void remote_kill(void)
 {
-    bool mounted = remote.server > 0 && !notify_used(&keeper.job);
     notify_kill();
     if (remote.server > 0)
         kill(remote.server, SIGKILL);
-    for (uint32_t i = 0; mounted && i < keeper.job.start->remotes; i++)
-        umount2(keeper.job.remote[i], MNT_FORCE);
+    remote_control_cut();
 }

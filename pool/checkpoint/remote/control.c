@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 static struct {
     int control, settle;
     int top[REMOTE_TREES];
+    uint32_t tops;
     bool asked, drained;
 } remote = {.control = -1, .settle = -1};
 
@@ -41,7 +44,18 @@ int remote_control_tops(const struct job *job, struct failure *f)
     for (uint32_t i = 0; i < job->start->remotes; i++)
         if ((remote.top[i] = open(job->remote[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
             return set_failure(f, "open", job->remote[i]);
+    remote.tops = job->start->remotes;
     return 0;
+}
+
+/* By descriptor: the job may have put another mount where the path of a tree leads. */
+void remote_control_cut(void)
+{
+    char path[32];
+    for (uint32_t i = 0; i < remote.tops; i++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", remote.top[i]);
+        umount2(path, MNT_FORCE);
+    }
 }
 
 int remote_fd(void) { return remote.drained ? -1 : remote.control; }

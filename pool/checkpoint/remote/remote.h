@@ -15,6 +15,7 @@ struct remote_control { /* the server's ends of two sockets */
 int remote_control_open(struct remote_control *server, struct failure *f);
 void remote_control_close(void); /* in the server */
 int remote_control_tops(const struct job *job, struct failure *f);
+void remote_control_cut(void); /* ends all waits for answers about the trees, where the kernel allows it */
 void remote_stream(int fd);
 int remote_fd(void); /* for poll; -1: none */
 bool remote_heard(void); /* false: the server is gone */
