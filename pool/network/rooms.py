@@ -60,9 +60,11 @@ class WiredKeeper(Protocol):
 
     Attributes:
         pid: its process, in the job's network; 0 while it starts.
+        starting: done when its program runs.
     """
 
     pid: int
+    starting: asyncio.Future[None]
     ended: asyncio.Future[Any]
 
     @property
@@ -386,11 +388,15 @@ class JobRoom:
         away = [since for other, since in self.down.items() if other != self._node]
         return part not in self._keepers or (len(away) == len(self._machines) - 1 and min(away, default=0) > OTHER_WAY)
 
-    def _hold_tables(self, part: int, pid: int) -> None:
-        if pid and len(self._machines) > 1:
+    async def _hold_tables(self, part: int, keeper: WiredKeeper) -> None:
+        """Open the tables of a part once its process is known, which is after it has given its wire."""
+        if len(self._machines) == 1:
+            return
+        await asyncio.wait([keeper.starting, keeper.ended], return_when=asyncio.FIRST_COMPLETED)
+        if keeper.pid:
             if (before := self._tables.pop(part, None)) is not None:
                 before.close()
-            self._tables[part] = HeldTables(pid)
+            self._tables[part] = HeldTables(keeper.pid)
 
     async def _wire(self, part: int, keeper: WiredKeeper) -> None:
         """Get the part's wire from its keeper, which may be about to start, and give it to the relay. If a way out has
@@ -410,12 +416,12 @@ class JobRoom:
                         wire = await passed_socket(near)
                     if wire is not None:
                         with wire:
-                            self._hold_tables(part, keeper.pid)
                             await self._up.wait()
                             await self._outside_or_time()
                             self._relay.add_wire(part, wire)
                             if self._lost_way_out and self._way_out is not None and keeper.pid:
                                 send_probes(wire, tables_of(keeper.pid))
+                        await self._hold_tables(part, keeper)
                         return
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)

@@ -50,6 +50,8 @@ class Keeper(Protocol):
     spec: KeeperSpec
     #: Of the keeper on this machine; the job's processes descend from it.
     pid: int
+    #: Resolves when its program runs: `pid` is known then.
+    starting: asyncio.Future[None]
     #: Resolves when no process of the job is left.
     ended: asyncio.Future[EndReport]
 

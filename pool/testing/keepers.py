@@ -95,6 +95,8 @@ class FakeKeeper:
         self.id = self.key = spec.id
         self.spec = spec
         self.pid = 1000 + len(machine.keepers)
+        self.starting: asyncio.Future[None] = loop.create_future()
+        self.starting.set_result(None)
         self.ended: asyncio.Future[EndReport] = loop.create_future()
         self._machine = machine
         self._behaviour = behaviour

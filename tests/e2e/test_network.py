@@ -211,6 +211,47 @@ for turn in range(100000):
         await cluster.remove()
 
 
+LEAVES = """
+import os, socket, sys, time
+part, beside = int(sys.argv[1]), sys.argv[2]
+data = b"".join(number.to_bytes(4, "big") for number in range(500000))
+if part == 0:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+    server.bind(("", 5000))
+    server.listen()
+    link = server.accept()[0]
+    link.sendall(data)
+    print("sent", flush=True)
+    os.link(f"{beside}/out.0", f"{beside}/sent")
+else:
+    while True:
+        link = socket.socket()
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        try: link.connect(("rank0", 5000)); break
+        except OSError: time.sleep(0.05)
+    while not os.path.exists(f"{beside}/go"): time.sleep(0.01)
+    got = bytearray()
+    while more := link.recv(1 << 20): got += more
+    print(got == data)
+"""
+
+
+async def test_the_last_bytes_of_a_part_arrive_though_it_has_ended(pool3: Nodes, home: Path) -> None:
+    """Part 0 sends more than the other one has room for, and exits before that reads any of it."""
+    where = "requirements = TARGET.SlotID == 1"
+    with_files = job(home, 2, home, text=LEAVES, more=where)
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(with_files, iwd=str(home))
+        await until((home / "sent").exists, "all is sent")
+        await until(lambda: len(support.processes_with("os.link")) == 1, "part 0 has ended")
+        (home / "go").touch()
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert result.ok, (result, said(home, 2))
+    assert said(home, 2) == ["", "", "sent\n", "True\n"]
+    await until(lambda: not relays(pool3), "its relays have ended")
+
+
 async def test_a_job_of_one_part_has_its_ports_for_itself(pool3: Nodes, home: Path) -> None:
     """Two jobs on one machine listen on the same port, and see neither the node's port nor each other."""
     host, port = pool3.all[0].said("ready")["address"].removeprefix("tcp://").split(":")

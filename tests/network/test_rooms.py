@@ -45,6 +45,7 @@ class Wires:
     """A keeper that hands out the near end of a datagram socket as its job's wire."""
 
     def __init__(self) -> None:
+        self.starting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.far: socket.socket | None = None
         self.spec = NoSetup()
@@ -130,6 +131,16 @@ async def test_packets_pass_both_ways(machines: TwoMachines) -> None:
     await machines.passes(0, 1, b"there")
     await machines.passes(1, 0, b"back")
     assert len(machines.dialed) in (1, 2), "the other machine connects, too, where the first is slow"
+
+
+async def test_the_connections_of_a_part_are_known_though_it_gave_its_wire_before_it_ran(machines: TwoMachines) -> None:
+    """Else its last bytes would not be waited for."""
+    await machines.passes(0, 1, b"there")
+    keeper = machines.keepers[0]
+    keeper.pid = os.getpid()
+    keeper.starting.set_result(None)
+    await until(lambda: 0 in machines.room(0)._tables)
+    assert "rem_address" in machines.room(0)._tables[0].read()
 
 
 async def test_a_link_that_breaks_is_made_again(machines: TwoMachines) -> None:
