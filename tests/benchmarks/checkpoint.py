@@ -108,21 +108,26 @@ class Taken(NamedTuple):
     still_restored: float
 
 
+def job_with_memory(place: Path, program: Path, megabytes: int, out: Path, *, huge_pages: bool) -> KeeperSpec:
+    """The program with so much memory, as a job that writes to `out`."""
+    return KeeperSpec(
+        id="1.0.0",
+        argv=(str(program), str(megabytes)),
+        env={TUNABLES: tunables("")} if huge_pages else {},
+        cwd=str(place),
+        uid=os.getuid(),
+        gid=os.getgid(),
+        stdout=str(out),
+        isolation="shared",
+    )
+
+
 async def _ours(place: Path, program: Path, megabytes: int, *, huge_pages: bool = False) -> Taken:
     keepers = NativeKeepers(place / f"keepers{megabytes}")
     await keepers.open()
     try:
         out, image = place / f"out{megabytes}", place / f"image{megabytes}"
-        spec = KeeperSpec(
-            id="1.0.0",
-            argv=(str(program), str(megabytes)),
-            env={TUNABLES: tunables("")} if huge_pages else {},
-            cwd=str(place),
-            uid=os.getuid(),
-            gid=os.getgid(),
-            stdout=str(out),
-            isolation="shared",
-        )
+        spec = job_with_memory(place, program, megabytes, out, huge_pages=huge_pages)
         keeper = await keepers.start(spec)
         await until(lambda: is_ready(out), 60)
         report = await keeper.checkpoint(image)

@@ -10,10 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pool.jobs.huge_pages import VARIABLE as TUNABLES
-from pool.jobs.huge_pages import tunables
-from pool.starter.keeper import KeeperSpec, NativeKeepers
-from tests.benchmarks.checkpoint import compiled_program, is_ready
+from pool.starter.keeper import NativeKeepers
+from tests.benchmarks.checkpoint import compiled_program, is_ready, job_with_memory
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.starter.support import until
 
@@ -27,17 +25,7 @@ async def _increments(place: Path, program: Path, megabytes: int, *, huge_pages:
     await keepers.open()
     try:
         out, last = place / "out", place / "image"
-        spec = KeeperSpec(
-            id="1.0.0",
-            argv=(str(program), str(megabytes)),
-            env={TUNABLES: tunables("")} if huge_pages else {},
-            cwd=str(place),
-            uid=os.getuid(),
-            gid=os.getgid(),
-            stdout=str(out),
-            isolation="shared",
-        )
-        keeper = await keepers.start(spec)
+        keeper = await keepers.start(job_with_memory(place, program, megabytes, out, huge_pages=huge_pages))
         await until(lambda: is_ready(out), 60)
         await keeper.checkpoint(last, loose=True)
         taken = []

@@ -184,11 +184,14 @@ def test_each_rank_that_crashes_has_a_core_of_its_own(
 
 
 def test_no_rank_waits_for_the_start_of_another(ranker: Path, tmp_path: Path) -> None:
-    """A lease on the program holds each rank in its exec: all are forked by then."""
+    """A lease on the program holds each rank in its exec: all are forked by then.
+
+    The file is open for reading only: of one that can be written, the lease ends a moment before it may be executed.
+    """
     program = tmp_path / "program"
     shutil.copy("/bin/true", program)
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    fd = os.open(program, os.O_RDWR)
+    fd = os.open(program, os.O_RDONLY)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         with Parts(ranker, tmp_path, [(5, 1)], [program]) as parts:
