@@ -4,6 +4,7 @@
     relay_link      a connection to another machine, which the relay encrypts itself (C, `relay/seal.c`)
     sealed_link     the same where it cannot: threads of the node encrypt the relay's frames
     splices         links of other machines that this node carries, where these do not reach each other
+    large_packets   which machines take packets that are longer than an IP header can say
     probes          makes connections notice that their way out has died with the relay
     way_out_process the way out of a network (C, `way_out/`): connections to addresses outside
     rooms           the networks of the jobs that run here: relay, wires, links

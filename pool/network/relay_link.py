@@ -23,6 +23,7 @@ class RelayLink:
         peer: the connection to the other machine; the relay takes it over.
         keys: as of `SealedLink`.
         dialed: whether this side made the connection.
+        large: whether the other machine takes large packets whole.
         ended: called on the event loop when the link is over.
     """
 
@@ -34,6 +35,7 @@ class RelayLink:
         keys: bytes,
         *,
         dialed: bool,
+        large: bool,
         ended: Callable[[], None],
     ) -> None:
         with contextlib.suppress(OSError):  # not of TCP
@@ -43,7 +45,7 @@ class RelayLink:
         self._leash, far = socket.socketpair()
         self._leash.setblocking(False)
         with peer, far:
-            relay.add_sealed_link(parts, peer, keys if dialed else keys[KEY:] + keys[:KEY], far)
+            relay.add_sealed_link(parts, peer, keys if dialed else keys[KEY:] + keys[:KEY], far, large=large)
         self._loop.add_reader(self._leash, self.close)
 
     def close(self) -> None:

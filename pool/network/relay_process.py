@@ -21,7 +21,7 @@ PATIENCE = 5.0
 #: Exit codes of `relay check`: it cannot seal; and, by the shell's custom, it cannot be started.
 SEALS_NOT, NO_LIBRARY = 2, 127
 #: The version of its orders and records: relay.h has the same.
-VERSION = "2"
+VERSION = "3"
 #: The name of the relay that needs no library.
 STATIC = "relay_static"
 
@@ -158,20 +158,27 @@ class RelayProcess:
         """Carry the packets of a part here from now on; the caller's socket stays the caller's."""
         self._send(OrderVerb.ADD_WIRE, [part], wire)
 
-    def add_link(self, parts: Sequence[int], stream: socket.socket) -> None:
-        """Carry packets to and from these parts over a stream; the caller's socket stays the caller's."""
-        self._send(OrderVerb.ADD_LINK, parts, stream)
+    def add_link(self, parts: Sequence[int], stream: socket.socket, *, large: bool) -> None:
+        """Carry packets to and from these parts over a stream; the caller's socket stays the caller's.
 
-    def add_sealed_link(self, parts: Sequence[int], peer: socket.socket, keys: bytes, leash: socket.socket) -> None:
+        Args:
+            large: whether the machine behind it takes large packets whole.
+        """
+        self._send(OrderVerb.ADD_LINK, [int(large), *parts], stream)
+
+    def add_sealed_link(
+        self, parts: Sequence[int], peer: socket.socket, keys: bytes, leash: socket.socket, *, large: bool
+    ) -> None:
         """Carry packets to and from these parts over a connection to another machine, sealed; the caller's sockets stay
         the caller's.
 
         Args:
             keys: to send with, and to receive with.
             leash: closed when the link ends.
+            large: as of `add_link`.
         """
         numbers = array.array("I", keys).tolist()
-        self._send(OrderVerb.ADD_SEALED, [*numbers, *parts], peer, leash)
+        self._send(OrderVerb.ADD_SEALED, [*numbers, int(large), *parts], peer, leash)
 
     def add_splice(self, one: socket.socket, other: socket.socket, leash: socket.socket) -> None:
         """Carry the bytes of two connections to each other; the caller's sockets stay the caller's.

@@ -158,6 +158,8 @@ class JobRoom:
         self._node = node
         self._machines = machines_of(cards)
         self._addresses = {str(card["node"]): str(card["address"]) for card in cards if card is not None}
+        #: The machines whose kernels take large packets.
+        self._large = {str(card["node"]) for card in cards if card is not None and card.get("large") is True}
         self._dial = dial
         self._secret = secret
         self._find = program
@@ -511,12 +513,13 @@ class JobRoom:
         self._cut[node].clear()
         self._made[node] = asyncio.get_running_loop().time()
         link: RelayLink | SealedLink
+        parts, large = self._machines[node], node in self._large
         if self._seals:
-            link = RelayLink(self._relay, self._machines[node], peer, keys, dialed=dialed, ended=ended)
+            link = RelayLink(self._relay, parts, peer, keys, dialed=dialed, large=large, ended=ended)
         else:
             link = SealedLink(peer, keys, dialed=dialed, ended=ended)
             with link.relay:
-                self._relay.add_link(self._machines[node], link.relay)
+                self._relay.add_link(parts, link.relay, large=large)
         self._links[node] = link
 
 

@@ -60,6 +60,21 @@ static size_t make_frame(uint8_t *frame, uint32_t number, size_t body, unsigned 
     return VNET + ETHERNET + size;
 }
 
+/* A large packet of part 0, of TCP; returns its size. Its headers may contradict each other. */
+static size_t make_large(uint8_t *frame, unsigned to)
+{
+    uint16_t of[4] = {66, (uint16_t)(drawn() % 4 ? 1 + below(65483) : below(65536) * below(2)), 34, 16};
+    uint8_t *ip = frame + VNET + ETHERNET;
+    size_t size = VNET + ETHERNET + 65536 + below(FRAME_MOST - VNET - ETHERNET - 65536);
+    make_frame(frame, 0, 4, 0);
+    ip[2] = ip[3] = 0, ip[9] = 6, ip[19] = (uint8_t)(to + 1), ip[32] = (uint8_t)(drawn() % 8 ? 0x80 : drawn());
+    if (drawn() % 16 == 0) /* options of IP */
+        ip[0] = (uint8_t)(0x45 + below(11)), of[2] = (uint16_t)(14 + (ip[0] & 15) * 4);
+    frame[0] = 1, frame[1] = 1;
+    memcpy(frame + 2, of, sizeof of);
+    return size;
+}
+
 static void turn(void)
 {
     for (size_t i = 0; i < network.count; i++) {
@@ -96,10 +111,11 @@ static struct sent make_stream(struct seal *peer, struct seal *mirror, enum harm
 {
     struct sent s = {0};
     uint32_t number = 0;
-    size_t records = 1 + below(30), harmed = below(records), before = 0, before_size = 0, fill = 0;
+    size_t records = (harm == GARBAGE ? 10 : 1) + below(30), harmed = below(records) / (harm == GARBAGE ? 4 : 1),
+           before = 0, before_size = 0, fill = 0;
     for (size_t at = 0; at < records; at++) {
-        size_t frames = below(6);
-        for (size_t i = 0; i < frames && number < FRAMES; i++) {
+        size_t frames = harm == GARBAGE ? 5 : below(6);
+        for (size_t i = 0; i < frames && (number < FRAMES || harm == GARBAGE); i++) {
             size_t body = 4 + below(harm == GARBAGE ? 60000 : drawn() % 4 ? 1500 : 20000);
             uint32_t length = (uint32_t)make_frame(frame, number, body, 1);
             if (fill + 4 + length > RECORD)
@@ -115,7 +131,7 @@ static struct sent make_stream(struct seal *peer, struct seal *mirror, enum harm
         bool here = at >= harmed && harm != NOTHING;
         if (here && harm == GARBAGE)
             for (size_t i = below(size), huge = drawn() % 2; i < size; i++)
-                plain[i] = (uint8_t)(huge ? 0 : drawn()) | (uint8_t)(huge && i % 4 == 3); /* or lengths of 16 MiB */
+                plain[i] = (uint8_t)(huge ? 1 : drawn()); /* or lengths of 16 MiB, wherever one begins */
         if (here && harm == REFLECTED)
             must(seal_record(mirror, record, plain, size));
         else
@@ -194,6 +210,7 @@ static void attack(void)
     network.route[0] = (uint16_t)(at + 1);
     at = port_add(LINK, link[0]);
     must(at >= 0 && port_seal(&network.ports[at], keys, leash[0]));
+    network.ports[at].takes_large = drawn() % 2;
     network.route[1] = (uint16_t)(at + 1);
     for (int i = 0; i < 2; i++)
         pair(SOCK_STREAM, splice[i], 1 << 14);
@@ -225,6 +242,8 @@ static void attack(void)
         /* The part here answers, if the link still is there, and the peer never reads. */
         size_t answer = make_frame(frame, 7, 4 + below(drawn() % 4 ? 3000 : 60000), 0);
         frame[VNET + ETHERNET + 19] = 2;
+        if (drawn() % 8 == 0)
+            answer = make_large(frame, 1);
         send(wire[1], frame, answer, 0);
     }
     for (int idle = 0; idle < 3; idle++) {
@@ -269,6 +288,33 @@ static void make_six(uint8_t *frame, size_t room, unsigned from)
     ip[0] = 0x60, ip[4] = (uint8_t)(body >> 8), ip[5] = (uint8_t)body, ip[6] = drawn() % 2 ? 6 : 17;
     memcpy(ip + 8, range, sizeof range), memcpy(ip + 24, range, sizeof range);
     ip[23] = (uint8_t)(from + 1), ip[39] = 1;
+}
+
+/* In pieces it has all its bytes, each once and in order. */
+static void cut_large(void)
+{
+    static uint8_t whole[FRAME_MOST];
+    size_t size = make_large(whole, 1);
+    struct pieces s;
+    for (size_t at = 500; at < size; at += 1 + below(1000))
+        whole[at] = (uint8_t)drawn();
+    uint8_t *copy = malloc(size);
+    must(copy);
+    memcpy(copy, whole, size);
+    must(is_large(copy, size));
+    must(judge(copy, size, 3).verdict == TO_PART);
+    if (pieces_begin(&s, copy, size)) {
+        size_t at = s.head_size;
+        for (int most = 70000; most && pieces_next(&s); most--) {
+            must(s.body == copy + at && at + s.size <= size);
+            must(s.head_size + s.size <= VNET + ETHERNET + 65535);
+            must(s.size == s.left || s.size % s.segment == 0);
+            must(judge(s.head, s.head_size + s.size, 3).verdict == TO_PART && !is_large(s.head, s.head_size + s.size));
+            at += s.size;
+        }
+        must(at == size);
+    }
+    free(copy);
 }
 
 /* A checksum that is left to the kernel, and segments, within the frame or beyond it. */
@@ -348,6 +394,8 @@ int main(int argc, char **argv)
         attack();
         for (int i = 0; i < 200; i++)
             judge_random();
+        for (int i = 0; i < 20; i++)
+            cut_large();
     }
     printf("%ld\n", done);
     return 0;

@@ -47,6 +47,8 @@ class Bench:
     async def wire(self, part: int) -> socket.socket:
         """A part here, as its device is at the other end of the wire."""
         far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in (far, near):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         far.setblocking(False)
         near.setblocking(False)
         with near:
@@ -55,13 +57,13 @@ class Bench:
         await self.traffic()
         return far
 
-    async def link(self, *parts: int) -> socket.socket:
-        """A link to another machine."""
+    async def link(self, *parts: int, large: bool = False) -> socket.socket:
+        """A link to another machine, which takes large packets whole or not."""
         far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         far.setblocking(False)
         near.setblocking(False)
         with near:
-            self.relay.add_link(parts, near)
+            self.relay.add_link(parts, near, large=large)
         self.links.append(far)
         await self.traffic()
         return far

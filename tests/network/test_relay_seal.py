@@ -50,7 +50,7 @@ async def peer_of(made: Bench, *parts: int) -> tuple[Peer, asyncio.Event]:
     """A link of the relay to these parts, and the event of its end."""
     here, there = tcp()
     keys, over = secrets.token_bytes(KEYS), asyncio.Event()
-    RelayLink(made.relay, parts, here, keys, dialed=True, ended=over.set)
+    RelayLink(made.relay, parts, here, keys, dialed=True, large=False, ended=over.set)
     await made.traffic()
     return Peer(there, keys), over
 
@@ -67,13 +67,13 @@ async def test_packets_pass_both_ways(sanitized_relay: Path, other: str) -> None
     keys = secrets.token_bytes(KEYS)
     async with bench(sanitized_relay) as one, bench(sanitized_relay) as two:
         near, far = await one.wire(0), await two.wire(1)
-        RelayLink(one.relay, [1], here, keys, dialed=True, ended=lambda: None)
+        RelayLink(one.relay, [1], here, keys, dialed=True, large=False, ended=lambda: None)
         if other == "relay":
-            RelayLink(two.relay, [0], there, keys, dialed=False, ended=lambda: None)
+            RelayLink(two.relay, [0], there, keys, dialed=False, large=False, ended=lambda: None)
         else:
             link = SealedLink(there, keys, dialed=False, ended=lambda: None)
             with link.relay:
-                two.relay.add_link([0], link.relay)
+                two.relay.add_link([0], link.relay, large=False)
         await one.traffic()
         await two.traffic()
         for turn in range(3):

@@ -11,6 +11,9 @@
 
 #include "sandbox/network.h"
 
+/* Linux 6.3's IFLA_GSO_IPV4_MAX_SIZE, which Debian 12's headers do not have; older kernels pass over it. */
+enum { LARGEST_PACKET = 63 };
+
 struct request {
     struct nlmsghdr head;
     char room[1024];
@@ -63,17 +66,20 @@ int netlink_open(void) { return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETL
 
 int netlink_pair(int link, const char *name, const char *other, const uint8_t address[6], uint32_t mtu)
 {
+    const uint32_t largest = NETWORK_LARGEST;
     struct request r;
     begin(&r, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
     add(&r, IFLA_IFNAME, name, strlen(name) + 1);
     add(&r, IFLA_ADDRESS, address, 6);
     add(&r, IFLA_MTU, &mtu, sizeof mtu);
+    add(&r, LARGEST_PACKET, &largest, sizeof largest);
     struct rtattr *info = add(&r, IFLA_LINKINFO, NULL, 0);
     add(&r, IFLA_INFO_KIND, "veth", 4);
     struct rtattr *data = add(&r, IFLA_INFO_DATA, NULL, 0), *peer = add(&r, VETH_INFO_PEER, NULL, 0);
     r.head.nlmsg_len += (uint32_t)NLMSG_ALIGN(sizeof(struct ifinfomsg));
     add(&r, IFLA_IFNAME, other, strlen(other) + 1);
     add(&r, IFLA_MTU, &mtu, sizeof mtu);
+    add(&r, LARGEST_PACKET, &largest, sizeof largest);
     end(&r, peer);
     end(&r, data);
     end(&r, info);

@@ -7,6 +7,9 @@
 
 #include "common/common.h"
 
+/* bytes of a packet of TCP that the device of a job, and its wire, pass whole (large.c of pool/network/relay) */
+#define NETWORK_LARGEST (256 << 10)
+
 /* network.c */
 int network_try(void); /* in a network namespace of its own: 0, or -1 and errno */
 int network_up(const struct job *job, struct failure *f); /* in the job's namespace: devices, addresses, routes */

@@ -50,7 +50,8 @@ struct judged judge(const uint8_t *frame, size_t size, uint32_t parts)
         return j;
     size_t room = size - VNET - ETHERNET;
     uint32_t protocol = big16(frame + VNET + 12);
-    if (protocol == IP4 && ip[0] >> 4 == 4 && (ip[0] & 15) >= 5 && big16(ip + 2) >= 20 && big16(ip + 2) <= room) {
+    size_t length = is_large(frame, size) ? room : big16(ip + 2);
+    if (protocol == IP4 && ip[0] >> 4 == 4 && (ip[0] & 15) >= 5 && length >= 20 && length <= room) {
         j.from = part4(ip + 12), j.to = part4(ip + 16);
         j.verdict = towards(j.from, j.to, to_all4(ip + 16), parts);
     } else if (protocol == IP6 && ip[0] >> 4 == 6 && room >= 40 && big16(ip + 4) <= room - 40) {

@@ -34,8 +34,8 @@ static void add_port(const struct order *o, int fds[FDS])
 {
     static const enum kind kinds[] = {
         [ADD_WIRE] = WIRE, [ADD_LINK] = LINK, [ADD_OUT] = OUT, [ADD_DECIDER] = DECIDER, [ADD_SEALED] = LINK};
-    uint32_t keys = o->verb == ADD_SEALED ? KEY_NUMBERS : 0;
-    if (o->count < keys || (keys && fds[1] < 0))
+    uint32_t keys = o->verb == ADD_SEALED ? KEY_NUMBERS : 0, first = keys + (kinds[o->verb] == LINK);
+    if (o->count < first || (keys && fds[1] < 0))
         return;
     int at = port_add(kinds[o->verb], fds[0]);
     if (at < 0)
@@ -51,7 +51,8 @@ static void add_port(const struct order *o, int fds[FDS])
         ports_way_out(at);
         return;
     }
-    for (uint32_t i = keys; i < o->count; i++) {
+    network.ports[at].takes_large = kinds[o->verb] == LINK && o->numbers[keys];
+    for (uint32_t i = first; i < o->count; i++) {
         uint32_t part = o->numbers[i];
         if (part >= network.parts)
             continue;
@@ -138,9 +139,10 @@ static void serve(size_t i, short events)
     }
     if (network.ports[i].kind == LINK && events & (POLLIN | POLLHUP | POLLERR))
         link_read(&network.ports[i]);
-    for (int left = BATCH; network.ports[i].kind != LINK && network.ports[i].kind != CLOSED && events && left > 0;
-         left--)
-        if (!wire_read(&network.ports[i]))
+    ssize_t size;
+    for (ssize_t left = BATCH; network.ports[i].kind != LINK && network.ports[i].kind != CLOSED && events && left > 0;
+         left -= size + FRAME_COST)
+        if (!(size = wire_read(&network.ports[i])))
             break;
 }
 

@@ -133,8 +133,10 @@ static void count(uint32_t from, uint32_t to, size_t size)
     network.pairs[last].bytes += size - VNET - ETHERNET;
 }
 
-static void queue(struct port *p, const uint8_t *frame, size_t size)
+/* A frame in two parts: what stands before its bytes, and these. */
+static void queue(struct port *p, const uint8_t *head, size_t head_size, const uint8_t *body, size_t body_size)
 {
+    size_t size = head_size + body_size;
     uint32_t length = (uint32_t)size;
     if (p->out_end + LENGTH + size > QUEUE && p->out_start) {
         memmove(p->out, p->out + p->out_start, p->out_end - p->out_start);
@@ -146,14 +148,28 @@ static void queue(struct port *p, const uint8_t *frame, size_t size)
         return;
     }
     memcpy(p->out + p->out_end, &length, LENGTH);
-    memcpy(p->out + p->out_end + LENGTH, frame, size);
+    memcpy(p->out + p->out_end + LENGTH, head, head_size);
+    memcpy(p->out + p->out_end + LENGTH + head_size, body, body_size);
     p->out_end += LENGTH + size;
+}
+
+static void queue_in_pieces(struct port *p, const uint8_t *frame, size_t size)
+{
+    struct pieces s;
+    if (!pieces_begin(&s, frame, size)) {
+        network.malformed++;
+        return;
+    }
+    while (pieces_next(&s))
+        queue(p, s.head, s.head_size, s.body, s.size);
 }
 
 static void put(struct port *p, const uint8_t *frame, size_t size)
 {
-    if (p->kind == LINK)
-        queue(p, frame, size);
+    if (p->kind == LINK && !p->takes_large && is_large(frame, size))
+        queue_in_pieces(p, frame, size);
+    else if (p->kind == LINK)
+        queue(p, frame, VNET, frame + VNET, size - VNET);
     else if (send(p->fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         p->dropped++;
 }
@@ -231,19 +247,19 @@ static void carry(struct port *from, uint8_t *frame, size_t size)
     put(to, frame, size);
 }
 
-bool wire_read(struct port *p)
+ssize_t wire_read(struct port *p)
 {
     static uint8_t frame[FRAME_MOST + 1];
     ssize_t n = recv(p->fd, frame, sizeof frame, MSG_DONTWAIT);
     if ((n < 0 && errno != EAGAIN && errno != EINTR && errno != ENETDOWN) || (n == 0 && p->kind == DECIDER))
         port_close(p);
     if (n <= 0)
-        return false;
+        return 0;
     if (p->kind == WIRE)
         carry(p, frame, (size_t)n);
     else
         enter(frame, (size_t)n);
-    return true;
+    return n;
 }
 
 /* Carries the whole frames among the bytes that have come over a link. */

@@ -20,16 +20,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* `relay check` says it; pool/network/relay_process.py wants the same. Count on when orders or records change. */
-#define VERSION 2
+#define VERSION 3
 #define PARTS_MOST 65000
 #define VNET 10 /* bytes of struct virtio_net_hdr before each frame */
 #define ETHERNET 14
 #define FRAME_LEAST (VNET + ETHERNET + 20)
-#define FRAME_MOST (VNET + ETHERNET + 65536)
+#define FRAME_MOST (VNET + ETHERNET + (256 << 10)) /* NETWORK_LARGEST of pool/checkpoint/sandbox */
 #define QUEUE (1 << 20) /* bytes that wait for a link */
-#define BATCH 32 /* frames that are taken from one port before the next has its turn */
+#define BATCH \
+    (2 << 20) /* bytes that are taken from one port before the next has its turn, with FRAME_COST for each frame */
+#define FRAME_COST (64 << 10)
 #define OUTSIDE (PARTS_MOST + 1) /* stands for all addresses outside, where pairs are counted */
 #define PAIRS_MOST 1024 /* pairs of parts whose bytes are counted */
 
@@ -45,6 +48,19 @@ struct judged judge_outside(const uint8_t *frame, size_t size, uint32_t parts); 
 bool needs_decision(const uint8_t *frame, size_t size); /* one that leaves, and is not of a TCP connection under way */
 bool offload_fits(const uint8_t *frame, size_t size); /* the vnet header of a frame from another machine */
 void set_ethernet(uint8_t *frame); /* the header that every part's device expects */
+
+/* large.c: pure */
+bool is_large(const uint8_t *frame, size_t size); /* of a frame that `judge` has not found malformed */
+struct pieces { /* of a large one */
+    uint8_t head[VNET + ETHERNET + 60 + 60]; /* of the piece: all before its bytes */
+    size_t head_size, ip_head, left;
+    const uint8_t *body;
+    size_t size; /* of the piece: its bytes */
+    uint16_t segment;
+    uint8_t last_flags;
+};
+bool pieces_begin(struct pieces *s, const uint8_t *frame, size_t size); /* false: its headers contradict each other */
+bool pieces_next(struct pieces *s); /* the first, and each next piece; false: there is none */
 
 /* seal.c */
 #define SEAL_KEY 16
@@ -68,6 +84,7 @@ struct port {
     enum kind kind;
     int fd;
     uint32_t part; /* of a wire */
+    bool takes_large; /* of a link: the kernel behind it takes large packets */
     uint64_t dropped; /* frames that did not fit */
     uint8_t *out; /* of a link: frames to be sent; of a splice: bytes of the other connection that wait */
     size_t out_start, out_end;
@@ -96,7 +113,7 @@ int port_add(enum kind kind, int fd); /* index, or -1 and errno */
 bool port_seal(struct port *p, const uint8_t *keys, int leash); /* `leash` is closed with the port */
 void port_close(struct port *p);
 void ports_way_out(int at); /* a port is the new one of its kind, and an earlier one ends */
-bool wire_read(struct port *p); /* of any port but a link; false: nothing was there */
+ssize_t wire_read(struct port *p); /* of any port but a link: bytes of the frame; 0: none was there */
 void link_read(struct port *p);
 void link_write(struct port *p);
 bool link_pending(const struct port *p);
@@ -107,9 +124,10 @@ bool splice_add(int one, int other, int leash); /* it takes them over */
 short splice_events(const struct port *p);
 void splice_serve(struct port *p, short events);
 
-/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK the parts behind it; with
- * ADD_SEALED, which comes with the connection and a leash, first the two keys in `KEY_NUMBERS`; with HOLD 1 to drop
- * every packet, 0 to carry them again; with ADD_SPLICE, which comes with two connections and a leash, none. */
+/* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK whether large packets
+ * may go over it, and the parts behind it; with ADD_SEALED, which comes with the connection and a leash, before them
+ * the two keys in `KEY_NUMBERS`; with HOLD 1 to drop every packet, 0 to carry them again; with ADD_SPLICE, which comes
+ * with two connections and a leash, none. */
 enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER, ADD_SEALED, ADD_SPLICE };
 #define KEY_NUMBERS (2 * SEAL_KEY / sizeof(uint32_t))
 struct order {

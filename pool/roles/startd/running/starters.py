@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from pool.jobs.activation import Activation
 from pool.jobs.network import OWN, PRIVATE, chosen
+from pool.network.large_packets import kernel_takes_large
 from pool.network.rooms import JobNetworks
 from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
@@ -71,14 +73,16 @@ class Starters:
         if start.gang:
             mode = chosen(start.job_network, start.network, place.network)
             network = self._networks if mode in OWN else None
-            card = {"address": self._address, "node": self._node, **({"network": PRIVATE} if network else {})}
+            card: dict[str, str | bool] = {"address": self._address, "node": self._node}
+            if network is not None:
+                card |= {"network": PRIVATE, "large": kernel_takes_large(os.uname().release)}
             others = Others(claim, self._streams, card, self._links, self._secret)
             remote_pipes = RemotePipes(start, others, stream_broke, network)
         return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)
 
     def pipes_of(self, start: Activation, claim: SlotClaim, stream_broke: Callable[[str], None]) -> RemotePipes:
         """The pipes of a found part of a job, which has no network of the job's own; arguments as for `make`."""
-        card = {"address": self._address, "node": self._node}
+        card: dict[str, str | bool] = {"address": self._address, "node": self._node}
         return RemotePipes(start, Others(claim, self._streams, card, self._links, self._secret), stream_broke)
 
     def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:

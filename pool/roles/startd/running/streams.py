@@ -111,7 +111,7 @@ class Others:
         self,
         claim: SlotClaim,
         streams: ExpectedStreams,
-        card: dict[str, str],
+        card: dict[str, str | bool],
         links: Links,
         secret: Callable[[int], str],
     ) -> None:
