@@ -10,6 +10,7 @@ import pytest
 
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeepers
+from tests.checkpoint.machines import Machine, machines
 from tests.starter.support import opened
 
 SOURCES = Path(__file__).parent / "programs"
@@ -20,6 +21,20 @@ Compile = Callable[..., str]
 async def keepers(tmp_path: Path, keeper_program: Path) -> AsyncIterator[NativeKeepers]:
     async with opened(tmp_path, keeper_program) as keepers:
         yield keepers
+
+
+@pytest.fixture
+async def around(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
+    """Machines that a program moves between."""
+    async with machines(tmp_path, keeper_program) as made:
+        yield made
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
+    """The same, which have other libraries each."""
+    async with machines(tmp_path, keeper_program, others=True) as made:
+        yield made
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from pool.starter.show_paths import ShownDirectory
 from pool.starter.spec import SEEN
 from tests.starter.support import PATIENCE, family, opened, soon, spec, until
 
+#: An account that every machine has.
+NOBODY = 65534
 PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
 #: Of them, how many before the program has said anything.
@@ -109,6 +111,7 @@ class Work:
         appends: it does no more to its files than append to them: it may also lose its machine some time after a
             checkpoint, which then it does half of the times.
         private: it has a network of its own, and its connections move with it.
+        ordinary: it does not run as root; where the tests do, it runs as nobody.
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
     """
 
@@ -119,13 +122,20 @@ class Work:
     appends: bool = False
     shared: bool = False
     private: bool = False
+    ordinary: bool = False
 
     def spec(self, scratch: Path) -> KeeperSpec:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
         out, err = f"{SEEN}/out", f"{SEEN}/err"
         # Nice, since whoever watches it comes first.
         network: dict[str, Any] = {"network": "private", "network_setup": setup_of(0, ["here"])} if self.private else {}
-        return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10, **network)
+        account: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if self._as_nobody else {}
+        files = {"cwd": SEEN, "stdout": out, "stderr": err}
+        return spec(scratch, *self.argv, env=env, fixed=True, nice=10, **files, **account, **network)
+
+    @property
+    def _as_nobody(self) -> bool:
+        return self.ordinary and os.geteuid() == 0
 
     def prepare(self, scratch: Path) -> None:
         scratch.mkdir()
@@ -133,6 +143,8 @@ class Work:
             (shutil.copytree if (PROGRAMS / name).is_dir() else shutil.copy)(PROGRAMS / name, scratch / name)
         for command in self.commands:
             subprocess.run(command, cwd=scratch, check=True, capture_output=True)
+        if self._as_nobody:
+            subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", scratch], check=True)
 
 
 def needs(program: str, package: str) -> None:
@@ -154,7 +166,7 @@ def lines(scratch: Path) -> int:
 
 def carry(source: Path, target: Path) -> None:
     """All files of a directory copied, as to another machine, and the first ones gone."""
-    shutil.copytree(source, target, symlinks=True)
+    subprocess.run(["cp", "-a", "--", source, target], check=True)
     shutil.rmtree(source)
 
 

@@ -53,6 +53,34 @@ while not os.path.exists("go"):
     await lives(keepers, tmp_path, spec(scratch, sys.executable, "-I", "-c", program, isolation="shared"), 1)
 
 
+async def test_a_socket_that_is_made_while_others_are_waited_for_is_waited_for_too(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path
+) -> None:
+    """As nginx starts one worker after the other. The second pair has something before the first has nothing."""
+    program = """
+import os, socket, threading, time
+def pair_with_something():
+    one, other = socket.socketpair()
+    socket.send_fds(one, [b"x"], [0])
+    return one, other
+def receive(ends):
+    for _ in range(4):
+        time.sleep(0.1)
+        more = pair_with_something()
+        socket.recv_fds(ends[1], 9, 9)
+        ends = more
+    time.sleep(0.1)
+    socket.recv_fds(ends[1], 9, 9)
+receiving = threading.Thread(target=receive, args=(pair_with_something(),))
+receiving.start()
+print("ready", flush=True)
+receiving.join()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+    await lives(keepers, tmp_path, spec(scratch, sys.executable, "-I", "-c", program, isolation="shared"), 1)
+
+
 @pytest.mark.parametrize("abstract", [False, True])
 async def test_sockets_among_the_jobs_processes(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, abstract: bool

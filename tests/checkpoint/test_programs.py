@@ -6,32 +6,18 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeeper
-from tests.checkpoint.machines import Machine, Work, machines, needs, travel, waiting
+from tests.checkpoint.machines import Machine, Work, needs, travel, waiting
 from tests.starter.support import family
 
 PYTHON = "/usr/bin/python3"
 #: Numbers of x86-64.
 READ, FUTEX, SLEEP, GO_ON = 0, 202, 230, 219
-
-
-@pytest.fixture
-async def around(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
-    async with machines(tmp_path, keeper_program) as made:
-        yield made
-
-
-@pytest.fixture
-async def elsewhere(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
-    """Machines that have other libraries each."""
-    async with machines(tmp_path, keeper_program, others=True) as made:
-        yield made
 
 
 async def test_plain_python(elsewhere: list[Machine]) -> None:
@@ -116,31 +102,6 @@ async def test_a_compile(elsewhere: list[Machine]) -> None:
     # All is compiled, also where the machine's gcc is ccache, whose cache a job cannot write.
     work = Work(("make", "-s", "-j2", "-C", "project"), ("project",), env={"CCACHE_DISABLE": "1"})
     await travel(elsewhere, work, 13, progress=objects)
-
-
-async def test_a_web_server_and_its_clients(elsewhere: list[Machine]) -> None:
-    await travel(elsewhere, Work((PYTHON, "web.py"), ("web.py",), appends=True, private=True), 15)
-
-
-async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
-    await travel(elsewhere, Work((PYTHON, "streams.py"), ("streams.py",), appends=True, private=True), 16)
-
-
-@pytest.mark.parametrize(
-    ("kind", "program", "package"),
-    [("redis", "redis-server", "redis-server"), ("nginx", "/usr/sbin/nginx", "nginx-light")],
-)
-async def test_a_server_and_its_clients(around: list[Machine], kind: str, program: str, package: str) -> None:
-    needs(program, package)
-    work = Work((PYTHON, "server_driver.py", kind, "40"), ("server_driver.py",), private=True)
-    await travel(around, work, 17)
-
-
-async def test_a_server_of_java(around: list[Machine]) -> None:
-    needs("javac", "default-jdk-headless")
-    command = ("java", "-Xmx64m", "-cp", ".", "Talk")
-    work = Work(command, ("Talk.java",), commands=(("javac", "Talk.java"),), appends=True, private=True)
-    await travel(around, work, 18)
 
 
 @pytest.mark.parametrize("kind", ["sleep", "until"])

@@ -37,12 +37,18 @@ def start() -> list[str]:
         return ["node", "-e", NODE]
     os.makedirs("served")
     os.makedirs("tmp")
-    for number in range(8):
-        with open(f"served/{number}", "wb") as file:
-            file.write(bytes([number]) * (number * 40000 + 1))
+    served()
+    if kind == "requests":
+        return [sys.executable, "-m", "http.server", "-b", "127.0.0.1", "-d", "served", str(PORT)]
     with open("nginx.conf", "w") as file:
         file.write(NGINX)
     return ["/usr/sbin/nginx", "-p", os.getcwd(), "-e", "/dev/null", "-c", "nginx.conf"]
+
+
+def served() -> None:
+    for number in range(8):
+        with open(f"served/{number}", "wb") as file:
+            file.write(bytes([number]) * (number * 40000 + 1))
 
 
 class Redis:
@@ -89,6 +95,13 @@ def http_round(number: int) -> bytes:
     return got
 
 
+def requests_round(number: int) -> bytes:
+    with session.get(f"http://127.0.0.1:{PORT}/{number % 8}", stream=True) as answer:
+        parts = list(answer.iter_content(7000))
+    others = [session.get(f"http://127.0.0.1:{PORT}/{name}") for name in (number * 3 % 8, "none")]
+    return b"".join(parts) + b"".join(answer.content + b"%d" % answer.status_code for answer in others)
+
+
 def reach() -> None:
     """Waits until the server listens."""
     for _ in range(3000):
@@ -99,13 +112,18 @@ def reach() -> None:
             time.sleep(0.01)
 
 
-server = subprocess.Popen(start())
+server = subprocess.Popen(start(), stderr=subprocess.DEVNULL)
 reach()
 lines = [Redis() for _ in range(3)] if kind == "redis" else []
+if kind == "requests":
+    import requests
+
+    session = requests.Session()
 web = http.client.HTTPConnection("127.0.0.1", PORT)
+one_round = {"redis": redis_round, "requests": requests_round}.get(kind, http_round)
 total = hashlib.sha256()
 for turn in range(rounds):
-    total.update(redis_round(turn) if kind == "redis" else http_round(turn))
+    total.update(one_round(turn))
     print(turn, total.hexdigest(), flush=True)
 server.send_signal(signal.SIGTERM)
 server.wait()

@@ -1,0 +1,86 @@
+"""Servers with their clients, unmodified, as one job with a network of its own: each moved twenty times to another
+machine at arbitrary moments, with its connections. Every one leaves what it leaves undisturbed, byte for byte (E8, C2).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.machines import Machine, Work, needs, travel
+
+PYTHON = "/usr/bin/python3"
+
+
+def needs_module(name: str, package: str) -> None:
+    found = subprocess.run([PYTHON, "-c", f"import {name}"], capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip(f"needs the Debian package {package}")
+
+
+def needs_postgresql() -> None:
+    if not list(Path("/usr/lib/postgresql").glob("*/bin/pgbench")):
+        pytest.skip("needs the Debian package postgresql")
+
+
+async def test_a_web_server_and_its_clients(elsewhere: list[Machine]) -> None:
+    await travel(elsewhere, Work((PYTHON, "web.py"), ("web.py",), appends=True, private=True), 15)
+
+
+async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
+    await travel(elsewhere, Work((PYTHON, "streams.py"), ("streams.py",), appends=True, private=True), 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "package"),
+    [("redis", "redis-server", "redis-server"), ("nginx", "/usr/sbin/nginx", "nginx-light")],
+)
+async def test_a_server_and_its_clients(around: list[Machine], kind: str, program: str, package: str) -> None:
+    needs(program, package)
+    work = Work((PYTHON, "server_driver.py", kind, "40"), ("server_driver.py",), private=True)
+    await travel(around, work, 17)
+
+
+async def test_http_server_and_requests(around: list[Machine]) -> None:
+    needs_module("requests", "python3-requests")
+    await travel(around, Work((PYTHON, "server_driver.py", "requests", "80"), ("server_driver.py",), private=True), 24)
+
+
+async def test_a_server_of_java(around: list[Machine]) -> None:
+    needs("javac", "default-jdk-headless")
+    command = ("java", "-Xmx64m", "-cp", ".", "Talk")
+    work = Work(command, ("Talk.java",), commands=(("javac", "Talk.java"),), appends=True, private=True)
+    await travel(around, work, 18)
+
+
+async def test_a_server_of_go(elsewhere: list[Machine]) -> None:
+    needs("go", "golang-go")
+    building = ("env", "GO111MODULE=off", "GOCACHE=/tmp/go-cache", "go", "build", "-o", "serve", "serve.go")
+    work = Work(("./serve", "150"), ("serve.go",), commands=(building,), appends=True, private=True)
+    await travel(elsewhere, work, 19)
+
+
+async def test_postgresql_and_pgbench(around: list[Machine]) -> None:
+    needs_postgresql()
+    # Its directory has a thousand files, and on a file server, as here, nobody copies them.
+    work = Work((PYTHON, "database_server.py", "40"), ("database_server.py",), private=True, ordinary=True, shared=True)
+    await travel(around, work, 20)
+
+
+async def test_a_notebook_in_jupyter(around: list[Machine]) -> None:
+    needs_module("ipykernel", "python3-ipykernel")
+    needs_module("nbclient", "python3-nbclient")
+    env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    await travel(around, Work((PYTHON, "notebook.py", "60"), ("notebook.py",), env=env, appends=True, private=True), 21)
+
+
+async def test_dask(around: list[Machine]) -> None:
+    needs_module("distributed", "python3-distributed")
+    await travel(around, Work((PYTHON, "cluster.py", "60"), ("cluster.py",), private=True), 22)
+
+
+async def test_ranks_of_pytorch(around: list[Machine]) -> None:
+    needs_module("torch", "python3-torch")
+    await travel(around, Work((PYTHON, "ranks.py", "80"), ("ranks.py",), private=True), 23)
