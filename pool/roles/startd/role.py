@@ -404,9 +404,12 @@ class Startd(Role):
             slot.claim.retiring = True
         return {}
 
-    @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None})
+    @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None, "set": str | None})
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad, forgot}"""
+        """A schedd is back: {claim, job, run, set} -> {state: unknown | idle | running | ending, ad, forgot}
+
+        `set` is the checkpoint of a job on several machines that it makes, empty for none.
+        """
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
             return {"state": "unknown"}
@@ -429,6 +432,8 @@ class Startd(Role):
         same = wanted is not None and (*wanted, params.get("run")) == running.start.mark
         state = "ending" if running.ended or not same else "running"
         running.report_condition()
+        if state == "running" and params.get("set") is not None:
+            running.sets.reconnected(params["set"])
         return {"state": state, "ad": ad, "forgot": running.forgot}
 
     @method(Right.SUBMIT, takes=ORDER)

@@ -119,6 +119,7 @@ class Reconnect:
                             "job": list(claim.job.id) if claim.job else None,
                             "run": claim.run,
                             "lease": claim.lease,  # a world on the way may have been restarted
+                            "set": claim.gang.set.number if claim.gang and claim.gang.set else "",
                         },
                         timeout=10.0,
                     )

@@ -86,6 +86,11 @@ class ParallelCheckpoint:
         #: Saves the part beside its run.
         self._saving: asyncio.Task[None] | None = None
 
+    @property
+    def holds(self) -> bool:
+        """Whether the job's pipes and network stand for a set."""
+        return bool(self._turn.number)
+
     async def step(self, step: str, number: str, why: Reason) -> None:
         """Take a step.
 
@@ -110,6 +115,21 @@ class ParallelCheckpoint:
         else:
             raise self._refusal(f"it is past the step {step}")
 
+    def reconnected(self, number: str) -> None:
+        """The schedd is back, perhaps restarted: a set that it does not know will never be whole, so it ends here.
+
+        Args:
+            number: of the set that the schedd makes; empty for none.
+        """
+        if self._turn.number == number or not self._turn.number:
+            return
+        if self._step == LEAVE:
+            self._stop_waiting()
+            self._turn.number = self._step = ""  # the part, which still waits for its turn, asks for another last set
+            self._pipes.resume()
+        elif not self._turn.is_asked_for:  # otherwise it has ended with its image
+            self._end()
+
     async def _hold(self, number: str) -> None:
         if self._saving is not None:  # a set may be whole, and the next be asked for, before a part of it knows
             await asyncio.wait([self._saving], timeout=KNOWN_IN)
@@ -122,7 +142,7 @@ class ParallelCheckpoint:
             raise self._refusal("it starts, leaves, or is being saved")
         self._turn.number, self._step = number, HOLD
         self._wait()
-        await self._pipes.pause()
+        await self._pause(number)
 
     async def _begin_leaving(self, number: str, why: Reason) -> None:
         part = self._part
@@ -142,7 +162,14 @@ class ParallelCheckpoint:
                 await self._turn.waits.wait()
         if self._turn.number != number or not self._turn.is_asked_for:
             raise self._refusal("it was not ready for it")
+        await self._pause(number)
+
+    async def _pause(self, number: str) -> None:
+        """Stop the job's pipes and its network for the others' images."""
         await self._pipes.pause()
+        if self._turn.number != number:  # given up meanwhile: nobody else would have them go on
+            self._pipes.resume()
+            raise self._refusal("it has not waited for the others so long")
 
     async def _freeze_for_good(self, number: str) -> None:
         self._step = FREEZE

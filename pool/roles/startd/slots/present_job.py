@@ -36,6 +36,8 @@ class PresentJobSets(Protocol):
 
     async def step(self, step: str, number: str, why: Reason) -> None: ...
 
+    def reconnected(self, number: str) -> None: ...
+
 
 class PresentJob(Protocol):
     """The job of a claim, from its activation until its end is acknowledged (`pool.roles.startd.running.running_job`).

@@ -230,3 +230,33 @@ def test_a_step_that_is_lost_costs_a_checkpoint_at_most(
             assert total < 4 * LENGTH
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize(("method", "count"), STEPS[:2])
+def test_a_set_ends_on_the_machines_when_a_schedd_is_back_that_does_not_know_it(
+    method: str, count: int, tmp_path: Path
+) -> None:
+    """The pipes and the network of all parts stood for a minute otherwise."""
+
+    async def work() -> None:
+        async with SimPool(7, settings=SETTINGS, directory=tmp_path, stateful=True) as pool:
+            await machines(pool, 2)
+            await pool.submit("head", ad=gang(2))
+            await runs(pool)
+
+            def holding() -> int:
+                claims = [slot.claim for name in ("m0", "m1") for slot in pool.role(name, "startd").claims.values()]
+                return sum(bool(claim and claim.running and claim.running.sets.holds) for claim in claims)
+
+            async def death() -> None:
+                await pool.kill("head")
+
+            pool.run_at(method, TrapPhase.AFTER, death, count=count)
+            await pool.run_until(lambda: not pool.nodes["head"].running, 200.0)
+            assert holding() == 2
+            await pool.restart("head")
+            await pool.run_until(lambda: not holding(), 20.0)
+            (ad,) = await ended(pool)
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
+
+    run_virtual(work())
