@@ -112,7 +112,7 @@ def cut(value: str, size: int) -> str:
 
 def one_line(value: str) -> str:
     """The same text without line ends and control characters, so that a row stays a row."""
-    return value if value.isprintable() else re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", value)
+    return value if value.isprintable() else re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", value)
 
 
 @lru_cache(maxsize=4096)

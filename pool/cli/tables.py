@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import IO, Any
 
-from pool.cli.formats import WireAd
+from pool.cli.formats import WireAd, one_line
 
 Ad = dict[str, Any]
 NARROW = 110  # below this many characters a terminal gets the papers' columns only
@@ -133,7 +133,7 @@ def _padded(title: str, cells: Sequence[str], right: bool) -> Iterable[str]:
 
 
 def _joined(columns: Sequence[Iterable[str]], width: int | None) -> list[str]:
-    lines = [" ".join(row).rstrip() for row in zip(*columns, strict=True)]
+    lines = [one_line(" ".join(row)).rstrip() for row in zip(*columns, strict=True)]
     if width is not None:
         lines = [line if len(line) <= width else line[: max(1, width - 1)] + "…" for line in lines]
     return lines

@@ -50,3 +50,9 @@ def test_an_empty_table_still_has_its_heading() -> None:
 
 def test_a_stream_that_is_no_terminal_has_no_width() -> None:
     assert tables.terminal_width(io.StringIO()) is None
+
+
+def test_a_row_cannot_steer_a_terminal() -> None:
+    """Text of other pools, and of users, stands in it."""
+    _, line = tables.render(COLUMNS, [{"id": 1, "host": "\x1b[2J\x9b2J", "cmd": "a\nb\x7f"}])
+    assert line == " 1  [2J 2J a b"

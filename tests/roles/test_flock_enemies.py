@@ -6,6 +6,8 @@ what it was not given, and says things twice.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from pool.errors import PoolError
+from pool.roles.world.relay import NoWay, claims_of
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
 from pool.wire import Connection, RemoteError, Right
@@ -357,3 +360,59 @@ async def _quietly(call: Callable[[], Any]) -> None:
         await call()
     except PoolError:
         pass  # a replay may be refused
+
+
+def test_a_pool_that_never_answers_is_asked_ever_less_often() -> None:
+    """Requests for its machines hang, so a job that it holds up so is asked for elsewhere in between."""
+
+    async def work() -> None:
+        async with two_pools(10) as flock:
+            methods, asked = methods_of(flock, "chem"), list[float]()
+            honest = methods["world.claim"]
+
+            async def hang(call: Any, params: Any) -> Any:
+                asked.append(flock.now())
+                await asyncio.sleep(1e9)
+
+            methods["world.claim"] = replace(honest, function=hang)
+            await flock.submit("physics")
+            await flock.settle(600)
+            assert 3 <= len(asked) <= 8, "each time for 25 s, and after that for a minute not"
+            assert all(later - before > 80 for before, later in itertools.pairwise(asked[1:]))
+            methods["world.claim"] = honest
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+
+    run_virtual(work())
+
+
+def test_a_pool_that_breaks_off_again_and_again_is_asked_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    """It offers something each time, and ends the connection at once."""
+
+    async def work() -> None:
+        async with two_pools(11) as flock:
+            methods, asked = methods_of(flock, "chem"), list[float]()
+            honest = methods["world.offers"]
+
+            async def break_off(call: Any, params: Any, stream: Any) -> None:
+                asked.append(flock.now())
+                await stream.send([])
+
+            methods["world.offers"] = replace(honest, function=break_off)
+            flock.network.cut(head("physics"), head("chem"))
+            flock.network.restore_links()
+            await flock.settle(600)
+            assert len(asked) <= 30
+            methods["world.offers"] = honest
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+
+    with caplog.at_level("INFO", "pool"):
+        run_virtual(work())
+    assert sum(record.getMessage() == "another pool is out of reach" for record in caplog.records) <= 12
+    assert sum(record.getMessage() == "another pool is reached" for record in caplog.records) <= 35
+
+
+def test_a_claim_that_an_answer_has_twice_is_none() -> None:
+    assert claims_of({"claims": [GOOD, GOOD | {"claim": "y"}]}, 2) == [GOOD, GOOD | {"claim": "y"}]
+    with pytest.raises(NoWay, match="one claim twice"):
+        claims_of({"claims": [GOOD, GOOD]}, 2)

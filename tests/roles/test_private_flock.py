@@ -392,7 +392,8 @@ def test_another_pool_that_lies_gets_no_job_and_no_file() -> None:
             await flock.settle(100)
             assert not flock.pool("physics").role(head("physics"), "schedd").placement.claims.values()
             assert flock.queued() == 3
-            back = ComingBack(member.name, world(flock, "physics").borrowing, world(flock, "physics").credit)
+            home = world(flock, "physics")
+            back = ComingBack(member.name, home.borrowing, home.credit, home.log)
             call = Call(ANONYMOUS, await flock.network.user("x", head("physics")))
             for verb in ("revoked", "submit"):
                 asked = {"schedd": "physics-head", "startd": "mem://m", "verb": verb, "params": {"claim": "c"}}

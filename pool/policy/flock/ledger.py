@@ -33,6 +33,8 @@ LARGEST = 2**53
 LEAST_VALUE, MOST_VALUE = 1, 1_000_000
 #: The lender may have measured so much more than the borrower: milliseconds, and of the whole.
 SLACK, SLACK_PART = 5_000, 0.01
+#: A lender forgives no less of a debt at once: each time is an entry for good.
+LEAST_FORGIVEN = 0.01
 #: The clocks of two pools may differ by so much, milliseconds.
 CLOCKS = 3 * 86_400_000
 #: The text that is signed begins with this.
@@ -366,8 +368,10 @@ def judge_proposal(
     if abs(entry.at - wall * 1000) > CLOCKS:
         return Judgement(refusal="the clocks of the two pools differ by days")
     if entry.kind is EntryKind.SETTLED:
-        if known is not None or -entry.amount > max(owed, 0.0) * UNIT * 1.01 + UNIT:
+        if known is not None or owed <= 0 or -entry.amount > owed * UNIT * 1.01 + UNIT:
             return Judgement(refusal="it forgives more than is owed")
+        if -entry.amount < owed * UNIT * LEAST_FORGIVEN:
+            return Judgement(refusal="it forgives next to nothing")  # without an end, each an entry for good
         return Judgement(accepted=True)
     if use is None or use.lends:
         return Judgement(refusal="this pool has no such claim")

@@ -19,12 +19,14 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.kinds import COUNT, count_of
 from pool.policy.flock.private import pause_after, pool_of
+from pool.policy.flock.reports import BadReport, ReportPace, checked_words
 from pool.policy.flock.shown import AS_STARTD, LENDER, SERVER_VALUE, lent_machine
 from pool.policy.flock.value import server_value
 from pool.policy.slot_names import machine_of_slot
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Spawn
 from pool.roles.world.credit import CreditBook
+from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import (
     MEETING,
     SCHEDD_CALLS,
@@ -40,7 +42,7 @@ from pool.roles.world.relay import (
     seconds_left,
     with_claim,
 )
-from pool.wire import Call, Connection, Right, Service, Stream, method, streaming
+from pool.wire import Call, Connection, DeadlineExceeded, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import MAPPINGS, TEXTS
 
 Wire = dict[str, Any]
@@ -58,6 +60,11 @@ MOST_REFUSALS = 1000
 LEASE = 600.0
 #: No lease is longer, seconds.
 LONGEST_LEASE = 1e9
+#: Claims that one startd has renewed in one call.
+MOST_RENEWED = 10_000
+#: Seconds within which another pool answers a request for a machine: its negotiator looks for one a little less long.
+#: A pool that does not is asked again after a pause, as if it had refused so often at once.
+ANSWERED, SILENCES = 25.0, 6
 
 
 class LenderCalls(Protocol):
@@ -347,12 +354,17 @@ class MachineBorrower(Service):
         }
         party, began = (slot.pool, str(params["owner"])), asyncio.get_running_loop().time()
         try:
-            answer = await self._lender(slot.pool).call("world.claim", asked, timeout=seconds_left(call))
+            left = min(seconds_left(call), ANSWERED)
+            answer = await self._lender(slot.pool).call("world.claim", asked, timeout=left)
             given = claims_of(answer, asked["count"])
+            if any(ClaimRoute(slot.pool, one["startd"], one["claim"]).id in self._claims for one in given):
+                raise NoWay("the other pool has given a claim that one of our jobs has already")
             self.refusals.pop(party, None)
             self._pauses.pop(party, None)
         except (PoolError, OSError) as error:
-            self._refused(party, slot, str(error), at_once=asyncio.get_running_loop().time() - began < AT_ONCE)
+            at_once = asyncio.get_running_loop().time() - began < AT_ONCE
+            times = SILENCES if isinstance(error, DeadlineExceeded) else int(at_once)
+            self._refused(party, slot, str(error), times)
             raise
         finally:
             if (now := self._slots.get(slot.name)) is not None:
@@ -362,17 +374,22 @@ class MachineBorrower(Service):
         await self._credit.measures.write()
         return {"claims": claims, "refused": None}
 
-    def _refused(self, party: tuple[str, str], slot: LentSlot, why: str, *, at_once: bool) -> None:
-        """A pool has refused a user of ours. Where it took no time to, it is asked again after a pause, ever longer."""
+    def _refused(self, party: tuple[str, str], slot: LentSlot, why: str, more: int) -> None:
+        """A pool has refused a user of ours.
+
+        Args:
+            more: how many refusals it counts for by which the pause grows until it is asked again; 0 for none, where it
+                has looked for a machine in vain.
+        """
         self.refusals[party] = why[:500]
         if len(self.refusals) > MOST_REFUSALS:
             gone = next(iter(self.refusals))
             del self.refusals[gone]
             self._pauses.pop(gone, None)
-        if not at_once:
+        if not more:
             self._pauses.pop(party, None)
             return
-        loop, times = asyncio.get_running_loop(), self._pauses.get(party, (0, 0.0))[0] + 1
+        loop, times = asyncio.get_running_loop(), self._pauses.get(party, (0, 0.0))[0] + more
         pause = pause_after(times)
         self._pauses[party] = (times, loop.time() + pause)
         loop.call_later(pause + MOMENT, self._show_again, slot.pool)
@@ -549,10 +566,12 @@ class ComingBack(Service):
     Whatever it says, it can name claims on machines of its own pool only: the pool's name is put before each.
     """
 
-    def __init__(self, pool: str, borrowing: MachineBorrower, credit: CreditBook) -> None:
+    def __init__(self, pool: str, borrowing: MachineBorrower, credit: CreditBook, log: logging.Logger) -> None:
         self._pool = pool
         self._credit = credit
         self._borrowing = borrowing
+        self._pace = ReportPace()
+        self._log = RareLog(log)
 
     @method(None, takes={"schedd": str, "startd": str, "verb": str, "params": dict})
     async def pass_back(self, call: Call, params: dict[str, Any]) -> Any:
@@ -561,6 +580,15 @@ class ComingBack(Service):
         if verb not in SCHEDD_CALLS:
             raise NoWay(f"{verb[:100]} does not pass between pools")
         link = self._borrowing.schedd(params["schedd"])
+        try:
+            inner = checked_words(verb, inner)
+        except BadReport as error:
+            said = {"pool": self._pool, "verb": verb, "why": str(error)}
+            self._log.warning("another pool says of a job what makes no sense", said)
+            raise
+        if verb == "report" and not self._pace.admits(str(inner.get("claim")), asyncio.get_running_loop().time()):
+            self._log.warning("another pool reports of a job too often", {"pool": self._pool})
+            raise NoWay("a job is reported of too often", retry=True)
         if verb == MEETING:  # parts in different pools have nothing to tell each other
             inner["card"] = {}
         if verb != "renew":
@@ -572,8 +600,8 @@ class ComingBack(Service):
                 self._borrowing.over(route.id)
             self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)
             return passed
-        if not TEXTS.fits(inner.get("claims")):
-            raise NoWay("the claims to renew are no list of names")
+        if not TEXTS.fits(inner.get("claims")) or len(inner["claims"]) > MOST_RENEWED:
+            raise NoWay("the claims to renew are no list of names, or too many")
         own = {ClaimRoute(self._pool, startd, claim).id: claim for claim in inner["claims"]}
         answer = await link.call("schedd.renew", {"claims": list(own)}, timeout=seconds_left(call))
         gone = [number for number in answer["gone"] if number in own]

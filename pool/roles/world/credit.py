@@ -35,6 +35,7 @@ from pool.roles.base import Spawn
 from pool.roles.cooperative import WorkTurns
 from pool.roles.world.claim_measures import ClaimMeasures
 from pool.roles.world.ledger_disk import LedgerDisk, entry_row, partner_row, settling_row, use_row
+from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import NoWay
 from pool.store.flock_ledger import FlockLedgerStore, Row
 from pool.wire import Connection
@@ -106,6 +107,7 @@ class CreditBook:
         self._turns = turns
         self._spawn = spawn
         self._log = log
+        self._rare = RareLog(log)
         self._own_terms = terms
         self._borrower = borrower
         self.every = every
@@ -361,7 +363,7 @@ class CreditBook:
             raise BadEntry(f"the pool {pool} shows our own key for its ledger")
         terms = CreditTerms.from_wire(said.get("terms"))
         if (key, terms) != (partner.key, partner.terms):
-            self._log.info("another pool says its terms", extra={"pool": pool, **terms.to_wire()})
+            self._rare.warning("another pool says its terms", {"pool": pool, **terms.to_wire()}, logging.INFO)
             self.measures.terms_change(pool)
             partner = self._keep_partner(pool)
             partner.key, partner.terms = key, terms
@@ -423,10 +425,8 @@ class CreditBook:
         last = self._signed(use)
         before = use.agreed
         use.agreed = given_in(use, said["measured"], last) if "measured" in said else last
-        self._log.warning(
-            "another pool does not sign what was measured here",
-            extra={"pool": use.pool, "claim": use.claim[:12], "why": str(said.get("refused"))[:200]},
-        )
+        why = {"pool": use.pool, "claim": use.claim[:12], "why": str(said.get("refused"))[:200]}
+        self._rare.warning("another pool does not sign what was measured here", why)
         if use.closed and (use.agreed <= last or before is not None):
             return self._finish(partner, use)
         if use.closed:
@@ -503,10 +503,8 @@ class CreditBook:
         if found.known is not None:
             return {"signed": found.known.to_wire()}, []
         if not found.accepted:
-            self._log.warning(
-                "an entry of another pool was not signed",
-                extra={"pool": pool, "claim": entry.claim[:12], "why": found.refusal},
-            )
+            said = {"pool": pool, "claim": entry.claim[:12], "why": found.refusal}
+            self._rare.warning("an entry of another pool was not signed", said)
             return {"refused": found.refusal} | ({"measured": found.measured} if found.measured else {}), []
         signed = SignedEntry(entry, proposed.by_lender, self._key.sign(text))
         partner.ledger.add(signed)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgpack
+
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.idleness import IdleTimes
@@ -26,6 +28,7 @@ from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
+from pool.roles.world.guest_claims import GuestClaims
 from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, ReadAhead, join_streams, passes, seconds_left
 from pool.wire import (
@@ -51,8 +54,14 @@ PATIENCE = 15.0
 LARGEST_LEASE = 1e9
 #: Seconds after the first claim of a request for which its others gather.
 GATHER = 0.5
-#: Requests of one pool that wait at a time; more are refused.
-MOST_WAITING = 10_000
+#: Requests of one pool that wait at a time, and bytes of all their ads; more are refused.
+MOST_WAITING, MOST_BYTES = 10_000, 64 * 1024 * 1024
+#: Bytes of one such ad, and of those that our negotiator is told of in one answer.
+LARGEST_AD, MOST_TOLD = 1024 * 1024, 8 * 1024 * 1024
+#: Connections for one pool's schedds that have no claim; the one that was used least lately is closed for another.
+MOST_UNUSED = 256
+#: Characters of a schedd's name.
+LONGEST_NAME = 200
 #: Seconds after which it is looked again whether a debt is paid back.
 LONGEST_PAYBACK = 60.0
 #: Seconds after which a machine is taken back again whose startd did not answer.
@@ -81,6 +90,7 @@ class GuestRequest:
         pending: how many slots are just being claimed for it.
         refused: whether a cycle found no machine for what is left.
         closed: whether the other pool has its answer, or gets nothing: what is claimed later is given back.
+        size: bytes of its ad.
         answered: set once there is a claim, or when there will be none.
         settled: set when nothing more will come.
     """
@@ -97,6 +107,7 @@ class GuestRequest:
     pending: int = 0
     refused: bool = False
     closed: bool = False
+    size: int = 0
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -115,43 +126,6 @@ class GuestRequest:
     def ad_for(self, ahead: bool) -> Wire:
         """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
         return {**self.ad, NICE_USER: not ahead}
-
-
-class GuestClaims:
-    """The claims of other pools' schedds on our machines, as far as calls about them have passed.
-
-    Args:
-        longest: seconds after which a claim that nobody has renewed is over.
-    """
-
-    def __init__(self, longest: Callable[[], float]) -> None:
-        self._longest = longest
-        self._claims: dict[tuple[str, str, str], tuple[str, float]] = {}
-
-    def add(self, pool: str, schedd: str, startd: str, claims: Iterable[Any]) -> None:
-        """These live."""
-        until = asyncio.get_running_loop().time() + self._longest()
-        for claim in claims:
-            self._claims[pool, startd, str(claim)] = (schedd, until)
-
-    def forget(self, pool: str, startd: str, claims: Iterable[Any]) -> None:
-        """These are over."""
-        for claim in claims:
-            self._claims.pop((pool, startd, str(claim)), None)
-
-    def count(self) -> int:
-        """The claims of all pools, without those of users who have accounts here, too."""
-        self._forget_old()
-        return sum(OF not in pool for pool, _, _ in self._claims)
-
-    def _forget_old(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._claims = {key: claim for key, claim in self._claims.items() if claim[1] > now}
-
-    def of_pool(self, pool: str) -> list[tuple[str, str, str]]:
-        """The schedd, the startd and the id of each claim of a pool."""
-        self._forget_old()
-        return [(schedd, key[1], key[2]) for key, (schedd, _) in self._claims.items() if key[0] == pool]
 
 
 @passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
@@ -269,6 +243,7 @@ class MachineLender(Service):
         self._just_claimed: dict[str, str] = {}
         self._taking_back: set[str] = set()
         self._requests: dict[int, GuestRequest] = {}
+        self._waiting_of: dict[str, tuple[int, int]] = {}
         self._number = 0
         self._demand = DemandCount(advertiser.outside.chance)
         self._tunnels: dict[tuple[str, str, str], asyncio.Task[Connection]] = {}
@@ -376,11 +351,15 @@ class MachineLender(Service):
             raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
         if why := self._credit.why_not_lend(pool):
             raise NoMachine(why, hint="both administrators look at `poolnode flock`")
+        size = len(msgpack.packb(params["ad"], unicode_errors="surrogateescape"))
+        if size > LARGEST_AD:
+            raise NoMachine(f"{size} bytes of a request are too many", hint="a job with such an ad stays in its pool")
+        count, used = self._waiting_of.get(pool, (0, 0))
+        if count >= MOST_WAITING or used + size > MOST_BYTES:
+            raise NoMachine(f"the pool {pool} has {count} requests waiting here", retry=True)
         room = agreement.machines - self._taken(pool)
         if room <= 0:
             raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
-        if sum(request.pool == pool for request in self._requests.values()) >= MOST_WAITING:
-            raise NoMachine(f"the pool {pool} has {MOST_WAITING} requests waiting here", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
         ad = guest_request(params["ad"], owner, pool)
         lease = min(max(lease, 1.0), self._longest_lease())
@@ -388,8 +367,9 @@ class MachineLender(Service):
         ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken), max(0, self._spare()))
         self._number += 1
         number = self._number
-        request = GuestRequest(pool, owner, str(params["schedd"]), ad, lease, count, self._wall(), ahead)
+        request = GuestRequest(pool, owner, str(params["schedd"]), ad, lease, count, self._wall(), ahead, size=size)
         self._requests[number] = request
+        self._count_waiting(request, 1)
         self._advertise(request, more=True)
         try:
             async with asyncio.timeout(self.patience):
@@ -401,12 +381,18 @@ class MachineLender(Service):
         finally:
             withdrawn, request.closed = request.closed, True
             del self._requests[number]
+            self._count_waiting(request, -1)
             self._advertise(request)
         if withdrawn:
             raise NoMachine(f"{pool} may not use this pool's machines any more")
         if not request.claims:
             raise NoMachine("no machine was found in time", retry=True)
         return {"claims": request.claims}
+
+    def _count_waiting(self, request: GuestRequest, more: int) -> None:
+        count, used = self._waiting_of.pop(request.pool, (0, 0))
+        if count + more:
+            self._waiting_of[request.pool] = count + more, used + more * request.size
 
     def _advertise(self, request: GuestRequest, *, more: bool = False) -> None:
         user = f"{request.owner}@{request.pool}"
@@ -442,9 +428,10 @@ class MachineLender(Service):
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The requests of a pool's user: as a schedd answers."""
         user = str(params["submitter"]).rpartition("@")[0]
-        found = []
+        found, size = [], 0
         for number, one in self._requests.items():
-            if f"{one.owner}@{one.pool}" == user:
+            if f"{one.owner}@{one.pool}" == user and size <= MOST_TOLD:
+                size += one.size
                 for ahead, count in ((True, one.ahead), (False, one.left - one.ahead)):
                     ad = one.ad_for(ahead)
                     if count:  # a request has two numbers here
@@ -626,11 +613,27 @@ class MachineLender(Service):
         """
         if all(ad.get("StartdAddress") != startd for ad in self.machines.values()):
             raise NoWay(f"this pool has no machine at {startd}", retry=True)
+        if len(schedd) > LONGEST_NAME:
+            raise NoWay(f"'{schedd[:100]}' is no name of a schedd")
         key = (pool, schedd, startd)
-        known = self._tunnels.get(key)
+        known = self._tunnels.pop(key, None)
         if known is None or (known.done() and (known.exception() or known.result().closed.done())):
-            known = self._tunnels[key] = asyncio.get_running_loop().create_task(self._dig(key))
+            self._close_unused(pool)
+            known = asyncio.get_running_loop().create_task(self._dig(key))
+        self._tunnels[key] = known  # the one that was used last stands last
         return await asyncio.shield(known)
+
+    def _close_unused(self, pool: str) -> None:
+        """Close connections that were used least lately: a pool may name any number of schedds."""
+        of_pool = [key for key in self._tunnels if key[0] == pool]
+        if len(of_pool) < MOST_UNUSED:
+            return
+        used = {(schedd, startd) for schedd, startd, _ in self.claims.of_pool(pool)}
+        unused = [key for key in of_pool if key[1:] not in used and self._tunnels[key].done()]
+        for key in unused[: max(0, len(unused) + 1 - MOST_UNUSED)]:
+            task = self._tunnels.pop(key)
+            if not task.cancelled() and task.exception() is None:
+                self._spawn(task.result().close(), "close", alone=True)
 
     async def _dig(self, key: tuple[str, str, str]) -> Connection:
         pool, schedd, startd = key

@@ -13,15 +13,24 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
+from pool.policy.flock.offered import MOST_IN_MESSAGE, OfferBounds
+from pool.roles.cooperative import WorkTurns
+from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import NoWay
 from pool.wire import Connection, Dispatcher, Network, Service, Stream
 
 Wire = dict[str, Any]
 FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
+#: Seconds after which a connection has been of use: if it ends then, it is made again at once.
+STEADY = 5.0
+#: Of the time that passes, one part in so many may go into what one pool offers, and seconds between two looks at most.
+SHARE, LONGEST_PAUSE = 10.0, 1.0
 #: Calls by which the distance of a pool is measured, and seconds until it is measured again.
 PINGS, MEASURED = 3, 300.0
 #: Seconds for an answer of the other pool's world.
 PATIENCE = 10.0
+#: Characters of what it says why it does not serve us.
+LONGEST_TROUBLE = 500
 
 
 class LenderLink:
@@ -36,6 +45,7 @@ class LenderLink:
         lost: called when nothing is known of it any more.
         measured: called with `round_trip` each time that it is measured.
         names: that our jobs read in machines, so that it can sum up machines of a kind.
+        turns: its offers are taken in in slices.
 
     Attributes:
         round_trip: seconds for a call and its answer, the least of some; 0 before it is measured.
@@ -52,6 +62,7 @@ class LenderLink:
         lost: Callable[[], None],
         measured: Callable[[float], None],
         names: Callable[[], Sequence[str]] = tuple,
+        turns: WorkTurns,
         outside: OutsideWorld,
         log: logging.Logger,
     ) -> None:
@@ -66,8 +77,10 @@ class LenderLink:
         self._lost = lost
         self._measured = measured
         self._names = names
+        self._turns = turns
         self._outside = outside
         self._log = log
+        self._rare = RareLog(log)
         self._link: Connection | None = None
 
     @property
@@ -97,8 +110,9 @@ class LenderLink:
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
-        retry = FIRST_RETRY
+        retry, loop = FIRST_RETRY, asyncio.get_running_loop()
         while True:
+            reached = loop.time()
             try:
                 async with contextlib.AsyncExitStack() as stack:
                     link = await self._network.connect(self.address, self._dispatcher)
@@ -108,24 +122,40 @@ class LenderLink:
                     measuring = asyncio.get_running_loop().create_task(self._measure(link))
                     stack.callback(measuring.cancel)
                     await self._tell_names(link)
+                    reached, bounds = loop.time(), OfferBounds()
                     async with await link.stream("world.offers", {}) as offers:
                         async for items in offers:
-                            found = _checked(items)  # one that says nothing else is asked ever less often
+                            found = _checked(items)
                             if self._link is None:
                                 self._log.info("another pool is reached", extra={"pool": self.pool})
-                            self._link, self.trouble, retry = link, "", FIRST_RETRY
-                            for slot, ad in found:
-                                self._offered(slot, ad)
+                            self._link, self.trouble = link, ""
+                            await self._take_in(found, bounds)
                     raise NoWay("it has ended the connection")
             except (PoolError, OSError, TimeoutError) as error:
                 if self._link is not None or self.trouble != str(error):
-                    self._log.warning("another pool is out of reach", extra={"pool": self.pool, "error": str(error)})
-                self.trouble = str(error)
+                    said = {"pool": self.pool, "error": str(error)[:LONGEST_TROUBLE]}
+                    self._rare.warning("another pool is out of reach", said)
+                self.trouble = str(error)[:LONGEST_TROUBLE]
+                if self._link is not None and loop.time() - reached >= STEADY:
+                    retry = FIRST_RETRY  # one that is of no use is asked ever less often
             finally:
                 self._link = None
                 self._lost()
             await asyncio.sleep(retry * (0.5 + self._outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _take_in(self, offers: list[tuple[str, Wire | None]], bounds: OfferBounds) -> None:
+        """Take in what was offered, a little at a time, and leave time for everything else."""
+        async with self._turns.work(self.pool, "take in offers") as turn:
+            for slot, ad in offers:
+                if turn.is_over:
+                    await turn.pause()
+                fits = bounds.admit(slot, ad)
+                if not fits:
+                    said = {"pool": self.pool, "slot": slot[:100]}
+                    self._rare.warning("another pool offers more than is taken in", said)
+                self._offered(slot, ad if fits else None)
+        await asyncio.sleep(min(LONGEST_PAUSE, turn.spent * SHARE))
 
     async def _measure(self, link: Connection) -> None:
         loop = asyncio.get_running_loop()
@@ -151,6 +181,8 @@ def _checked(items: Any) -> list[tuple[str, Wire | None]]:
     """
     if not isinstance(items, list):
         raise NoWay("its offers are no list")
+    if len(items) > MOST_IN_MESSAGE:
+        raise NoWay(f"it offers {len(items)} machines in one message")
     found: list[tuple[str, Wire | None]] = []
     for item in items:
         match item:

@@ -270,7 +270,7 @@ class PrivateBorrower(Service):
             began = loop.time()
             try:
                 dispatcher = Dispatcher()
-                dispatcher.add("world_back", ComingBack(member.name, self._borrowing, self._credit))
+                dispatcher.add("world_back", ComingBack(member.name, self._borrowing, self._credit, self._log))
                 async with self._opened(member.token, dispatcher) as (link, stream):
                     await anext(aiter(stream))
                     member.link, member.trouble = link, ""

@@ -16,7 +16,7 @@ from pool.policy.flock.private import BadWish, Delivery, FlockWish, party, read_
 from pool.policy.flock.shown import AS_PRIVATE
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
-from pool.roles.world.lending import GuestClaims
+from pool.roles.world.guest_claims import GuestClaims
 from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.wire import (
     Call,

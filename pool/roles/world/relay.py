@@ -91,6 +91,8 @@ def claims_of(answer: Any, most: int) -> list[dict[str, Any]]:
     found = answer.get("claims") if isinstance(answer, dict) else None
     if not isinstance(found, list) or not found or not all(is_claim(claim) for claim in found):
         raise NoWay("the other pool's answer has no claims that can be read")
+    if len({(claim["startd"], claim["claim"]) for claim in found[:most]}) < len(found[:most]):
+        raise NoWay("the other pool has given one claim twice")
     return found[:most]
 
 

@@ -275,11 +275,12 @@ class World(Role):
             pool,
             self.given.pool_network(credentials),
             credentials.address,
-            ComingBack(pool, self.borrowing, self.credit),
+            ComingBack(pool, self.borrowing, self.credit, self.log),
             offered=lambda slot, ad: self.borrowing.offered(pool, slot, ad),
             lost=lambda: self.borrowing.lost(pool),
             measured=lambda round_trip: self.borrowing.measured(pool, round_trip),
             names=lambda: self._names_read,
+            turns=self.given.turns,
             outside=self.outside,
             log=self.log,
         )

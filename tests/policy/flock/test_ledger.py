@@ -248,3 +248,22 @@ def test_the_time_of_a_claim_is_counted_to_its_last_sign_of_life() -> None:
     assert again.seen is None
     again.see(5.0, 1050.0)
     assert again.total == 50_000, "a world that was restarted counts by its wall clock"
+
+
+def test_a_debt_is_forgiven_once_and_what_is_no_debt_never() -> None:
+    """Each entry that forgives is one for good: there cannot be any number of them."""
+    ledger = CreditLedger(BORROWER)
+
+    def forgives(total: int, number: int) -> str:
+        proposal = entry(claim=claim_digest("x", str(number)), kind=EntryKind.SETTLED, total=total)
+        said = judged(proposal, None, ledger)
+        if said == "accepted":
+            ledger.add(SignedEntry(proposal, "", ""))
+        return said
+
+    assert forgives(0, 1) == forgives(1000, 2) == "it forgives more than is owed"
+    ledger.add(SignedEntry(entry(), "", ""))
+    assert forgives(0, 3) == forgives(500, 4) == "it forgives next to nothing"
+    assert forgives(60_000, 5) == "accepted"
+    assert {forgives(total, 6) for total in (0, 1, 1000)} == {"it forgives more than is owed"}
+    assert len(ledger) == 2

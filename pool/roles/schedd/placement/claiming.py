@@ -98,6 +98,7 @@ class Claiming:
                 now + patience(lease),
             )
             for item in answer["claims"]
+            if str(item["claim"]) not in context.claims  # no slot is ours twice
         ]
         for claim in fresh:
             claim.learn_loan(context.outside.wall())
