@@ -36,8 +36,10 @@ from tests.starter.support import PATIENCE, family, opened, soon, spec, until
 NOBODY = 65534
 PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
-#: Of them, how many before the program has said anything.
-EARLY = 3
+#: How often a program is moved in the suite whose every move takes long; with POOLNODE_ALL_MOVES=1 as often as others.
+FEW_MOVES = MOVES if os.environ.get("POOLNODE_ALL_MOVES") else 6
+#: Which part of the moves is made before the program has said anything.
+EARLY = 0.15
 #: Seconds in which the end of a job is reported whose checkpoint failed for that.
 TOLD_IN = 5.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
@@ -244,8 +246,15 @@ def differences(left: dict[str, bytes], expected: dict[str, bytes]) -> dict[str,
     return {name: (left.get(name, b"none")[-1000:], expected.get(name, b"none")[-1000:]) for name in names}
 
 
-async def travel(around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines) -> None:
-    """Runs the program to its end, moved MOVES times at moments that `seed` draws: some as it begins, the others where
+async def travel(
+    around: Sequence[Machine],
+    work: Work,
+    seed: int,
+    *,
+    moves: int = MOVES,
+    progress: Callable[[Path], int] = lines,
+) -> None:
+    """Runs the program to its end, moved that often at moments that `seed` draws: some as it begins, the others where
     its progress has come to some part of what is left. It leaves what it leaves undisturbed.
 
     On a machine that others keep busy it may come to its end between two looks at it: then it is run again for the
@@ -255,15 +264,15 @@ async def travel(around: Sequence[Machine], work: Work, seed: int, *, progress: 
     expected = await undisturbed(around[0], work)
     whole = progress_of(expected, around[0], progress)
     moved = 0
-    while moved < MOVES:
+    while moved < moves:
         before, here = moved, around[0]
         await asyncio.to_thread(work.prepare, here.scratch)
         keeper = await soon(here.keepers.start(work.spec(here.scratch)))
         with contextlib.suppress(Ended):
-            for number in range(MOVES - before):
-                if number >= EARLY:
+            for number in range(moves - before):
+                if number >= round(EARLY * moves):
                     now = progress(here.scratch)
-                    ahead = max(0, whole * 7 // 10 - now) / (MOVES - moved)
+                    ahead = max(0, whole * 7 // 10 - now) / (moves - moved)
                     await reaches(keeper, here, now + round(chance.uniform(0, 2 * ahead)), progress)
                 await asyncio.sleep(chance.uniform(0, 0.01))
                 there = around[(number + 1) % len(around)]

@@ -1,5 +1,8 @@
 """Servers with their clients, unmodified, as one job with a network of its own: each moved twenty times to another
 machine at arbitrary moments, with its connections. Every one leaves what it leaves undisturbed, byte for byte (E8, C2).
+
+Those of many processes or much memory are moved six times here: `POOLNODE_ALL_MOVES=1` moves them twenty times, too.
+`.ci/run` does not install Go and PyTorch, which are too large: their tests run where somebody has them.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.machines import Machine, Work, needs, travel
+from tests.checkpoint.machines import FEW_MOVES, Machine, Work, needs, travel
 
 PYTHON = "/usr/bin/python3"
 
@@ -39,6 +42,8 @@ async def test_servers_of_asyncio(elsewhere: list[Machine]) -> None:
 )
 async def test_a_server_and_its_clients(around: list[Machine], kind: str, program: str, package: str) -> None:
     needs(program, package)
+    if kind == "nginx":
+        needs("curl", "curl")
     work = Work((PYTHON, "server_driver.py", kind, "40"), ("server_driver.py",), private=True)
     await travel(around, work, 17)
 
@@ -57,30 +62,31 @@ async def test_a_server_of_java(around: list[Machine]) -> None:
 
 async def test_a_server_of_go(elsewhere: list[Machine]) -> None:
     needs("go", "golang-go")
-    building = ("env", "GO111MODULE=off", "GOCACHE=/tmp/go-cache", "go", "build", "-o", "serve", "serve.go")
+    building = ("env", "GO111MODULE=off", "go", "build", "-o", "serve", "serve.go")
     work = Work(("./serve", "150"), ("serve.go",), commands=(building,), appends=True, private=True)
-    await travel(elsewhere, work, 19)
+    await travel(elsewhere, work, 19, moves=FEW_MOVES)
 
 
 async def test_postgresql_and_pgbench(around: list[Machine]) -> None:
     needs_postgresql()
     # Its directory has a thousand files, and on a file server, as here, nobody copies them.
     work = Work((PYTHON, "database_server.py", "40"), ("database_server.py",), private=True, ordinary=True, shared=True)
-    await travel(around, work, 20)
+    await travel(around, work, 20, moves=FEW_MOVES)
 
 
 async def test_a_notebook_in_jupyter(around: list[Machine]) -> None:
     needs_module("ipykernel", "python3-ipykernel")
     needs_module("nbclient", "python3-nbclient")
     env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    await travel(around, Work((PYTHON, "notebook.py", "60"), ("notebook.py",), env=env, appends=True, private=True), 21)
+    work = Work((PYTHON, "notebook.py", "60"), ("notebook.py",), env=env, appends=True, private=True)
+    await travel(around, work, 21, moves=FEW_MOVES)
 
 
 async def test_dask(around: list[Machine]) -> None:
     needs_module("distributed", "python3-distributed")
-    await travel(around, Work((PYTHON, "cluster.py", "60"), ("cluster.py",), private=True), 22)
+    await travel(around, Work((PYTHON, "cluster.py", "60"), ("cluster.py",), private=True), 22, moves=FEW_MOVES)
 
 
 async def test_ranks_of_pytorch(around: list[Machine]) -> None:
     needs_module("torch", "python3-torch")
-    await travel(around, Work((PYTHON, "ranks.py", "80"), ("ranks.py",), private=True), 23)
+    await travel(around, Work((PYTHON, "ranks.py", "80"), ("ranks.py",), private=True), 23, moves=FEW_MOVES)
