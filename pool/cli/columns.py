@@ -13,6 +13,8 @@ from pool.cli import formats
 from pool.cli.formats import NOTHING, WireAd
 from pool.cli.tables import Column, layout
 
+#: Slots of one job on several machines that a row names.
+SLOTS_SHOWN = 4
 _ID = Column("ID", formats.job_id, ("ClusterId", "ProcId"), right=True)
 _OWNER = Column(
     "OWNER",
@@ -39,7 +41,7 @@ _PRIO = Column("PRI", lambda ad: formats.text(ad.get("JobPrio", 0)), ("JobPrio",
 _SIZE = Column("SIZE", lambda ad: formats.megabytes(formats.number(ad.get("ImageSize"))), ("ImageSize",), right=True)
 _PLATFORM = Column("ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",))
 _COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args", "Processes"))
-_WHERE = Column("HOST", lambda ad: location(ad), ("RemoteHost", "JobStatus"), wide=True)
+_WHERE = Column("HOST", lambda ad: location(ad), ("RemoteHost", "AllRemoteHosts", "JobStatus"), wide=True)
 
 JOBS: tuple[Column, ...] = (
     _ID, _OWNER, _SUBMITTED, _CPU, _WALL, _STATUS, _PRIO, _SIZE, _PLATFORM, _WHERE, _COMMAND,
@@ -107,8 +109,12 @@ IDLE: tuple[Column, ...] = (
 
 
 def location(ad: WireAd) -> str:
-    """The slot a job is at, if it is at one."""
-    return formats.text(ad.get("RemoteHost")) if ad.get("JobStatus") in (2, 6, 7) else NOTHING
+    """The slot a job is at, if it is at one; of a job on several machines the first slots, and how many more."""
+    if ad.get("JobStatus") not in (2, 6, 7):
+        return NOTHING
+    slots = formats.text(ad.get("AllRemoteHosts") or ad.get("RemoteHost")).split(",")
+    more = len(slots) - SLOTS_SHOWN
+    return ",".join(slots[:SLOTS_SHOWN]) + (f",+{more}" if more > 0 else "")
 
 
 def ended_at(ad: WireAd) -> float | None:

@@ -67,6 +67,10 @@ def test_q_into_a_pipe_also_has_run_time_and_host() -> None:
 
 def test_an_idle_job_is_nowhere_even_if_its_ad_remembers_a_host() -> None:
     assert columns.location({"JobStatus": 1, "RemoteHost": "slot1@donder"}) == "-"
+    gang = {"JobStatus": 2, "RemoteHost": "slot1@a", "AllRemoteHosts": "slot1@a,slot1@b@chem@physics"}
+    assert columns.location(gang) == "slot1@a,slot1@b@chem@physics"
+    many = {**gang, "AllRemoteHosts": ",".join(f"slot{number}@a" for number in range(1, 8))}
+    assert columns.location(many) == "slot1@a,slot2@a,slot3@a,slot4@a,+3"
 
 
 def test_every_status_has_its_letter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,3 +94,20 @@ async def test_it_is_saved_in_both_pools_and_goes_on(flock3: Nodes, home: Path) 
         await cluster.remove()
     for lines in outputs(home):
         assert lines == [*map(str, range(len(lines)))]
+
+
+async def test_q_and_why_say_where_each_node_runs(flock3: Nodes, home: Path) -> None:
+    physics = flock3.all[0]
+    script = program(home, "echo begun; exec sleep 600")
+    async with client(physics) as pool:
+        cluster = await pool.submit(job(script, "stream_output = true"), iwd=str(home))
+        await until(lambda: outputs(home) == [["begun"]] * 3, "all nodes to run")
+        name = f"{cluster.cluster}.0"
+        (listed,) = poolnode("q", name, "--json", "-A", physics.address).stdout.splitlines()
+        hosts = str(json.loads(listed)["AllRemoteHosts"]).split(",")
+        assert sorted(hosts) == ["slot1@chem@chem@physics", "slot1@physics", "slot2@chem@chem@physics"]
+        row = poolnode("q", name, "-A", physics.address).stdout.splitlines()[1]
+        assert ",".join(hosts) in row
+        told = poolnode("why", name, "-A", physics.address).stdout
+        assert f"{name} runs on {hosts[0]}, {hosts[1]} and {hosts[2]} for" in told
+        await cluster.remove()

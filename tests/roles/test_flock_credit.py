@@ -14,6 +14,7 @@ from pool.policy.flock.ledger import CreditTerms
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
 from pool.testing.flock_status import FlockStatus
+from tests.roles.schedd.parallel.test_parallel_jobs import parallel
 from tests.roles.support import QUICK, lasting
 
 #: Seconds within which both collectors show who has a machine in another pool.
@@ -85,6 +86,35 @@ def test_both_sides_measure_sign_and_keep_the_same() -> None:
             shown = book(flock, "physics").status("chem")
             assert (shown["agreement"], shown["disputed"]) == ("credit", 0.0)
             assert shown["history"][0]["lent"] is False
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("victim", [None, "physics", "chem"])
+def test_a_job_on_machines_of_three_pools_is_counted_with_each_lender(victim: str | None, tmp_path: Path) -> None:
+    """The head of the borrower, or of a lender, is killed while it runs: each ledger has its machine's seconds."""
+
+    async def work() -> None:
+        machines = {"physics": 1, "chem": 1, "bio": 1}
+        async with creditors(5, machines, seconds=300, directory=tmp_path) as flock:
+            await flock.submit("physics", ad=parallel(3))
+            await flock.run_until(lambda: len(flock.witness.running) == 3, within=200)
+            await flock.settle(100)
+            if victim is not None:
+                await flock.pool(victim).kill(head(victim))
+                await flock.settle(10)
+                await flock.pool(victim).restart(head(victim))
+            await flock.run_until(lambda: flock.queued() == 0, within=3000)
+            await flock.settle(120)
+            assert len(flock.witness.starts) == 3, "it has run once"
+            for lender in ("chem", "bio"):
+                assert 295 <= assert_equal(flock, lender, "physics") <= 340
+                assert len(entries(flock, lender, "physics")) == 1
+                assert not book(flock, lender).measures.uses
+            assert assert_equal(flock, "chem", "bio") == 0.0
+            (ad,) = await flock.pool("physics").ended(head("physics"))
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
             flock.assert_sound()
 
     run_virtual(work())

@@ -89,7 +89,8 @@ class ClaimMeasures:
         """A call about claims has passed, either way: {claim} or {claims}, and the answer to it."""
         claims = params["claims"] if isinstance(params.get("claims"), list) else [params.get("claim")]
         gone = answer.get("gone") if verb == "renew" and isinstance(answer, dict) else None
-        ended = claims if verb in ("release", "revoked") else gone if isinstance(gone, list) else []
+        left = verb == "ended" and isinstance(answer, dict) and answer.get("keep") is False  # its startd frees it now
+        ended = claims if left or verb in ("release", "revoked") else gone if isinstance(gone, list) else []
         self.over(pool, startd, ended, lends=lends)
         alive = [claim for claim in claims if claim not in ended]
         if lends and verb == "renew":

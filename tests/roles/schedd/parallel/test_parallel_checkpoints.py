@@ -260,3 +260,32 @@ def test_a_set_ends_on_the_machines_when_a_schedd_is_back_that_does_not_know_it(
             assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("kind", [gang, parallel])
+def test_a_complete_run_that_is_to_run_again_begins_anew(kind: Any, tmp_path: Path) -> None:
+    """Of all parts: also where the run itself went on from a checkpoint, and the head is killed after it."""
+
+    async def work() -> None:
+        async with SimPool(2, settings=SETTINGS, stateful=True, directory=tmp_path) as pool:
+            await machines(pool, 2)
+            await pool.submit("head", ad={**kind(2), "OnExitRemove": ["NumJobCompletions >= 2"]})
+            await runs(pool)
+            await asyncio.sleep(250.0)
+            await pool.crash("m1")
+            await pool.restart("m1")
+            (job,) = pool.role("head", "schedd").queue.jobs()
+            await pool.run_until(lambda: job.get("NumJobCompletions") == 1, 1000.0)
+            images = pool.role("head", "schedd").images
+            assert (images.newest(job), job.stored_note("_complete")) == (None, images.latest(job))
+            await pool.kill("head")
+            await pool.restart("head")
+            (ad,) = await ended(pool)
+            assert (ad["NumJobStarts"], ad["NumJobCompletions"], ad["ExitCode"]) == (3, 2, 0)
+            for part in {job for job, _, _ in pool.witness.starts}:
+                _, second, third = ran(pool, part)
+                assert second == pytest.approx(LENGTH - 200.0, abs=5.0), "that run went on"
+                assert third == pytest.approx(LENGTH, abs=15.0), "the next one did not"
+            assert len({job for job, _, _ in pool.witness.starts}) == 2
+
+    run_virtual(work())
