@@ -33,7 +33,7 @@ from pool.shadow.files import LocalFiles
 from pool.starter.spec import KeeperSpec
 from pool.store import Store
 from pool.store.accounts import AccountStore
-from pool.testing.disks import Disk, nothing_fits
+from pool.testing.disks import Disk, memory_directory, nothing_fits
 from pool.testing.faults import Trap, TrappedDispatcher, TrapPhase, Traps
 from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
 from pool.testing.network import MemoryHost, MemoryNetwork
@@ -88,8 +88,9 @@ class SimPool:
         settings: for every node; see `pool.config`.
         config: the text of a configuration file for every node, over which `settings` go; without one a node is
             dedicated and has one slot.
-        directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory.
-        stateful: nodes have state directories, and schedds keep checkpoints.
+        directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory, and the
+            nodes' files, too, unless the pool is stateful.
+        stateful: nodes have state directories, and schedds keep checkpoints, which may be more than fits in memory.
         network, witness: shared with other pools (`pool.testing.flock`); by default the pool's own.
         pool: its name in front of each of its jobs at the witness.
         roles: classes of roles in the place of those that nodes have.
@@ -131,7 +132,8 @@ class SimPool:
         self._stateful = stateful
 
     async def __aenter__(self) -> Self:
-        self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-", dir=self._directory)
+        where = self._directory or (None if self._stateful else memory_directory())
+        self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-", dir=where)
         self._fullness = nothing_fits(self._disks)
         self._fullness.__enter__()
         return self

@@ -15,6 +15,7 @@ from pool.jobs.events import EventKind
 from pool.policy.queue import COMPLETED
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
+from pool.testing.disks import memory_directory
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimPool
 from tests.chaos.checker import violations
@@ -53,13 +54,9 @@ def job_of(spec: KeeperSpec) -> JobName:
 
 def run_round(seed: int) -> list[str]:
     """Carry out the plan of a seed; what broke a rule, a line each."""
-    with tempfile.TemporaryDirectory(prefix="poolnode-chaos-", dir=_memory()) as directory:
+    with tempfile.TemporaryDirectory(prefix="poolnode-chaos-", dir=memory_directory()) as directory:
         record = run_virtual(Round(plan(seed), Path(directory)).play())
     return violations(record)
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Round:
