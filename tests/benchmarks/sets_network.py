@@ -181,10 +181,10 @@ async def sets_network(effort: Effort) -> list[Row]:
             jobs = {parts: await _submit(pool, home, megabytes, parts) for parts in (2, 1)}
             for _ in range(effort.of(TURNS, least=2)):
                 for parts, (cluster, told) in jobs.items():
-                    await asyncio.sleep(0.3)
                     since = time.time()
                     done = await cluster.checkpoint()
                     assert done.done == 1, done
+                    await asyncio.sleep(0.5)  # TCP sends again what was held
                     stood[parts] += [_longest(one, "stood", since) for one in told]
                     waited[parts].append(max(_longest(one, "waited", since) for one in told))
             for cluster, _ in jobs.values():

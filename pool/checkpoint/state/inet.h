@@ -126,6 +126,7 @@ struct inet_entry {
     uint64_t inode; /* 0: no process has it open */
 };
 struct inet_entry *inet_table(size_t *count); /* the caller frees it */
+long inet_tcp_count(void); /* how many there are, but for SYN_RECV and TIME_WAIT; -1: the kernel does not tell */
 typedef void inet_each_shutdown(void *context, uint32_t inode, uint8_t how); /* how: 1 for reading, 2 for writing */
 void inet_udp_shutdowns(inet_each_shutdown *each, void *context); /* no call of a socket tells it */
 
