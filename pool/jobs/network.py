@@ -88,6 +88,19 @@ def setup_of(part: int, hosts: Sequence[str], outside: Sequence[str] = (), resol
     )
 
 
+def node_addresses(parts: int, own: int, hosts: Sequence[str]) -> str:
+    """The addresses of the nodes of a parallel job, by number, with blanks between them.
+
+    Args:
+        own: this node's number.
+        hosts: by number, the machine of each node; empty for one that is in no network with this node, since it has
+            ended or is in another pool. Such a node has `-` in place of its address, and so have those that are left
+            out.
+    """
+    there = {part for part, host in enumerate(hosts) if host} | {own}
+    return " ".join(address4(part) if part in there else "-" for part in range(parts))
+
+
 def has_way_out(setup: Sequence[str]) -> bool:
     """Whether a keeper's data are those of a network with a way out."""
     return bool(setup) and bool(Setup(*setup).resolver)

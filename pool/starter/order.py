@@ -85,7 +85,7 @@ def order_of(
         "POOLNODE_JOB": activation.name,
     }
     if setup and activation.is_node:
-        env[HOSTS] = " ".join(map(network.address4, range(activation.parts)))
+        env[HOSTS] = network.node_addresses(activation.parts, activation.part, hosts)
     if is_wanted(activation.huge_pages, place.huge_pages, spare=place.spare_memory):
         env[TUNABLES] = tunables(env.get(TUNABLES, ""))
     if place.gpus is not None:
@@ -171,7 +171,7 @@ def network_for(start: Activation, place: ExecutionSite, hosts: Sequence[str]) -
         )
     if start.parts > network.MOST_ADDRESSES:
         raise StartRefused(f"a network of a job's own has at most {network.MOST_ADDRESSES} parts", where="start")
-    names = tuple(hosts) or (os.uname().nodename,)
+    names = tuple(hosts) or (*("",) * start.part, os.uname().nodename)
     return network.PRIVATE, network.setup_of(start.part, names, *(outside or ()))
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e import support
 from tests.e2e.flocks import BOTH, agree, lines_of
 from tests.e2e.support import Nodes, asked, client, poolnode, program, slots, until
+from tests.starter.support import PYTHON
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,23 @@ def flock3(whose_pool: object) -> Iterator[Nodes]:
     async def start(nodes: Nodes) -> None:
         physics = nodes.start("physics", BOTH, SLOTS="1", CHECKPOINT_WORTH="0").ready()
         chem = nodes.start("chem", BOTH, SLOTS="2", FILESYSTEM_DOMAIN="chem", CHECKPOINT_WORTH="0").ready()
+        await agree(chem, physics, ("chem", "physics"))
+        async with client(physics) as pool:
+            await slots(pool, 2)
+
+    with support.running(start) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def private4(whose_pool: object) -> Iterator[Nodes]:
+    """Two pools with two slots each, whose administrators give every job a network of its own."""
+
+    async def start(nodes: Nodes) -> None:
+        physics = nodes.start("physics", BOTH, SLOTS="2", JOB_NETWORK="private", CHECKPOINT_WORTH="0").ready()
+        chem = nodes.start(
+            "chem", BOTH, SLOTS="2", FILESYSTEM_DOMAIN="chem", JOB_NETWORK="private", CHECKPOINT_WORTH="0"
+        ).ready()
         await agree(chem, physics, ("chem", "physics"))
         async with client(physics) as pool:
             await slots(pool, 2)
@@ -111,3 +129,57 @@ async def test_q_and_why_say_where_each_node_runs(flock3: Nodes, home: Path) -> 
         told = poolnode("why", name, "-A", physics.address).stdout
         assert f"{name} runs on {hosts[0]}, {hosts[1]} and {hosts[2]} for" in told
         await cluster.remove()
+
+
+async def test_machines_that_give_every_job_its_own_network_are_nodes_too(private4: Nodes) -> None:
+    """Own nodes reach each other, by their names. A node in another pool is in a network without them."""
+    physics, home = private4.all[0], private4.directory("own")
+    (home / "node.py").write_text(NODE)
+    script = program(home, f"exec {PYTHON} node.py $1")
+    async with client(physics) as pool:
+        described = job(script, "transfer_input_files = node.py").replace("machine_count = 3", "machine_count = 4")
+        cluster = await pool.submit(described, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, (result, outputs(home, "err"))
+    pools = [str(end["host"]).partition("@")[2] for end in result.processes]
+    ours = [node for node, host in enumerate(pools) if host == "physics"]
+    assert len(ours) == 2, pools
+    for node in range(4):
+        there = ours if node in ours else [node]
+        addresses = [f"10.77.0.{other + 1}" if other in there else "-" for other in range(4)]
+        heard = [f"rank{other}" for other in there if other != node]
+        assert (home / f"out.{node}").read_text().split() == [*addresses, f"10.77.0.{node + 1}", *heard]
+
+
+#: Prints the addresses of all nodes, its own by its hostname, and the name that each node of its network tells it.
+NODE = """
+import os, socket, sys, time
+
+def reach(host):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection((host, 7000), timeout=60)
+        except ConnectionRefusedError:  # it does not listen yet
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+hosts = os.environ["POOLNODE_HOSTS"].split()
+own = int(sys.argv[1])
+print(*hosts, socket.gethostbyname(socket.gethostname()))
+others = [number for number, host in enumerate(hosts) if host != "-" and number != own]
+server = socket.create_server(("", 7000))
+for other in others:
+    if other < own:
+        with reach(f"rank{other}") as to:
+            to.sendall(socket.gethostname().encode())
+            to.shutdown(socket.SHUT_WR)
+            print(to.makefile().read())
+    else:
+        server.settimeout(60)
+        caller, _ = server.accept()
+        with caller:
+            print(caller.makefile().read())
+            caller.sendall(socket.gethostname().encode())
+"""

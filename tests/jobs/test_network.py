@@ -115,6 +115,19 @@ def test_all_names_lead_to_their_parts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "hosts", "told"),
+    [
+        (0, ("a", "b", "a"), "10.77.0.1 10.77.0.2 10.77.0.3"),
+        (1, ("", "b", ""), "- 10.77.0.2 -"),
+        (1, ("a", "b"), "10.77.0.1 10.77.0.2 -"),
+        (2, (), "- - 10.77.0.3"),
+    ],
+)
+def test_a_node_is_told_the_addresses_of_those_in_its_network(own: int, hosts: tuple[str, ...], told: str) -> None:
+    assert network.node_addresses(3, own, hosts) == told
+
+
+@pytest.mark.parametrize(
     ("text", "reset"),
     [("", False), ("outside_connections = refuse", False), ("outside_connections = Reset", True)],
 )

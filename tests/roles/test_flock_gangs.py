@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.world.lending import GuestSchedd
 from pool.testing import run_virtual
 from pool.testing.faults import TrapPhase
@@ -167,5 +168,31 @@ def test_a_machine_of_another_pool_hears_nothing_of_the_other_nodes(monkeypatch:
             await flock.submit("physics", ad=parallel(2))
             await flock.run_until(lambda: flock.queued() == 0, within=300)
             assert heard == [{"cards": []}]
+
+    run_virtual(work())
+
+
+def test_nodes_with_a_network_hear_nothing_of_those_in_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All machines give networks of jobs' own, and even a world node that hands cards on unchanged changes nothing."""
+    heard: dict[str, list[Any]] = {}
+    honest = Gangs.wait_for_parts
+
+    async def lies(gangs: Gangs, claim: str, run: int, card: Any) -> dict[str, Any]:
+        brought = {"node": claim, "address": "mem://evil", "network": "private"}
+        answer = await honest(gangs, claim, run, brought)
+        heard[claim] = [None if one is None else one["node"] for one in answer["cards"]]
+        return answer
+
+    monkeypatch.setattr(Gangs, "wait_for_parts", lies)
+
+    async def work() -> None:
+        async with borrower_and_lender(9, machines=2, own=2) as flock:
+            await flock.submit("physics", ad=parallel(4))
+            await flock.run_until(lambda: flock.queued() == 0, within=300)
+            ours, theirs = ([claim for claim in heard if claim.startswith("chem|") is lent] for lent in (False, True))
+            assert (len(ours), len(theirs)) == (2, 2)
+            assert all(heard[claim] == [] for claim in theirs)
+            assert all({node for node in heard[claim] if node is not None} == set(ours) for claim in ours)
+            flock.assert_sound()
 
     run_virtual(work())

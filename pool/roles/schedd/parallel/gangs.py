@@ -227,7 +227,9 @@ class Gangs:
         return JobChange(gang.job, Happening.START, changes | not_begun(gang.job))
 
     async def wait_for_parts(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
-        """A part is ready to begin: waits for the others, and answers with what those brought that it has pipes to.
+        """A part is ready to begin: waits for the others, and answers with what those brought that it has pipes to, or
+        shares a network with. Parts in another pool are in no network with those here: neither side's cards reach the
+        other.
 
         Raises:
             CallRefused: they do not come any more.
@@ -236,7 +238,8 @@ class Gangs:
         gang = claim.gang if claim is not None and claim.run == run else None
         if claim is None or gang is None or gang.met is None or gang.root is not None:
             raise CallRefused("the other parts of this job do not come", retry=True)
-        gang.cards[claim.part] = card
+        lent = _is_lent(claim.startd)
+        gang.cards[claim.part] = None if lent else card
         if len(gang.cards) == 1:
             self._context.spawn(self._limit_meeting(gang), "slow parts", alone=True)
         if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
@@ -244,7 +247,9 @@ class Gangs:
             self.sets.schedule(gang)
         await asyncio.shield(gang.met)
         others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
-        if isinstance(card, dict) and card.get("network"):
+        if lent:
+            others = set()
+        elif isinstance(card, dict) and card.get("network"):
             others = set(gang.cards)
         cards = [gang.cards.get(part) if part in others else None for part in range(max(others, default=-1) + 1)]
         return {"cards": cards}
@@ -488,8 +493,13 @@ def _hosts(number: int, startds: Mapping[int, str]) -> str:
     return " ".join(_host(startds[node]) if node in startds else "-" for node in range(number))
 
 
+def _is_lent(address: str) -> bool:
+    """Whether a startd's address is that of a world node, which passes calls on to a machine of another pool."""
+    return address.endswith(f"#{AS_STARTD}")
+
+
 def _host(address: str) -> str:
-    if address.endswith(f"#{AS_STARTD}"):
+    if _is_lent(address):
         return "-"
     kind, host, _ = parse_address(address)
     return host if kind in ("tcp", "mem") else "127.0.0.1"
