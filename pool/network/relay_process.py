@@ -194,7 +194,7 @@ class RelayProcess:
         self._send(OrderVerb.ADD_DECIDER, [], decider)
 
     def hold(self, on: bool) -> None:
-        """Drop every packet, or carry them again; the next `traffic` answers when that is so."""
+        """Let every packet wait, or carry them again; the next `traffic` answers when that is so."""
         self._send(OrderVerb.HOLD, [int(on)])
 
     async def traffic(self) -> Traffic:

@@ -111,6 +111,25 @@ async def heard(end: socket.socket, size: int = 1 << 17) -> bytes:
         return await asyncio.get_running_loop().sock_recv(end, size)
 
 
+async def heard_whole(link: socket.socket, count: int) -> list[bytes]:
+    """So many frames of a link, and nothing behind them."""
+    stream, frames = b"", list[bytes]()
+    while len(frames) < count:
+        more, stream = taken_apart(stream + await heard(link))
+        frames += more
+    assert not stream
+    return frames
+
+
+def taken_apart(stream: bytes) -> tuple[list[bytes], bytes]:
+    """The whole frames at the beginning of a link's bytes, and the rest."""
+    frames = []
+    while len(stream) >= 4 and len(stream) >= 4 + (size := struct.unpack_from("=I", stream)[0]):
+        frames.append(stream[4 : 4 + size])
+        stream = stream[4 + size :]
+    return frames, stream
+
+
 def silent(end: socket.socket) -> bool:
     """Whether nothing has come; the relay is known to have done all before."""
     with contextlib.suppress(BlockingIOError):

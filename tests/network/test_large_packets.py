@@ -16,7 +16,7 @@ import pytest
 
 from pool.jobs.network import address4
 from pool.network.large_packets import kernel_takes_large
-from tests.network.support import HARDWARE, bench, between, heard, sealed, silent
+from tests.network.support import HARDWARE, bench, between, heard, sealed, silent, taken_apart
 
 VNET, IP, TCP = struct.Struct("=BBHHHH"), struct.Struct(">BBHHHBBH4s4s"), struct.Struct(">HHIIBBHHH")
 SEGMENT, SEQUENCE, NUMBER = 64_948, 0xFFFF_F000, 0xFFFE
@@ -71,10 +71,8 @@ async def pieces(end: socket.socket, bytes_expected: int) -> list[Piece]:
     found: list[Piece] = []
     stream = b""
     while sum(len(piece.data) for piece in found) < bytes_expected:
-        stream += await heard(end)
-        while len(stream) >= 4 and len(stream) >= 4 + (size := struct.unpack_from("=I", stream)[0]):
-            found.append(Piece.of(stream[4 : 4 + size]))
-            stream = stream[4 + size :]
+        frames, stream = taken_apart(stream + await heard(end))
+        found += map(Piece.of, frames)
     assert not stream
     return found
 

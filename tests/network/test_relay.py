@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import struct
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pool.jobs.network import address4, address6
-from tests.network.support import HARDWARE, VNET, Bench, bench, between, frame, heard, sealed, silent
+from tests.network.support import HARDWARE, VNET, Bench, bench, between, frame, heard, heard_whole, sealed, silent
 
 
 @pytest.mark.parametrize("six", [False, True])
@@ -94,18 +96,39 @@ async def test_nothing_passes_while_a_checkpoint_of_all_parts_is_made(relay: Pat
         one, other, far = await made.wire(0), await made.wire(1), await made.link(2)
         made.relay.hold(True)
         await made.traffic()
-        for sent in (between(0, 1), between(0, 2), frame(address4(0), "224.0.0.1")):
-            one.send(sent)
+        sent = [between(0, 1), between(0, 2), frame(address4(0), "224.0.0.1")]
+        for packet in sent:
+            one.send(packet)
         far.send(sealed(between(2, 1)))
-        far.send(sealed(between(3, 1)))  # a forged one is counted behind them
-        one.send(between(1, 0))
-        while (await made.traffic()).forged < 2:
-            pass
+        for _ in range(3):  # all that the relay could take in, it has taken in
+            assert not (await made.traffic()).pairs
+        assert all(map(silent, (one, other, far)))
         made.relay.hold(False)
-        await made.traffic()
+        assert {await heard(other) for _ in range(3)} == {sent[0], sent[2], between(2, 1)}
+        assert await heard_whole(far, 2) == [sent[1], sent[2]]
         one.send(between(0, 1, b"again"))
         assert await heard(other) == between(0, 1, b"again")
         assert all(map(silent, (one, other, far)))
+
+
+async def test_a_link_that_ends_while_packets_are_held_is_closed_afterwards(relay: Path) -> None:
+    """And the relay does not look at it again and again meanwhile."""
+    async with bench(relay) as made:
+        wire, far = await made.wire(0), await made.link(1)
+        made.relay.hold(True)
+        await made.traffic()
+        far.send(sealed(between(1, 0, b"last")))
+        far.shutdown(socket.SHUT_RDWR)
+        before = _processor_time(made)
+        for _ in range(50):
+            await made.traffic()
+            await asyncio.sleep(0.002)
+        assert _processor_time(made) - before < 0.05
+        assert silent(wire)
+        made.relay.hold(False)
+        assert await heard(wire) == between(1, 0, b"last")
+        wire.send(between(0, 1))
+        await made.seen(lambda traffic: traffic.unreachable == 1)
 
 
 @pytest.mark.parametrize("kind", [0x0806, 0x88CC, 0x8100, 0x0000])
@@ -193,6 +216,29 @@ async def test_a_flood_costs_bounded_memory_and_stops_nobody_else(relay: Path) -
                 assert await heard(other) == between(1, 2)
         assert (await made.counted(sent)).dropped > sent - 100
         assert _memory(made) - before < 3 << 20
+
+
+async def test_a_node_that_ends_while_packets_are_held_holds_none_any_more(relay: Path) -> None:
+    """The last words of its way out reach the job."""
+    async with bench(relay) as made:
+        wire, last = await made.wire(0), frame("192.0.2.1", address4(0))
+        out, decider = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        with out[0], decider[0]:
+            with out[1], decider[1]:
+                made.relay.add_way_out(out[1], decider[1])
+            made.relay.hold(True)
+            await made.traffic()
+            assert made.relay._orders is not None
+            out[0].send(last)
+            made.relay._orders.close()
+            assert await heard(wire) == last
+        async with asyncio.timeout(30):
+            assert await made.relay.ended() == 0
+
+
+def _processor_time(made: Bench) -> float:
+    times = psutil.Process(made.relay.pid).cpu_times()
+    return times.user + times.system
 
 
 def _status(made: Bench) -> str:

@@ -131,12 +131,22 @@ static bool obey(bool *gone)
     return true;
 }
 
+/* What a port is asked for. While packets are held only those that have been taken in go on, to links. */
+static short events_of(const struct port *p)
+{
+    if (p->tied[0])
+        return splice_events(p);
+    return (short)((link_pending(p) ? POLLOUT : 0) | (network.held ? 0 : POLLIN));
+}
+
 static void serve(size_t i, short events)
 {
     if (network.ports[i].kind == SPLICE || network.ports[i].kind == LEASH) {
         splice_serve(&network.ports[i], events);
         return;
     }
+    if (network.held)
+        return;
     if (network.ports[i].kind == LINK && events & (POLLIN | POLLHUP | POLLERR))
         link_read(&network.ports[i]);
     ssize_t size;
@@ -187,14 +197,17 @@ int main(int argc, char **argv)
         fds[count] = (struct pollfd){.fd = gone ? -1 : NODE, .events = POLLIN};
         for (size_t i = 0; i < count; i++) {
             const struct port *p = &network.ports[i];
-            short events = p->tied[0] ? splice_events(p) : link_pending(p) ? POLLIN | POLLOUT : POLLIN;
-            fds[i] = (struct pollfd){.fd = p->kind == CLOSED ? -1 : p->fd, .events = events};
+            short events = p->kind == CLOSED ? 0 : events_of(p);
+            bool asked = events || (p->kind != CLOSED && p->tied[0]);
+            fds[i] = (struct pollfd){.fd = asked ? p->fd : -1, .events = events};
         }
         int ready = poll(fds, count + 1, gone ? LAST_WAIT : -1);
         if (ready < 0 && errno != EINTR)
             return 1;
         while (fds[count].revents && obey(&gone)) {
         }
+        if (gone)
+            network.held = false; /* nobody makes that checkpoint any more */
         for (size_t i = 0; i < count; i++)
             if (fds[i].revents)
                 serve(i, fds[i].revents);

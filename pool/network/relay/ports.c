@@ -190,8 +190,6 @@ static bool leave(uint32_t part, uint8_t *frame, size_t size)
     uint16_t at = needs_decision(frame, size) ? network.decider : network.out;
     if (!at)
         return false;
-    if (network.held)
-        return true;
     set_ethernet(frame);
     count(part, OUTSIDE, size);
     put(&network.ports[at - 1], frame, size);
@@ -207,8 +205,6 @@ static void enter(uint8_t *frame, size_t size)
         network.unreachable++;
         return;
     }
-    if (network.held)
-        return;
     set_ethernet(frame);
     count(OUTSIDE, j.to, size);
     put(to, frame, size);
@@ -230,8 +226,6 @@ static void carry(struct port *from, uint8_t *frame, size_t size)
         network.outside += from->kind != WIRE || !leave(j.from, frame, size);
         return;
     }
-    if (network.held)
-        return; /* TCP sends it again */
     set_ethernet(frame);
     if (from->kind == WIRE)
         count(j.from, j.verdict == TO_ALL ? PARTS_MOST : j.to, size);

@@ -106,7 +106,9 @@ extern struct network {
     struct pair pairs[PAIRS_MOST];
     size_t pair_count;
     uint64_t forged, malformed, outside, unreachable;
-    bool held; /* a checkpoint of all parts is being made: what one kernel acknowledges must be in its part's image */
+    /* A checkpoint of all parts is being made: what one kernel acknowledges must be in its part's image. So nothing is
+     * read from wires and links: packets wait in their sockets until all parts are saved. */
+    bool held;
 } network;
 int network_begin(uint32_t parts);
 int port_add(enum kind kind, int fd); /* index, or -1 and errno */
@@ -126,7 +128,7 @@ void splice_serve(struct port *p, short events);
 
 /* Orders of the node, SOCK_SEQPACKET. `numbers`: with ADD_WIRE one part; with ADD_LINK whether large packets
  * may go over it, and the parts behind it; with ADD_SEALED, which comes with the connection and a leash, before them
- * the two keys in `KEY_NUMBERS`; with HOLD 1 to drop every packet, 0 to carry them again; with ADD_SPLICE, which comes
+ * the two keys in `KEY_NUMBERS`; with HOLD 1 to let every packet wait, 0 to carry them; with ADD_SPLICE, which comes
  * with two connections and a leash, none. */
 enum order_verb { BEGIN = 1, ADD_WIRE, ADD_LINK, REPORT, HOLD, ADD_OUT, ADD_DECIDER, ADD_SEALED, ADD_SPLICE };
 #define KEY_NUMBERS (2 * SEAL_KEY / sizeof(uint32_t))
