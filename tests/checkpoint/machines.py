@@ -36,8 +36,8 @@ from tests.starter.support import PATIENCE, family, opened, soon, spec, until
 NOBODY = 65534
 PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
-#: How often a program is moved in the suite whose every move takes long; with POOLNODE_ALL_MOVES=1 as often as others.
-FEW_MOVES = MOVES if os.environ.get("POOLNODE_ALL_MOVES") else 6
+#: How often a program is moved in the suite whose every move takes long; with TESTS_ALL_MOVES=1 as often as others.
+FEW_MOVES = MOVES if os.environ.get("TESTS_ALL_MOVES") else 6
 #: Which part of the moves is made before the program has said anything.
 EARLY = 0.15
 #: Seconds in which the end of a job is reported whose checkpoint failed for that.

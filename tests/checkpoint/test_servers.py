@@ -1,7 +1,7 @@
 """Servers with their clients, unmodified, as one job with a network of its own: each moved twenty times to another
 machine at arbitrary moments, with its connections. Every one leaves what it leaves undisturbed, byte for byte (E8, C2).
 
-Those of many processes or much memory are moved six times here: `POOLNODE_ALL_MOVES=1` moves them twenty times, too.
+Those of many processes or much memory are moved six times here: `TESTS_ALL_MOVES=1` moves them twenty times, too.
 `.ci/run` does not install Go and PyTorch, which are too large: their tests run where somebody has them.
 """
 

@@ -1,7 +1,7 @@
 """A gang's whole life with a node killed at each call of it (kill -9), on the virtual clock.
 
 There are four ways to kill: the submit machine or one of the gang's, before the call or after it. Each call of the life
-has one of them here; `POOLNODE_ALL_KILLS=1` has all four at each (50 s).
+has one of them here; `TESTS_ALL_KILLS=1` has all four at each (50 s).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_a_node_is_killed_at_each_call_of_a_gangs_life(victim: str, phase: TrapP
     """The job ends once, nothing of it ever runs twice, and every machine is free or claimed for the next job."""
     calls = steps(tmp_path)
     assert len(calls) > 30
-    each = 1 if os.environ.get("POOLNODE_ALL_KILLS") else len(WAYS)
+    each = 1 if os.environ.get("TESTS_ALL_KILLS") else len(WAYS)
     for method, count in calls[WAYS.index((victim, phase)) % each :: each]:
 
         async def story(at: DedicatedStory, method: str = method, count: int = count) -> None:
