@@ -108,6 +108,8 @@ async def carry(stream: Stream, connection: socket.socket) -> None:
         async for data in stream:
             if not data:
                 break
+            if not isinstance(data, bytes):
+                raise ForwardRefused("the other side has sent something else than bytes")
             await loop.sock_sendall(connection, data)
         connection.shutdown(socket.SHUT_WR)
 

@@ -86,6 +86,9 @@ class Dial(Protocol):
 
 #: Asks for a third node that carries a link: the other machine, and a ticket. Returns the name of that node.
 AskThird = Callable[[str, str], Awaitable[str]]
+#: Connects to a machine in another pool, by the parts on it; returns the connection and the keys of the link. Raises
+#: PoolError, OSError, EOFError or TimeoutError.
+Reach = Callable[[Sequence[int]], Awaitable[tuple[socket.socket, bytes]]]
 
 
 class ThirdDial(Protocol):
@@ -157,7 +160,8 @@ class JobRoom:
         self._start = start
         self._node = node
         self._machines = machines_of(cards)
-        self._addresses = {str(card["node"]): str(card["address"]) for card in cards if card is not None}
+        #: By machine; empty for one in another pool.
+        self._addresses = {str(card["node"]): str(card.get("address", "")) for card in cards if card is not None}
         #: The machines whose kernels take large packets.
         self._large = {str(card["node"]) for card in cards if card is not None and card.get("large") is True}
         self._dial = dial
@@ -174,6 +178,8 @@ class JobRoom:
         self._third = third
         #: By part here, how to ask for a third node.
         self._asks: dict[int, AskThird] = {}
+        #: By part here, how to connect to machines in other pools.
+        self._reaches: dict[int, Reach] = {}
         #: By machine, the third node of the latest link to it, if that link goes or went by one.
         self._by: dict[str, str] = {}
         self._links: dict[str, RelayLink | SealedLink] = {}
@@ -205,7 +211,7 @@ class JobRoom:
         for other in self._down:
             self._cut[other].set()
             self._task(f"link {other}", self._keep_link(other))
-            if third is not None and self._is_first(other):
+            if third is not None and self._is_first(other) and self._addresses[other]:
                 self._task(f"third {other}", self._keep_third(other, third))
 
     @property
@@ -224,25 +230,33 @@ class JobRoom:
         """The machines that are reached by a third node, and its name."""
         return {other: by for other, by in self._by.items() if other not in self._down}
 
+    def machine_of(self, part: int) -> str:
+        """The machine of a part; empty for none that is known."""
+        return next((node for node, parts in self._machines.items() if part in parts), "")
+
     def has_machine(self, node: str) -> bool:
         """Whether another machine has parts of the network."""
         return node in self._machines and node != self._node
 
-    def add(self, part: int, keeper: WiredKeeper, ask: AskThird | None = None) -> None:
+    def add(self, part: int, keeper: WiredKeeper, ask: AskThird | None = None, reach: Reach | None = None) -> None:
         """A part begins here.
 
         Args:
             ask: asks for a third node; None: there is none for it.
+            reach: connects to machines in other pools; None: it has no parts there.
         """
         self._keepers[part] = keeper
         if ask is not None:
             self._asks[part] = ask
+        if reach is not None:
+            self._reaches[part] = reach
         self._task(f"wire {part}", self._wire(part, keeper))
 
     def drop(self, part: int) -> bool:
         """A part has ended here; whether it was the last one."""
         self._keepers.pop(part, None)
         self._asks.pop(part, None)
+        self._reaches.pop(part, None)
         self.release(part)
         if task := self._tasks.pop(f"wire {part}", None):
             task.cancel()
@@ -455,16 +469,24 @@ class JobRoom:
                 await asyncio.sleep(max(wait, 0.0))
                 continue
             try:
-                keys, params = self._new_link()
-                peer = await self._dial(self._addresses[other], params)
+                peer, keys = await self._connect(other)
                 if first or self._cut[other].is_set() or other in self._by:
                     self._link(other, peer, keys, dialed=True)
                 else:
                     peer.close()
-            except (PoolError, OSError, TimeoutError) as error:
+            except (PoolError, OSError, EOFError, TimeoutError) as error:
                 log.info("a link of a job's network is not made", extra={"to": other, "error": str(error)})
             await asyncio.sleep(pause)
             pause = min(2 * pause, SELDOM)
+
+    async def _connect(self, other: str) -> tuple[socket.socket, bytes]:
+        """A connection to a machine, and the keys of the link over it. For the raised see `Reach`."""
+        if address := self._addresses[other]:
+            keys, params = self._new_link()
+            return await self._dial(address, params), keys
+        if not self._reaches:
+            raise CallRefused(f"nothing here leads to {other}", retry=True)
+        return await self._reaches[min(self._reaches)](self._machines[other])
 
     def _new_link(self) -> tuple[bytes, dict[str, Any]]:
         """Keys that no link has had, and the words to the other machine."""
@@ -560,11 +582,18 @@ class JobNetworks:
         self._rooms: dict[Key, JobRoom] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def enter(self, start: Activation, cards: Cards, keeper: WiredKeeper, ask: AskThird | None = None) -> None:
+    def enter(
+        self,
+        start: Activation,
+        cards: Cards,
+        keeper: WiredKeeper,
+        ask: AskThird | None = None,
+        reach: Reach | None = None,
+    ) -> None:
         """A part of a job begins here, with a private network.
 
         Args:
-            ask: see `JobRoom.add`.
+            ask, reach: see `JobRoom.add`.
 
         Raises:
             CardsDiffer: other parts have none.
@@ -573,7 +602,7 @@ class JobNetworks:
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = self._room(start, cards, keeper)
-        room.add(start.part, keeper, ask)
+        room.add(start.part, keeper, ask, reach)
 
     def _room(self, start: Activation, cards: Cards, keeper: WiredKeeper) -> JobRoom:
         out = self._out if has_way_out(keeper.spec.network_setup) else None

@@ -19,7 +19,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,8 +50,11 @@ class OtherParts(Protocol):
     async def ask_third(self, activation: Activation, other: str, ticket: str) -> str:
         """Ask for a node that carries a link to another machine of the job; its name."""
 
-    async def join(self, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
-        """Open a stream to the part with this card."""
+    async def reach(self, activation: Activation, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
+        """Connect to the machine of these parts, which is in another pool; the keys of the link."""
+
+    async def join(self, part: int, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
+        """Open a stream to the part with this number and card."""
 
     def expect(self, activation: Activation, stream: int, receiver: Receiver) -> None:
         """Give the bytes that arrive for this stream to the receiver."""
@@ -154,10 +158,13 @@ class RemotePipes:
         """
         self._keeper = keeper
         if self._network is not None and not self._restores:
-            self._network.enter(self._activation, self._cards, keeper, self._ask_third)
+            self._network.enter(self._activation, self._cards, keeper, self._ask_third, self._reach)
 
     async def _ask_third(self, other: str, ticket: str) -> str:
         return await self._elsewhere.ask_third(self._activation, other, ticket)
+
+    async def _reach(self, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
+        return await self._elsewhere.reach(self._activation, parts)
 
     @property
     def room(self) -> JobRoom | None:
@@ -178,15 +185,15 @@ class RemotePipes:
         """Start to send: the job has its ends of the pipes."""
         self._close_ends()
         if self._network is not None and self._restores and self._keeper is not None:
-            self._network.enter(self._activation, cards, self._keeper, self._ask_third)
+            self._network.enter(self._activation, cards, self._keeper, self._ask_third, self._reach)
         start, elsewhere = self._activation, self._elsewhere
         for fd, pipe, stream, part in self._leaving:
             card, before = cards[part] or {}, self._before.out.get(stream)
             if cards[part] is None:
                 before = SenderPosition(over=True)  # the reader had ended
 
-            async def join(card: dict[str, Any] = card, stream: int = stream) -> PipeStream:
-                return await elsewhere.join(card, start, stream)
+            async def join(part: int = part, card: dict[str, Any] = card, stream: int = stream) -> PipeStream:
+                return await elsewhere.join(part, card, start, stream)
 
             sender = Sender(fd, join, elsewhere.patience, before)
             self._outlets[stream] = pipe, sender

@@ -10,3 +10,8 @@ def machine_of_slot(slot: str) -> str:
     """The machine that a slot is on, as `Machine` of its ad: MACHINE, or MACHINE@POOL for a lent one."""
     machine = slot.partition("@")[2]
     return machine.rpartition("@")[0] if slot.count("@") == LENT else machine
+
+
+def pool_of_slot(slot: str) -> str:
+    """The pool that lends a slot; empty for one of this pool."""
+    return machine_of_slot(slot).partition("@")[2]

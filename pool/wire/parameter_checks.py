@@ -65,6 +65,7 @@ JOB_ID = Check("a job id [cluster, process]", lambda value: _id(value) and len(v
 JOB_IDS = Check(
     "a list of [cluster] and [cluster, process]", lambda value: isinstance(value, list) and all(map(_id, value))
 )
+NUMBERS = Check("a list of whole numbers", lambda value: _all_of_kind(value, int))
 TEXTS = Check("a list of texts", lambda value: _all_of_kind(value, str))
 SIZE = Check("a number of bytes", lambda value: type(value) is int and 0 <= value <= _LARGEST)
 #: Of a file: whoever sends it makes nothing that runs as somebody else.

@@ -3,6 +3,7 @@
     ended     a run has ended: the report of its startd
     report    of a running job: started, suspended, what it uses, saved ...
     revoked   a claim is over
+    wait_for_parts  a part of a job on several machines can begin, with its card (`cards`)
 
 Each field has a kind and a range. A field that is not named here is left out: our schedd would not look at it, and
 its events and its queue would keep it. A field that is wrong makes the whole report worthless.
@@ -16,6 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
+from pool.policy.flock.cards import BadCard, checked_card
 
 Wire = dict[str, Any]
 #: Characters of a text that another pool says.
@@ -132,6 +134,11 @@ def checked_words(verb: str, params: Wire) -> Wire:
         except (LookupError, TypeError, ValueError) as error:
             raise BadReport("its reason is none that is known") from error
         return {**_only(params, "claim"), "reason": reason}
+    if verb == "wait_for_parts":
+        try:
+            return {**_only(params, "claim", "run"), "card": checked_card(params.get("card"))}
+        except BadCard as error:
+            raise BadReport(error.message) from error
     if verb == "report":
         kind, data = params.get("kind"), _mapping(params, "data")
         if not isinstance(kind, str) or kind not in _REPORTS:

@@ -45,6 +45,7 @@ from pool.roles.schedd.files.spool import Spool
 from pool.roles.schedd.files.spool_methods import SpoolMethods
 from pool.roles.schedd.files.spool_outputs import SpooledOutputs
 from pool.roles.schedd.notices.reporting import Reporting
+from pool.roles.schedd.parallel.between_pools import BetweenPools
 from pool.roles.schedd.parallel.third_node import ThirdNode
 from pool.roles.schedd.placement.deferral import Deferrals, defer
 from pool.roles.schedd.placement.methods import NegotiatorMethods, StartdMethods
@@ -337,6 +338,7 @@ class Schedd(Role):
         inspection = JobInspection(self.context.calls, placement.gangs.claims_of, self.local)
         forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
         self.third_node = ThirdNode(self.context)
+        between_pools = BetweenPools(self.context, placement.gangs.start_of)
         submits = SubmitMethods(
             self.context,
             costs=self.costs,
@@ -386,6 +388,7 @@ class Schedd(Role):
                 self.images,
                 self.costs,
                 self.third_node,
+                between_pools,
             ),
         )
 

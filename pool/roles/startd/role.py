@@ -479,6 +479,16 @@ class Startd(Role):
         """Wait until that is so: {gang, run, ticket}; see `pool.roles.startd.running.networks`."""
         await self.network_links.joined(params)
 
+    @streaming(Right.SUBMIT, takes={"claim": str, "run": int, "part": int, "key": bytes})
+    async def link_from_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A link of a job's network from a machine in another pool: {claim, run, part, key}; `NetworkLinks.accept`"""
+        await self.network_links.accept(params, stream, self._start_on(call, params))
+
+    @streaming(Right.SUBMIT, takes={"claim": str, "gang": str, "run": int, "stream": int})
+    async def pipe_from_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """The same as `join`, for a part in another pool, by way of the schedd: {claim, gang, run, stream}"""
+        await self.streams.serve(params, stream)
+
     @method(Right.SUBMIT, takes={"claim": str, "run": int, "ticket": str, "other": str, "asks": bool})
     async def lend_link(self, call: Call, params: dict[str, Any]) -> None:
         """This connection is to be a link to another machine: {claim, run, ticket, other, asks}; `NetworkLinks.lend`"""

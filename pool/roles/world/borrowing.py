@@ -28,7 +28,7 @@ from pool.roles.base import Spawn
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import (
-    MEETING,
+    BETWEEN_PARTS,
     SCHEDD_CALLS,
     SCHEDD_STREAMS,
     STARTD_CALLS,
@@ -514,7 +514,8 @@ class MachineBorrower(Service):
             "verb": verb,
             "params": with_claim(params, route.claim),
         }
-        await join_streams(stream, await self._lender(route.pool).stream("world.pass_stream", asked))
+        ahead = self.read_ahead if verb in BETWEEN_PARTS else None
+        await join_streams(stream, await self._lender(route.pool).stream("world.pass_stream", asked), ahead)
 
     # -- what comes back ---------------------------------------------------------------------------------
 
@@ -589,13 +590,9 @@ class ComingBack(Service):
         if verb == "report" and not self._pace.admits(str(inner.get("claim")), asyncio.get_running_loop().time()):
             self._log.warning("another pool reports of a job too often", {"pool": self._pool})
             raise NoWay("a job is reported of too often", retry=True)
-        if verb == MEETING:  # parts in different pools have nothing to tell each other
-            inner["card"] = {}
         if verb != "renew":
             route = ClaimRoute(self._pool, startd, str(inner.get("claim")))
             passed = await link.call(f"schedd.{verb}", with_claim(inner, route.id), timeout=seconds_left(call))
-            if verb == MEETING:
-                passed = {"cards": []}
             if verb == "revoked" or (verb == "ended" and isinstance(passed, dict) and passed.get("keep") is False):
                 self._borrowing.over(route.id)
             self._credit.measures.called(self._pool, startd, verb, inner, passed, lends=False)

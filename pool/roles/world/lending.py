@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ import msgpack
 
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
+from pool.policy.flock.cards import checked_cards
 from pool.policy.flock.idleness import IdleTimes
 from pool.policy.flock.ledger import ClaimUse
 from pool.policy.flock.private import OF
@@ -30,7 +31,16 @@ from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.guest_claims import GuestClaims
 from pool.roles.world.own_jobs import OwnJobs
-from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, NoWay, ReadAhead, join_streams, passes, seconds_left
+from pool.roles.world.relay import (
+    MEETING,
+    SCHEDD_CALLS,
+    SCHEDD_STREAMS,
+    NoWay,
+    ReadAhead,
+    join_streams,
+    passes,
+    seconds_left,
+)
 from pool.wire import (
     Call,
     Connection,
@@ -138,6 +148,7 @@ class GuestSchedd(Service):
         order: what becomes of an order to start a job, of that pool, with whether its claim was given ahead.
         claims: of all other pools.
         ahead: for the streams of all other pools.
+        addresses: of this pool's startds.
     """
 
     def __init__(
@@ -150,7 +161,9 @@ class GuestSchedd(Service):
         order: Callable[[str, Wire, bool], Wire],
         claims: GuestClaims,
         ahead: ReadAhead,
+        addresses: Callable[[], Collection[str]],
     ) -> None:
+        self._addresses = addresses
         self._order = order
         self._claims = claims
         self._ahead = ahead
@@ -174,6 +187,8 @@ class GuestSchedd(Service):
         if verb == "renew":
             self._claims.forget(self._pool, self._startd, answer["gone"])
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
+        if verb == MEETING:
+            answer = {"cards": checked_cards(answer, self._pool, self._addresses())}
         if verb == "ended" and isinstance(answer, dict) and answer.get("keep") is False:
             self._claims.forget(self._pool, self._startd, [params.get("claim")])
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
@@ -236,7 +251,7 @@ class MachineLender(Service):
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
         self.claims = GuestClaims(lambda: 2 * longest_lease())
-        self._read_ahead = ReadAhead()
+        self.read_ahead = ReadAhead()
         self._left = asyncio.Event()
         self._ending: dict[str, float] = {}
         self._idle_times = IdleTimes()
@@ -639,11 +654,16 @@ class MachineLender(Service):
         pool, schedd, startd = key
         dispatcher = Dispatcher()
         peer = functools.partial(self._peer, pool)
-        guest = GuestSchedd(pool, schedd, startd, peer, self._credit, self._order, self.claims, self._read_ahead)
+        guest = GuestSchedd(
+            *(pool, schedd, startd, peer, self._credit, self._order, self.claims, self.read_ahead), self._startds
+        )
         dispatcher.add("schedd", guest)
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link
+
+    def _startds(self) -> frozenset[str]:
+        return frozenset(str(ad.get("StartdAddress")) for ad in self.machines.values())
 
     def _cut(self, key: tuple[str, str, str]) -> None:
         """A startd cannot be reached any more: the schedd asks for its claims again."""

@@ -14,15 +14,18 @@ from typing import Any, Protocol, TypeVar
 
 from pool.errors import PoolError
 from pool.wire import Call, Right, Service, Stream, method, streaming
+from pool.wire.joining import join
 
 #: Methods of a startd that a schedd of another pool may call, about a claim that it has.
 STARTD_CALLS = (
     *("activate", "deactivate", "checkpoint", "checkpoint_part", "release", "resume", "restore_order", "inspect"),
 )
-STARTD_STREAMS = ("tail",)
+STARTD_STREAMS = ("tail", *(BETWEEN_PARTS := ("link_from_part", "pipe_from_part")))
 #: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
 SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts")
-SCHEDD_STREAMS = ("fetch_inputs", "store_outputs", "remote_io", "store_image", "fetch_image")
+SCHEDD_STREAMS = (
+    *("fetch_inputs", "store_outputs", "remote_io", "store_image", "fetch_image", "link_to_part", "pipe_to_part"),
+)
 #: Parts of a claim's id.
 BETWEEN = "|"
 #: Seconds for a call whose caller would wait without end.
@@ -149,27 +152,7 @@ async def join_streams(near: Stream, far: Stream, ahead: ReadAhead | None = None
     """
     async with far:
         with contextlib.nullcontext() if ahead is None else ahead.widen(near, far):
-            await _join(near, far)
-
-
-async def _join(near: Stream, far: Stream) -> None:
-    up = asyncio.get_running_loop().create_task(_pass_on(near, far))
-    try:
-        async for item in far:
-            await near.send(item)
-        if not far.is_over:
-            await near.finish()
-            await up
-    finally:
-        up.cancel()
-        with contextlib.suppress(asyncio.CancelledError, PoolError):
-            await up
-
-
-async def _pass_on(source: Stream, target: Stream) -> None:
-    async for item in source:
-        await target.send(item)
-    await target.finish()
+            await join(near, far)
 
 
 class Passing(Protocol):

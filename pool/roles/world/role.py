@@ -34,7 +34,7 @@ from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
 from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
-from pool.roles.world.relay import STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
+from pool.roles.world.relay import BETWEEN_PARTS, STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS
@@ -509,7 +509,8 @@ class World(Role):
         if params["verb"] not in STARTD_STREAMS:
             raise NoWay(f"{params['verb'][:100]} does not pass between pools")
         link = await self._tunnel(call, params)
-        await join_streams(stream, await link.stream(f"startd.{params['verb']}", params["params"]))
+        ahead = self.lending.read_ahead if params["verb"] in BETWEEN_PARTS else None
+        await join_streams(stream, await link.stream(f"startd.{params['verb']}", params["params"]), ahead)
 
     async def _tunnel(self, call: Call, params: dict[str, Any]) -> Connection:
         return await self.lending.tunnel(call.identity.node, params["schedd"], params["startd"])

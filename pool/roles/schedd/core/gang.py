@@ -15,6 +15,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.gangs import NODE0, GangParts, is_parallel, parts_of, policy_of
 from pool.jobs.network_use import PartsUse
 from pool.policy import nodes
+from pool.policy.flock.cards import PartCard
 from pool.policy.gang_networks import GangNetwork
 from pool.policy.gangs import BY_ITSELF, ends_gang, explains
 from pool.policy.queue import QueuedJob, Wire
@@ -99,7 +100,7 @@ class RunningGang:
     claims: dict[int, HeldClaim] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     root: int | None = None
-    cards: dict[int, Any] = field(default_factory=dict)
+    cards: dict[int, PartCard] = field(default_factory=dict)
     met: asyncio.Future[None] | None = None
     checkpoint: int | None = None
     set: CheckpointSet | None = None

@@ -22,18 +22,19 @@ from pool.jobs import costs
 from pool.jobs.activation import OF_SLOT, Activation, CannotStart, FileMode, activation, mode_for
 from pool.jobs.events import EventKind
 from pool.jobs.gangs import name_of, node_of, part_of, with_ranks
-from pool.jobs.network import JOB_NETWORK
+from pool.jobs.network import HAS_OUT, HAS_PRIVATE, JOB_NETWORK, OUT_WHY, WHY
 from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy import nodes
 from pool.policy.charges import charge
-from pool.policy.flock.gangs import network_facts
-from pool.policy.flock.shown import AS_STARTD, LENDER
+from pool.policy.flock.cards import Card, PartCard, seen_from
+from pool.policy.flock.shown import AS_STARTD
 from pool.policy.gang_networks import GIVEN, GIVEN_WHY, GangNetwork, NetworkMissing, gang_network
 from pool.policy.gangs import BY_ITSELF, Gathering, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, QueuedJob, Wire
+from pool.policy.slot_names import machine_of_slot, pool_of_slot
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
@@ -140,7 +141,7 @@ class Gangs:
         job = gang.job
         without = job.get("WantJobNetworking") is False or job.get("DockerNetworkType") == "none"
         free = gang.parallel and not job.get(JOB_NETWORK) and not without
-        machines = [(claim.slot, network_facts(claim.ad, LENDER)) for claim in claims.values()]
+        machines = [(claim.slot, _network_facts(claim.ad)) for claim in claims.values()]
         saved_in = None if gang.checkpoint is None else str(job.get(GIVEN) or "")
         return gang_network(self._settings.gang_network, machines, free=free, saved_in=saved_in)
 
@@ -226,10 +227,9 @@ class Gangs:
             changes["JobStartDate"] = now
         return JobChange(gang.job, Happening.START, changes | not_begun(gang.job))
 
-    async def wait_for_parts(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
+    async def wait_for_parts(self, claim_id: str, run: int, card: Card) -> dict[str, Any]:
         """A part is ready to begin: waits for the others, and answers with what those brought that it has pipes to, or
-        shares a network with. Parts in another pool are in no network with those here: neither side's cards reach the
-        other.
+        shares a network with; of parts in another pool, no addresses (`pool.policy.flock.cards`).
 
         Raises:
             CallRefused: they do not come any more.
@@ -238,8 +238,8 @@ class Gangs:
         gang = claim.gang if claim is not None and claim.run == run else None
         if claim is None or gang is None or gang.met is None or gang.root is not None:
             raise CallRefused("the other parts of this job do not come", retry=True)
-        lent = _is_lent(claim.startd)
-        gang.cards[claim.part] = None if lent else card
+        own = PartCard(pool_of_slot(claim.slot), machine_of_slot(claim.slot), card)
+        gang.cards[claim.part] = own
         if len(gang.cards) == 1:
             self._context.spawn(self._limit_meeting(gang), "slow parts", alone=True)
         if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
@@ -247,12 +247,10 @@ class Gangs:
             self.sets.schedule(gang)
         await asyncio.shield(gang.met)
         others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
-        if lent:
-            others = set()
-        elif isinstance(card, dict) and card.get("network"):
+        if card.get("network"):
             others = set(gang.cards)
-        cards = [gang.cards.get(part) if part in others else None for part in range(max(others, default=-1) + 1)]
-        return {"cards": cards}
+        there = {part: seen_from(own.pool, gang.cards[part]) for part in others if part in gang.cards}
+        return {"cards": [there.get(part) for part in range(max(others, default=-1) + 1)]}
 
     async def _limit_meeting(self, gang: RunningGang) -> None:
         """Give up the parts that are not ready long after the first one was: their machines live, but are too slow."""
@@ -477,6 +475,11 @@ def _claim_record(claim: HeldClaim) -> dict[str, Any]:
         "owner": claim.owner,
         "lease": claim.lease,
     }
+
+
+def _network_facts(ad: ClassAd) -> dict[str, object]:
+    """The facts about networks of jobs' own in a machine's ad."""
+    return {name: ad.value(name, None) for name in (HAS_PRIVATE, WHY, HAS_OUT, OUT_WHY)}
 
 
 def _network_notice(gang: RunningGang) -> JobChange:

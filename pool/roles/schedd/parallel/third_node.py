@@ -24,6 +24,7 @@ from pool.network import program
 from pool.network.relay_process import RelayFinder
 from pool.network.splices import SpliceRelays
 from pool.pipes.bulk import open_connection
+from pool.policy.slot_names import machine_of_slot
 from pool.policy.third_node import CarriedLinks, LinkAsk, Pair
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -113,5 +114,5 @@ class ThirdNode:
 
 
 def _node(claim: HeldClaim) -> str:
-    """The name of a claim's node."""
-    return claim.slot.rpartition("@")[2]
+    """The name of a claim's node; of a machine in another pool, NODE@POOL."""
+    return machine_of_slot(claim.slot)

@@ -11,6 +11,7 @@ from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.files.remote_io import RemoteFiles
+from pool.roles.schedd.parallel.between_pools import BetweenPools
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.schedd.parallel.gathering import Gatherings
 from pool.roles.schedd.parallel.third_node import ThirdNode
@@ -19,7 +20,7 @@ from pool.roles.schedd.placement.matches import Matches
 from pool.roles.schedd.placement.run_reports import RunReports
 from pool.shadow.shadow import Shadow
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, optional
+from pool.wire.parameter_checks import JOB_ID, MAPPINGS, NUMBERS, TEXTS, optional
 
 T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.
@@ -119,8 +120,10 @@ class StartdMethods(Service):
         images: StoredCheckpoints,
         costs: SubmitSideCosts,
         third_node: ThirdNode,
+        between_pools: BetweenPools,
     ) -> None:
         self._third_node = third_node
+        self._between_pools = between_pools
         self._claims = claims
         self._ended = ended
         self._reports = reports
@@ -157,6 +160,18 @@ class StartdMethods(Service):
         self._claims.check_node(params["claim"], call.identity.node)
         made = self._third_node.carry(params["claim"], params["run"], params["other"], params["ticket"])
         return {"by": await made}
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "parts": NUMBERS, "key": bytes})
+    async def link_to_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A link of a job's network to a machine in another pool: {claim, run, parts, key}; see `BetweenPools`."""
+        self._claims.check_node(params["claim"], call.identity.node)
+        await self._between_pools.link(params["claim"], params["run"], params["parts"], params["key"], stream)
+
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "part": int, "stream": int})
+    async def pipe_to_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A pipe to a part in another pool: {claim, run, part, stream}; see `BetweenPools`."""
+        self._claims.check_node(params["claim"], call.identity.node)
+        await self._between_pools.pipe(params["claim"], params["run"], params["part"], params["stream"], stream)
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ A link begins as a connection of the protocol, so it takes the way that connecti
 Where neither machine reaches the other, their schedd's node lends each a connection, and copies bytes between the two
 (`pool.roles.schedd.parallel.third_node`). Over them the machines speak TLS, prove themselves by their certificates, and
 agree on the link's key, so that the node between them is trusted with nothing.
+
+A machine in another pool is reached by way of the schedd and the pools' worlds (`pool.network.stream_link`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.network.forwarding import CONNECTED, ONLY_ASK, carry, connect_to_job
 from pool.network.rooms import AskThird, JobNetworks, JobRoom, WayOutSource
+from pool.network.stream_link import SEED, LinkKeys, carry_link, ends
 from pool.pipes.bulk import PATIENCE, open_connection
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import Slot, SlotClaim, SlotRefused
@@ -106,6 +109,32 @@ class NetworkLinks:
         apart, key = partial(self._links.connect_apart, address), params.pop("key")
         known = {**params, "ticket": self._secret(16)}
         return await open_connection(link, apart, ("startd.join_network", "startd.network_joined"), known, key)
+
+    # -- to another pool -------------------------------------------------------------------------------------
+
+    async def accept(self, params: dict[str, Any], stream: Stream, start: Activation | None) -> None:
+        """A machine in another pool asks for a link, which the stream carries until it ends: {run, part, key}.
+
+        Args:
+            start: of the job on the caller's claim.
+
+        Raises:
+            SlotRefused: nothing of the job is known here.
+            CallRefused: that machine has no part of it, or there is a link.
+        """
+        room = self._room_of(start, params)
+        if room is None or start is None:
+            raise _unknown()
+        own = await asyncio.to_thread(LinkKeys, bytes.fromhex(self._secret(SEED)))
+        keys = own.agree(params["key"], start.gang, dialed=False)
+        near, far = ends()
+        try:
+            room.accept(room.machine_of(params["part"]), near, keys)
+            await stream.send(own.public)
+        except BaseException:
+            far.close()
+            raise
+        await carry_link(stream, far)
 
     # -- by a third node -------------------------------------------------------------------------------------
 

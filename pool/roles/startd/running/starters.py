@@ -76,14 +76,16 @@ class Starters:
             card: dict[str, str | bool] = {"address": self._address, "node": self._node}
             if network is not None:
                 card |= {"network": PRIVATE, "large": kernel_takes_large(os.uname().release)}
-            others = Others(claim, self._streams, card, self._links, self._secret)
+            others = Others(claim, self._streams, card, self._links, self._secret, self._spawn)
             remote_pipes = RemotePipes(start, others, stream_broke, network)
         return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)
 
     def pipes_of(self, start: Activation, claim: SlotClaim, stream_broke: Callable[[str], None]) -> RemotePipes:
         """The pipes of a found part of a job, which has no network of the job's own; arguments as for `make`."""
         card: dict[str, str | bool] = {"address": self._address, "node": self._node}
-        return RemotePipes(start, Others(claim, self._streams, card, self._links, self._secret), stream_broke)
+        return RemotePipes(
+            start, Others(claim, self._streams, card, self._links, self._secret, self._spawn), stream_broke
+        )
 
     def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:
         """The starter of a job whose keeper outlived the node."""

@@ -7,16 +7,19 @@ the parts only. `pool.pipes.remote_pipes` tells how bytes are carried, and how a
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from pool.jobs.activation import Activation
+from pool.network.stream_link import SEED, LinkKeys, agree_over, carry_link, ends
 from pool.pipes.bulk import LentConnections, SwitchingReceiver, SwitchingSender, open_bulk_stream
 from pool.pipes.protocol import GONE, PipeStream
 from pool.pipes.receiver import Receiver
 from pool.pipes.remote_pipes import Cards
+from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused
 from pool.wire import Connection
@@ -114,7 +117,9 @@ class Others:
         card: dict[str, str | bool],
         links: Links,
         secret: Callable[[int], str],
+        spawn: Spawn,
     ) -> None:
+        self._spawn = spawn
         self._claim = claim
         self._streams = streams
         self._card = card
@@ -137,9 +142,26 @@ class Others:
         params = {"claim": self._claim.id, "run": start.run, "other": other, "ticket": ticket}
         return str((await self._claim.schedd.call("schedd.carry_link", params))["by"])
 
-    async def join(self, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
-        """A stream to the part that brought this card."""
-        links, address = self._links, str(card["address"])
+    async def reach(self, start: Activation, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
+        """A connection to the machine of these parts, in another pool, by way of the schedd; the keys of the link."""
+        own = await asyncio.to_thread(LinkKeys, bytes.fromhex(self._secret(SEED)))
+        asked = {"claim": self._claim.id, "run": start.run, "parts": list(parts), "key": own.public}
+        stream = await self._claim.schedd.stream("schedd.link_to_part", asked)
+        try:
+            keys = await agree_over(stream, own, start.gang)
+        except BaseException:
+            stream.abort()
+            raise
+        near, far = ends()
+        self._spawn(_carry(stream, far), "link to another pool", alone=True)
+        return near, keys
+
+    async def join(self, part: int, card: dict[str, Any], start: Activation, stream: int) -> PipeStream:
+        """A stream to the part that brought this card; to one in another pool, by way of the schedd."""
+        links, address = self._links, str(card.get("address", ""))
+        if not address:
+            asked = {"claim": self._claim.id, "run": start.run, "part": part, "stream": stream}
+            return await self._claim.schedd.stream("schedd.pipe_to_part", asked)
         params = {"gang": start.gang, "run": start.run, "stream": stream}
         async with asyncio.timeout(self.patience):
             link = await links.connect(address)
@@ -153,3 +175,8 @@ class Others:
     def forget(self, start: Activation) -> None:
         """Nothing is expected for this start any more."""
         self._streams.forget(start)
+
+
+async def _carry(stream: WireStream, far: socket.socket) -> None:
+    async with stream:
+        await carry_link(stream, far)
