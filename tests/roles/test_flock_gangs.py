@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pool.policy.flock.cards import BadCard
 from pool.roles.schedd.parallel.gangs import Gangs
 from pool.roles.world.lending import GuestSchedd
 from pool.testing import run_virtual
@@ -24,35 +25,32 @@ def pools_of(flock: SimFlock) -> Counter[str]:
 
 
 def test_a_job_that_is_larger_than_its_pool_runs_in_two() -> None:
-    """With the machines' network: those of two pools do not reach each other. Own machines come first."""
+    """Own machines come first."""
 
     async def work() -> None:
-        async with borrower_and_lender(1, machines=3, own=2, GANG_NETWORK="private") as flock:
+        async with borrower_and_lender(1, machines=3, own=2) as flock:
             await flock.submit("physics", ad=parallel(4))
             await flock.run_until(lambda: flock.queued() == 0, within=300)
             (ad,) = await flock.pool("physics").ended(head("physics"))
             assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
             assert pools_of(flock) == {"physics": 2, "chem": 2}
-            assert "a machine of another pool" in ad["JobNetworkWhy"]
             flock.assert_sound()
 
     run_virtual(work())
 
 
+RANKS = "its ranks reach no machine of another pool"
 #: Attributes of a job that stays, and the reason that is told.
 STAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "its network": ({"JobNetwork": "private"}, ["its network reaches no machine of another pool"]),
-    "MPI": ({"JobUniverse": 8}, ["pipes and MPI ranks reach no machine of another pool"]),
-    "saved in its network": (
-        {"JobNetworkGiven": "private", "NumCkpts": 1},
-        ["its checkpoint was made in a network of its own, which reaches no machine of another pool"],
-    ),
+    "MPI": ({"JobUniverse": 8}, [RANKS]),
+    "MPI in the parallel universe": ({"MpiFamily": "mpich"}, [RANKS]),
+    "MPI over the machines' network": ({"JobUniverse": 8, "JobNetwork": "host"}, [RANKS]),
     "its user": ({"WantFlock": False}, []),
 }
 
 
 @pytest.mark.parametrize("what", STAYS)
-def test_a_job_whose_nodes_have_links_stays(what: str) -> None:
+def test_a_job_whose_nodes_would_not_reach_each_other_stays(what: str) -> None:
     own, said = STAYS[what]
 
     async def work() -> None:
@@ -149,16 +147,16 @@ def test_a_link_that_breaks_while_a_job_begins_in_two_pools(step: str) -> None:
     run_virtual(work())
 
 
-def test_a_machine_of_another_pool_hears_nothing_of_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies that it has a network for the job: with that it would get the addresses and keys of all nodes."""
+def test_a_machine_of_another_pool_hears_names_and_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies that it has a network for the job: with that it would get the addresses of all nodes."""
     heard: list[Any] = []
     honest = GuestSchedd.pass_call
 
     async def lies(guest: GuestSchedd, verb: str, call: Call, params: dict[str, Any]) -> Any:
         if verb == "wait_for_parts":
-            params = {**params, "card": {"network": True, "address": "mem://evil"}}
+            params = {**params, "card": {**params["card"], "network": "private"}}
         answer = await honest(guest, verb, call, params)
-        heard.extend([answer] if verb == "wait_for_parts" else [])
+        heard.extend(answer["cards"] if verb == "wait_for_parts" else [])
         return answer
 
     monkeypatch.setattr(GuestSchedd, "pass_call", lies)
@@ -167,32 +165,39 @@ def test_a_machine_of_another_pool_hears_nothing_of_the_other_nodes(monkeypatch:
         async with borrower_and_lender(6, machines=1, own=1) as flock:
             await flock.submit("physics", ad=parallel(2))
             await flock.run_until(lambda: flock.queued() == 0, within=300)
-            assert heard == [{"cards": []}]
+            own, other = sorted((card for card in heard if card is not None), key=lambda card: "@" in card["node"])
+            assert (own["network"], own["node"].partition("-")[0]) == ("private", "chem")
+            assert other.keys() == {"node"}
+            assert other["node"].endswith("@physics")
 
     run_virtual(work())
 
 
-def test_nodes_with_a_network_hear_nothing_of_those_in_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All machines give networks of jobs' own, and even a world node that hands cards on unchanged changes nothing."""
-    heard: dict[str, list[Any]] = {}
-    honest = Gangs.wait_for_parts
+def test_no_machine_connects_to_an_address_that_another_pool_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedd says that a node of the job is at some address in our network."""
+    refused: list[str] = []
+    honest, passed = Gangs.wait_for_parts, GuestSchedd.pass_call
 
     async def lies(gangs: Gangs, claim: str, run: int, card: Any) -> dict[str, Any]:
-        brought = {"node": claim, "address": "mem://evil", "network": "private"}
-        answer = await honest(gangs, claim, run, brought)
-        heard[claim] = [None if one is None else one["node"] for one in answer["cards"]]
-        return answer
+        answer = await honest(gangs, claim, run, card)
+        evil = {"node": "printer", "address": "mem://printer", "network": "private", "large": False}
+        return {"cards": [evil, *answer["cards"][1:]]} if claim.startswith("chem|") else answer
+
+    async def watched(guest: GuestSchedd, verb: str, call: Call, params: dict[str, Any]) -> Any:
+        try:
+            return await passed(guest, verb, call, params)
+        except BadCard as error:
+            refused.append(str(error))
+            raise
 
     monkeypatch.setattr(Gangs, "wait_for_parts", lies)
+    monkeypatch.setattr(GuestSchedd, "pass_call", watched)
 
     async def work() -> None:
         async with borrower_and_lender(9, machines=2, own=2) as flock:
             await flock.submit("physics", ad=parallel(4))
-            await flock.run_until(lambda: flock.queued() == 0, within=300)
-            ours, theirs = ([claim for claim in heard if claim.startswith("chem|") is lent] for lent in (False, True))
-            assert (len(ours), len(theirs)) == (2, 2)
-            assert all(heard[claim] == [] for claim in theirs)
-            assert all({node for node in heard[claim] if node is not None} == set(ours) for claim in ours)
-            flock.assert_sound()
+            await flock.run_until(lambda: bool(refused), within=300)
+            assert "names a machine at 'mem://printer', which is none of this pool's" in refused[0]
+            assert not [start for start in flock.witness.starts if start[1].startswith("chem")]
 
     run_virtual(work())

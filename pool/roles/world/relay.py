@@ -20,7 +20,7 @@ from pool.wire.joining import join
 STARTD_CALLS = (
     *("activate", "deactivate", "checkpoint", "checkpoint_part", "release", "resume", "restore_order", "inspect"),
 )
-STARTD_STREAMS = ("tail", *(BETWEEN_PARTS := ("link_from_part", "pipe_from_part")))
+STARTD_STREAMS = ("tail", "forward", "shell", *(BETWEEN_PARTS := ("link_from_part", "pipe_from_part")))
 #: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
 SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts")
 SCHEDD_STREAMS = (
