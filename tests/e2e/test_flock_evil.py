@@ -426,3 +426,89 @@ async def test_one_claim_is_not_given_twice(honest: Nodes, home: Path) -> None:
         assert order["params"]["claim"].endswith(same["claim"])
         for one in (first, second):
             await one.remove()
+
+
+PARTS = """
+universe = parallel
+executable = /bin/sh
+arguments = "-c 'hostname; exec sleep 600'"
+transfer_executable = false
+should_transfer_files = YES
+output = out.$(Node)
+error = err.$(Node)
+stream_output = true
+job_network = private
+machine_count = 1
+requirements = FlockPool =?= undefined
+queue
+requirements = FlockPool =?= "{pool}"
+queue
+"""
+
+
+async def test_links_of_a_job_to_an_evil_machine_cost_nobody_else(honest: Nodes, home: Path) -> None:
+    """Its part of a job has a card full of lies; as a link it sends packets of no sense without end, asks for links
+    without end, and for the other part's pipes.
+    """
+    chem = honest.all[0]
+    async with evil_pool(chem) as evil, client(chem) as pool:
+        await evil.lend_one()
+        heard: list[bytes] = []
+
+        async def floods(call: Any, params: Wire, stream: Any) -> None:
+            heard.append(params["params"]["key"])
+            await stream.send(bytes(range(32)))  # a key
+            while True:
+                await stream.send(bytes(100_000))
+
+        evil.answer("world.pass_stream", floods)
+        cluster = await pool.submit(PARTS.format(pool=evil.name), iwd=str(home))
+        order = await evil.orders.get()
+        card = {"network": "private", "node": "chem", "address": chem.address, "large": True}
+        for lie in ({"node": "chem@chem"}, {"network": ["private"]}, {"address": "x" * 1_000_000}):
+            assert await evil.say(order, "wait_for_parts", run=1, card={**card, **lie}) == "BadReport"
+        said = await evil.say(order, "wait_for_parts", run=1, card=card)
+        renewing = asyncio.create_task(_renew(evil, order))
+        own, its = said["cards"]
+        assert own.keys() == {"node", "network", "large"}, "no address"
+        assert its == card
+        await evil.say(order, "report", run=1, kind="started", data={"started": time.time()})
+        await until(lambda: (home / "out.0").exists() and (home / "out.0").read_text() == "rank0\n", "its own part")
+        await until(lambda: len(heard) > 1, "links to the evil machine that end")
+        assert len(set(heard)) == len(heard), "a key pair of its own for each"
+
+        before, streams = memory(chem), []
+        for number in range(600):
+            verb, more = ("link_to_part", {"parts": [0], "key": bytes(32)}) if number % 2 else ("pipe_to_part", PIPE)
+            told = {"claim": order["params"]["claim"], "run": 1, **more}
+            way = {"schedd": order["schedd"], "startd": STARTD, "verb": verb, "params": told}
+            streams.append(await evil.back.stream("world_back.stream_back", way))
+        refused = await asyncio.gather(*(_refused(stream) for stream in streams))
+        assert all(refused), "no key is zero, and the job has no pipes"
+        await own_job_runs(pool, home)
+        assert memory(chem) - before < 100
+        (ad,) = await cluster.ads()
+        assert ad.value("JobStatus") == 2
+        renewing.cancel()
+        await cluster.remove()
+
+
+async def _renew(evil: EvilPool, order: Wire) -> None:
+    """Have a claim last."""
+    while True:
+        told = {"claims": [order["params"]["claim"]]}
+        way = {"schedd": order["schedd"], "startd": STARTD, "verb": "renew", "params": told}
+        await evil.back.call("world_back.pass_back", way)
+        await asyncio.sleep(1.0)
+
+
+PIPE = {"part": 0, "stream": 0}
+
+
+async def _refused(stream: Any) -> bool:
+    try:
+        async with asyncio.timeout(support.PATIENCE), stream:
+            await stream.receive()
+    except RemoteError:
+        return True
+    return False

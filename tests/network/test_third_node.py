@@ -368,6 +368,14 @@ async def test_forged_asks_are_refused_and_nobody_is_connected_to(middle: Middle
     assert not middle.node._links._all
 
 
+async def test_a_part_in_another_pool_takes_no_machines_place(middle: Middle) -> None:
+    """The slots of other pools' machines end with the name of the world's node, which may have a part of its own."""
+    lent = SimpleNamespace(id="3", slot="slot1@lab@chem@one", startd="lab", gang=middle.gang, run=1, part=3)
+    middle.claims["3"] = middle.gang.claims[3] = lent
+    await middle.node.carry("1", 1, "one", "ticket")
+    await middle.passes()
+
+
 async def test_a_job_that_ends_gets_no_link(middle: Middle) -> None:
     middle.gang.root = 0
     with pytest.raises(PoolError, match="no such job runs"):

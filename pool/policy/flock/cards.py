@@ -68,7 +68,7 @@ def checked_card(said: Any) -> Card:
             raise BadCard(f"a part's {key} is {value!r:.60}")
         found[key] = value
     network, large = said.get("network"), said.get("large", False)
-    if network is not None and network not in OWN:
+    if network is not None and not (isinstance(network, str) and network in OWN):
         raise BadCard(f"a part's network is {network!r:.60}")
     if not isinstance(large, bool):
         raise BadCard(f"a part's machine takes large packets: {large!r:.60}")

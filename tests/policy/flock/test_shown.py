@@ -50,7 +50,15 @@ def test_a_lent_machine_has_the_server_value_that_we_give_it(kflops: Any, value:
 
 @pytest.mark.parametrize(
     ("job", "accepted"),
-    [({}, True), ({"WantFlock": True}, True), ({"WantFlock": False}, False), ({"GangParts": "2"}, False)],
+    [
+        *(({}, True), ({"WantFlock": True}, True), ({"WantFlock": False}, False)),
+        *(({"GangParts": "2", "JobUniverse": universe}, universe != 8) for universe in (5, 8, 11)),
+        *(({"GangParts": "2", "JobUniverse": 11, "MpiFamily": family}, False) for family in ("mpich", "pmix")),
+        *(
+            ({"GangParts": "2", "JobUniverse": 8, "JobNetwork": network}, network != "host")
+            for network in ("host", "private", "private+out")
+        ),
+    ],
 )
 def test_a_lent_machine_takes_jobs_that_may_flock(job: dict[str, Any], accepted: bool) -> None:
     ad = ClassAd.from_wire(lent_machine(EVIL_MACHINE, "slot1@m1", "chem", "tcp://h:1"))
