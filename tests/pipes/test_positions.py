@@ -7,7 +7,9 @@ import asyncio
 import fcntl
 import os
 import random
+import socket
 import termios
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -213,7 +215,10 @@ class Alone:
     async def wait_for_parts(self, start: Activation) -> list[dict[str, Any] | None]:
         return [None, None]
 
-    async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Any:
+    async def reach(self, start: Activation, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
+        raise StreamLost("nobody is there")
+
+    async def join(self, part: int, card: dict[str, Any], start: Activation, stream: int) -> Any:
         raise StreamLost("nobody is there")
 
     def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:

@@ -1,4 +1,4 @@
-"""What the parts of one job hear of each other where they are in different pools.
+"""The parts of one job in different pools: each hears the others' names, and no addresses.
 
 A part brings a *card* to the meeting of all parts: {node, address, network, large}. Parts of one pool get each other's
 cards whole, and connect. A part in another pool gets a name, and no address: bytes for it pass through the worlds
@@ -28,7 +28,7 @@ class BadCard(PoolError):
 
 
 class PartCard(NamedTuple):
-    """What a part brought, as its schedd keeps it.
+    """The card of a part, as its schedd keeps it.
 
     Attributes:
         pool: that its machine is in; empty for the schedd's own.
