@@ -26,6 +26,7 @@ class JobKind(StrEnum):
     REMOTE_SAVED = "remote files, with checkpoints"
     PIPE = "three programs with pipes, with checkpoints"
     MAPPED = "two programs, a file of one is a pipe to the other"
+    SPREAD = "three programs on machines of two pools with pipes, with checkpoints"
 
 
 #: Those that are saved take long enough for it.
@@ -75,6 +76,13 @@ class FlockJob:
         match self.kind:
             case JobKind.PIPE:
                 return commands | {"executable": f"{program} {words} | tee copy | wc -l > count"}
+            case JobKind.SPREAD:
+                return commands | {
+                    "executable": f"a={program} {words} | b=tee copy | c=wc -l > count",
+                    "a.requirements": "FlockPool =?= undefined",
+                    "b.requirements": "FlockPool =!= undefined",
+                    "c.requirements": "FlockPool =?= undefined",
+                }
             case JobKind.MAPPED:
                 return commands | {
                     "executable": f"first={program} second=/bin/cat",
@@ -100,7 +108,7 @@ class FlockJob:
         )
         counted = "".join(f"{tick}\n" for tick in range(1, self.ticks + 1)).encode()
         match self.kind:
-            case JobKind.PIPE:
+            case JobKind.PIPE | JobKind.SPREAD:
                 return {"out": changed, "copy": counted, "count": f"{self.ticks}\n".encode()}
             case JobKind.MAPPED:
                 return {"copied": changed, "stdout": counted}
