@@ -61,13 +61,10 @@ class NotForGuests(PoolError):
 
 
 def is_lendable(ad: Mapping[str, Any]) -> bool:
-    """Whether a machine of this pool can be shown to another: it is idle, our own, and nobody's dedicated machine."""
-    return (
-        ad.get("State") == "Unclaimed"
-        and LENDER not in ad
-        and not ad.get("DedicatedSchedulers")
-        and isinstance(ad.get("StartdAddress"), str)
-    )
+    """Whether a machine of this pool can be shown to another: it is idle and our own. A dedicated one, too, while its
+    scheduler does not use it (WR 6.4).
+    """
+    return ad.get("State") == "Unclaimed" and LENDER not in ad and isinstance(ad.get("StartdAddress"), str)
 
 
 def gives_way(ad: Mapping[str, Any]) -> bool:

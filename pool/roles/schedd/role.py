@@ -455,7 +455,7 @@ class Schedd(Role):
     def _waits_for_server(self, job: QueuedJob) -> bool:
         """Whether no machine is to be asked for an idle job: it runs here, its time has not come, it waits for its
         checkpoint, or the dedicated scheduler sees to it."""
-        return self._waits_for_itself(job) or self.dedicated.takes(job)
+        return self._waits_for_itself(job) or self.dedicated.keeps(job)
 
     def _waits_for_itself(self, job: QueuedJob) -> bool:
         cluster = job.cluster

@@ -112,7 +112,8 @@ def test_an_order_for_our_own_files_is_refused() -> None:
         ({"State": "Owner"}, False),
         ({"State": "Claimed"}, False),
         ({"FlockPool": "math"}, False),
-        ({"DedicatedSchedulers": "x"}, False),
+        ({"DedicatedSchedulers": "x"}, True),
+        ({"DedicatedSchedulers": "x", "State": "Claimed"}, False),
     ],
 )
 def test_what_a_pool_shows_to_others(change: dict[str, Any], lendable: bool) -> None:

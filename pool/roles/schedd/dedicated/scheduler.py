@@ -31,6 +31,7 @@ from pool.policy.dedicated import (
     RequestMachines,
     RunPredictor,
     Share,
+    SkipReason,
     StartErrors,
     StartGang,
     UserQueue,
@@ -59,6 +60,8 @@ from pool.roles.schedd.dedicated.preemption import PreemptionRules
 from pool.roles.schedd.dedicated.requests import DedicatedRequests, MachineRequest, ObtainMachines
 from pool.roles.schedd.dedicated.reservations import KeptReservation, Reservations
 
+#: Why a job is larger than all that is configured.
+TOO_LARGE = frozenset({SkipReason.TOO_BIG, SkipReason.NO_KIND})
 #: Seconds that a cycle waits for what else changes.
 SETTLE = 0.02
 #: The longest pause between two cycles when there is something to do, seconds.
@@ -202,6 +205,7 @@ class DedicatedScheduler:
         self._expected: dict[str, tuple[float, float]] = {}
         self._planned = 0.0
         self._takes_all = True
+        self._too_large: frozenset[str] = frozenset()
         self._curious = 0
         self._looking = asyncio.Lock()
         self._plan: _MadePlan | None = None
@@ -221,6 +225,12 @@ class DedicatedScheduler:
         if not wants_dedicated(ad):
             return False
         return ad.value(DEDICATED, None) is True or self._takes_all
+
+    def keeps(self, job: QueuedJob) -> bool:
+        """Whether an idle job is left to this scheduler alone. One that is larger than all dedicated machines gathers
+        others as they come, those of other pools too (WR 6.4), unless it says `dedicated = true`.
+        """
+        return self.takes(job) and name_of(job) not in self._too_large
 
     def _order_matters(self) -> bool:
         """Whether there are dedicated jobs of several users, in an order that goes by use."""
@@ -303,8 +313,19 @@ class DedicatedScheduler:
         steps = decide_in_steps(state.queues, state.running, classes, state.now, settings, reservations, rules)
         self.decisions = await in_slices(turn, steps)
         await turn.pause()
+        self._let_go()
         self._act(self.decisions, claims)
         await self._compare(state, turn)
+
+    def _let_go(self) -> None:
+        """Have those jobs gather machines that are larger than all that is configured; and no others any more."""
+        skipped = (self._find(skip.job) for skip in self.decisions.skips if skip.reason in TOO_LARGE)
+        large = frozenset(
+            name_of(job) for job in skipped if job is not None and job.ad().value(DEDICATED, None) is not True
+        )
+        if large != self._too_large:
+            self._too_large = large
+            self._calls.regroup()
 
     def _preemption(self) -> Preemption | None:
         """The administrator's rules, for the decisions of one cycle."""
