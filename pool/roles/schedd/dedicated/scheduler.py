@@ -62,6 +62,8 @@ from pool.roles.schedd.dedicated.reservations import KeptReservation, Reservatio
 
 #: Why a job is larger than all that is configured.
 TOO_LARGE = frozenset({SkipReason.TOO_BIG, SkipReason.NO_KIND})
+#: Seconds after which such a job gathers other machines: a dedicated one may come back, or not be heard of yet.
+SURE = 10.0
 #: Seconds that a cycle waits for what else changes.
 SETTLE = 0.02
 #: The longest pause between two cycles when there is something to do, seconds.
@@ -206,6 +208,8 @@ class DedicatedScheduler:
         self._planned = 0.0
         self._takes_all = True
         self._too_large: frozenset[str] = frozenset()
+        #: By job that is larger than all that is configured, since when it is; wall seconds.
+        self._skipped: dict[str, float] = {}
         self._curious = 0
         self._looking = asyncio.Lock()
         self._plan: _MadePlan | None = None
@@ -319,9 +323,12 @@ class DedicatedScheduler:
 
     def _let_go(self) -> None:
         """Have those jobs gather machines that are larger than all that is configured; and no others any more."""
-        skipped = (self._find(skip.job) for skip in self.decisions.skips if skip.reason in TOO_LARGE)
+        now = self._context.outside.wall()
+        skipped = {skip.job for skip in self.decisions.skips if skip.reason in TOO_LARGE}
+        self._skipped = {name: self._skipped.get(name, now) for name in skipped} if self.machines.known else {}
+        sure = (self._find(name) for name, since in self._skipped.items() if now - since >= SURE)
         large = frozenset(
-            name_of(job) for job in skipped if job is not None and job.ad().value(DEDICATED, None) is not True
+            name_of(job) for job in sure if job is not None and job.ad().value(DEDICATED, None) is not True
         )
         if large != self._too_large:
             self._too_large = large
@@ -706,6 +713,7 @@ class DedicatedScheduler:
     def _look_again(self, wake: float | None) -> None:
         loop, now = asyncio.get_running_loop(), self._context.outside.wall()
         waits = [LOOK_AGAIN]
+        waits += [since + SURE - now for since in self._skipped.values() if since + SURE > now]
         if wake is not None:
             waits.append(max(wake - now, SETTLE))
         if (look := self.lending.next_look()) is not None:

@@ -208,7 +208,7 @@ class Gatherings:
             gathering.coming.difference_update(parts)
             self._waited(job)
         now = asyncio.get_running_loop().time()
-        wanted = job.status == IDLE and not self._others_gather(job)
+        wanted = _gathers(job) and not self._others_gather(job)
         for claim in claims:
             part = gathering.assign_part(parts, machine_of_slot(claim.slot), now) if wanted else None
             if part is None:
@@ -219,7 +219,7 @@ class Gatherings:
             held[part] = claim
             if len(held) == 1:
                 asyncio.get_running_loop().call_later(self._settings.gather_patience, self._check, job)
-        if gathering.is_complete and job.status == IDLE:
+        if gathering.is_complete and _gathers(job):
             await self._begin(job, gathering, self._held[job])
         else:
             self.trim(owner)
@@ -228,10 +228,11 @@ class Gatherings:
                 self._check(job)
 
     def trim(self, owner: str) -> None:
-        """Give back what is held for jobs that are not idle any more."""
+        """Give back what is held for jobs that gather no more."""
         for job in [*self._held, *self._offers, *self._waits]:
-            if job.cluster.owner == owner and job.status != IDLE:
+            if job.cluster.owner == owner and not _gathers(job):
                 self._release(job)
+                self._known.pop(job, None)
         for job in [job for job in self._known if job.status != IDLE]:
             del self._known[job]
 
@@ -307,3 +308,8 @@ class Gatherings:
         numbered = is_parallel(job.ad()) and lacking
         names = [f"node {ranges(lacking)}"] if numbered else [name_of(parts[number], number) for number in lacking]
         return GangFinding(len(parts), len(held), tuple(names), max(0.0, wait))
+
+
+def _gathers(job: QueuedJob) -> bool:
+    """Whether a job is idle, and not left to the dedicated scheduler or kept back otherwise."""
+    return job.status == IDLE and job.group is not None
