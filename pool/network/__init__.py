@@ -3,6 +3,7 @@
     relay_process   the relay (C, `relay/`): one process for each job network on a machine
     relay_link      a connection to another machine, which the relay encrypts itself (C, `relay/seal.c`)
     sealed_link     the same where it cannot: threads of the node encrypt the relay's frames
+    stream_link     a link to a machine in another pool, whose bytes pass through the worlds
     splices         links of other machines that this node carries, where these do not reach each other
     large_packets   which machines take packets that are longer than an IP header can say
     probes          makes connections notice that their way out has died with the relay

@@ -11,14 +11,15 @@ import hashlib
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pool.client.forwarding import forward_port
 from tests.e2e import support
-from tests.e2e.flocks import BOTH, agree
-from tests.e2e.support import Nodes, asked, client, poolnode, program, slots, until
+from tests.e2e.flocks import BOTH, agree, lines_of
+from tests.e2e.support import HEAD, Nodes, asked, client, poolnode, program, slots, token, until
 from tests.e2e.test_mpi import description, errors, libraries_of, mpi_of, printed, ring
 from tests.e2e.test_network_mpi import run
 from tests.e2e.test_spread import GEN, SINK, expected
@@ -193,3 +194,89 @@ async def test_a_port_and_a_shell_of_a_job_in_another_pool_are_brought_to_its_ow
         )
         assert (said.returncode, said.stdout) == (3, "hello from another pool\n"), said.stderr
         await cluster.remove()
+
+
+#: Node 0 serves, node 1 counts: each number goes there and back over one connection, and is printed once.
+COUNTING = """
+import socket, sys, time
+if sys.argv[1] == "0":
+    peer, _ = socket.create_server(("", 7000)).accept()
+    while data := peer.recv(100):
+        peer.sendall(data)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(("rank0", 7000))
+            break
+        except OSError:
+            time.sleep(0.05)
+    with peer, peer.makefile("rb") as back:
+        number = 0
+        while True:
+            peer.sendall(b"%d\\n" % number)
+            assert int(back.readline()) == number
+            print(number, flush=True)
+            number += 1
+            time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def apart(whose_pool: object) -> Iterator[Nodes]:
+    """Two pools, each with a head and a machine of one slot beside it."""
+
+    async def start(nodes: Nodes) -> None:
+        heads = {}
+        for name in ("physics", "chem"):
+            heads[name] = nodes.start(name, f"{HEAD},world", FILESYSTEM_DOMAIN=name).ready()
+            joining = await token(heads[name], "startd")
+            nodes.start(f"{name}-m", "startd", join=joining, SLOTS="1", FILESYSTEM_DOMAIN=name).ready()
+        await agree(heads["chem"], heads["physics"], ("chem", "physics"))
+        async with client(heads["physics"]) as pool:
+            await slots(pool, 2)
+
+    with support.running(start) as nodes:
+        yield nodes
+
+
+async def test_connections_outlive_the_worlds_that_carry_them(apart: Nodes) -> None:
+    """Each pool's head is killed, and comes back: the job runs on, and its one connection goes on."""
+    nodes = apart
+    home = nodes.directory("home")
+    (home / "count.py").write_text(COUNTING)
+    text = f"""
+    universe = parallel
+    executable = {program(home, f"exec {PYTHON} count.py $1")}
+    transfer_input_files = count.py
+    arguments = $(Node)
+    output = out.$(Node)
+    error = err.$(Node)
+    stream_output = true
+    job_network = private
+    +ParallelShutdownPolicy = "WAIT_FOR_ALL"
+    machine_count = 1
+    requirements = FlockPool =?= "chem"
+    queue
+    requirements = FlockPool =?= undefined
+    queue
+    """
+    async with client(nodes.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        await until(lambda: "100" in lines_of(home / "out.1"), "a hundred numbers to come back")
+    for name, roles in (("chem", f"{HEAD},world"), ("physics", f"{HEAD},world")):
+        node = next(one for one in nodes.all if one.state.name == f"{name}.state")
+        node.crash()
+        again = nodes.start(name, roles, FILESYSTEM_DOMAIN=name).ready()
+        before = len(lines_of(home / "out.1"))
+        await until(partial(_has, home / "out.1", before + 100), "numbers to go on")
+    async with client(again) as pool:
+        (ad,) = await pool.cluster(cluster.cluster).ads()
+        assert (ad.value("JobStatus"), ad.value("NumJobStarts")) == (2, 1)
+        await pool.cluster(cluster.cluster).remove()
+    numbers = lines_of(home / "out.1")
+    assert numbers == [*map(str, range(len(numbers)))], (home / "err.1").read_text()
+
+
+def _has(path: Path, count: int) -> bool:
+    """Whether so many lines are there."""
+    return len(lines_of(path)) > count

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,8 +29,12 @@ async def two_clusters(seed: int, machines: int = 4, seconds: float = 20.0) -> A
             dedicated = {"DEDICATED_SCHEDULER": head(name)}
             await flock.add_pool(name, machines, behave=lambda spec: Behaviour(seconds, saving=0.5), settings=dedicated)
         for name in ("physics", "chem"):
-            await flock.run_until(lambda name=name: len(flock.machines_shown(name)) == 2 * machines, within=60)
+            await flock.run_until(partial(_shows, flock, name, 2 * machines), within=60)
         yield flock
+
+
+def _shows(flock: SimFlock, name: str, count: int) -> bool:
+    return len(flock.machines_shown(name)) == count
 
 
 def running(flock: SimFlock) -> Counter[str]:

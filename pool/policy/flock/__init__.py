@@ -5,6 +5,7 @@ ledger.py       agreements with credit: entries of use, their signatures, and ho
 private.py      one user's jobs in several pools, without an agreement between them
 explain.py      another pool with one job's eyes, and what its machines are worth
 gangs.py        which jobs on several machines may have machines of other pools
+cards.py        what the parts of such a job hear of each other
 idleness.py     for how long machines are likely to stay idle
 kinds.py        many idle machines summed up by kind, for another pool
 alone.py        which of our own jobs would run by now without a flock

@@ -33,11 +33,12 @@ from pool.roles.schedd.core.notes import Notes
 from pool.roles.schedd.core.startd_calls import StartdCalls
 from pool.roles.schedd.core.store_upkeep import shrink_now_and_again
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
+from pool.roles.schedd.dedicated.calls import SchedulerCalls
 from pool.roles.schedd.dedicated.methods import DedicatedMethods
 from pool.roles.schedd.dedicated.preemption import PreemptionRules
 from pool.roles.schedd.dedicated.preemption import trouble as preemption_trouble
 from pool.roles.schedd.dedicated.reservations import Reservations
-from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler, SchedulerCalls
+from pool.roles.schedd.dedicated.scheduler import DedicatedScheduler
 from pool.roles.schedd.dedicated.settings import dedicated_settings
 from pool.roles.schedd.files.output_streams import OutputStreams
 from pool.roles.schedd.files.remote_io import RemoteFiles

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.decimals import whole_number
@@ -31,7 +31,6 @@ from pool.policy.dedicated import (
     RequestMachines,
     RunPredictor,
     Share,
-    SkipReason,
     StartErrors,
     StartGang,
     UserQueue,
@@ -43,8 +42,8 @@ from pool.policy.dedicated import (
     read_runs,
 )
 from pool.policy.dedicated.discipline import Preemption
+from pool.policy.dedicated.larger import LargerJobs
 from pool.policy.dedicated.model import Kind
-from pool.policy.gangs import Gathering
 from pool.policy.managed import HIERARCHY, SCHEDULER, is_upper, managers_of, submitter_of
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob
 from pool.policy.why.findings import DedicatedFinding
@@ -53,17 +52,13 @@ from pool.roles.cooperative import WorkTurn, in_slices
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.dedicated.accounts import UserAccounts
-from pool.roles.schedd.dedicated.gangs import DedicatedQueue, PartsToPlace, Wanted, is_gang, name_of
-from pool.roles.schedd.dedicated.lending import Lending, StartJob
+from pool.roles.schedd.dedicated.calls import SchedulerCalls
+from pool.roles.schedd.dedicated.gangs import DedicatedQueue, Wanted, is_gang, name_of
+from pool.roles.schedd.dedicated.lending import Lending
 from pool.roles.schedd.dedicated.machines import ManagedMachines, is_held
-from pool.roles.schedd.dedicated.preemption import PreemptionRules
-from pool.roles.schedd.dedicated.requests import DedicatedRequests, MachineRequest, ObtainMachines
+from pool.roles.schedd.dedicated.requests import DedicatedRequests, MachineRequest
 from pool.roles.schedd.dedicated.reservations import KeptReservation, Reservations
 
-#: Why a job is larger than all that is configured.
-TOO_LARGE = frozenset({SkipReason.TOO_BIG, SkipReason.NO_KIND})
-#: Seconds after which such a job gathers other machines: a dedicated one may come back, or not be heard of yet.
-SURE = 10.0
 #: Seconds that a cycle waits for what else changes.
 SETTLE = 0.02
 #: The longest pause between two cycles when there is something to do, seconds.
@@ -78,44 +73,6 @@ PLAN_EVERY, MANY_JOBS = 30.0, 300
 PLAN_LASTS = 5.0
 #: Seconds after which the decisions are looked at again though nothing has changed.
 LOOK_AGAIN = 30.0
-
-
-class BeginGang(Protocol):
-    """Starts a gang of which each part has a claim; see `pool.roles.schedd.parallel.gangs.Gangs.begin`."""
-
-    async def __call__(self, job: QueuedJob, gathering: Gathering, claims: Mapping[int, HeldClaim]) -> None: ...
-
-
-@dataclass(slots=True)
-class SchedulerCalls:
-    """The calls of the scheduler to other parts of the schedd.
-
-    Attributes:
-        gatherings: parts of gangs that have yet to be placed.
-        obtain: claims a matched slot.
-        begin_gang, start_job: start a job on claims.
-        save: has a running job saved and leave its machines, for a reason in words.
-        fits_lease: whether a job may run on a claim with that lease.
-        kept_back: whether an idle job must not start now, for reasons of its own.
-        regroup: has idle jobs put where they belong, since the scheduler takes more or fewer of them.
-        negotiator_heard: whether there is a negotiator, as far as is known.
-        keep: writes a note of the queue's, durably.
-        account_of: the name of a user's account in the pool.
-        preemption: the rules by which waiting jobs take machines from running ones; None for none.
-    """
-
-    gatherings: PartsToPlace
-    obtain: ObtainMachines
-    begin_gang: BeginGang
-    start_job: StartJob
-    save: Callable[[QueuedJob, str], Coroutine[Any, Any, None]]
-    fits_lease: Callable[[HeldClaim, QueuedJob], bool]
-    kept_back: Callable[[QueuedJob], bool]
-    regroup: Callable[[], None]
-    negotiator_heard: Callable[[], bool]
-    keep: Callable[[str, bytes], Coroutine[Any, Any, None]]
-    account_of: Callable[[str], str]
-    preemption: Callable[[], PreemptionRules | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +165,7 @@ class DedicatedScheduler:
         self._planned = 0.0
         self._takes_all = True
         self._too_large: frozenset[str] = frozenset()
-        #: By job that is larger than all that is configured, since when it is; wall seconds.
-        self._skipped: dict[str, float] = {}
+        self._larger = LargerJobs()
         self._curious = 0
         self._looking = asyncio.Lock()
         self._plan: _MadePlan | None = None
@@ -323,10 +279,8 @@ class DedicatedScheduler:
 
     def _let_go(self) -> None:
         """Have those jobs gather machines that are larger than all that is configured; and no others any more."""
-        now = self._context.outside.wall()
-        skipped = {skip.job for skip in self.decisions.skips if skip.reason in TOO_LARGE}
-        self._skipped = {name: self._skipped.get(name, now) for name in skipped} if self.machines.known else {}
-        sure = (self._find(name) for name, since in self._skipped.items() if now - since >= SURE)
+        skips = self.decisions.skips if self.machines.known else ()
+        sure = map(self._find, self._larger.note(skips, self._context.outside.wall()))
         large = frozenset(
             name_of(job) for job in sure if job is not None and job.ad().value(DEDICATED, None) is not True
         )
@@ -713,7 +667,7 @@ class DedicatedScheduler:
     def _look_again(self, wake: float | None) -> None:
         loop, now = asyncio.get_running_loop(), self._context.outside.wall()
         waits = [LOOK_AGAIN]
-        waits += [since + SURE - now for since in self._skipped.values() if since + SURE > now]
+        waits += self._larger.waits(now)
         if wake is not None:
             waits.append(max(wake - now, SETTLE))
         if (look := self.lending.next_look()) is not None:
