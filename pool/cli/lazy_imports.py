@@ -1,9 +1,9 @@
 """Keeps a command's start light: what is plain text, or not given, needs no library to be understood.
 
 Typer (from 0.20 on) has every value looked at by pydantic, whose import takes a tenth of a second: more than
-most commands need for everything else, and 5 MB in a node. Here what needs no conversion goes past it, as do paths;
-what does need one, a number that was given, goes typer's own way. With another typer, whose parameters look different,
-nothing is changed.
+most commands need for everything else, and 5 MB in a node. Here what needs no conversion goes past it, as do paths
+and plain whole numbers. What is left, such as a number that is not allowed, goes typer's own way. With another typer,
+whose parameters look different, nothing is changed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from pool.decimals import whole_number
+
 
 class _Light:
     """Stands in for typer's coercion of one parameter until that is needed."""
 
-    def __init__(self, annotation: Any, whole: Callable[[], Any]) -> None:
-        self._annotation = annotation
+    def __init__(self, descriptor: Any, whole: Callable[[], Any]) -> None:
+        self._annotation = descriptor.annotation
+        self._limits = descriptor.parameter_info
         self._whole = whole
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -32,7 +35,14 @@ class _Light:
             return value
         elif self._annotation is Path and type(value) is str:  # none of ours has typer look at the file
             return Path(value)
+        elif self._annotation is int and type(value) is str and self._allows(number := whole_number(value)):
+            return number
         return self._whole().coerce(value, param=param, ctx=ctx)
+
+    def _allows(self, number: int | None) -> bool:
+        """Whether it is a number, within the limits of the parameter."""
+        least, most = self._limits.min, self._limits.max
+        return number is not None and (least is None or least <= number) and (most is None or number <= most)
 
 
 def use_light_parameters(parameters: Iterable[Any]) -> None:
@@ -41,7 +51,7 @@ def use_light_parameters(parameters: Iterable[Any]) -> None:
         descriptor = getattr(parameter, "type_descriptor", None)
         if descriptor is None or getattr(parameter, "_runtime_param", 0) is not None:
             continue
-        parameter._runtime_param = _Light(descriptor.annotation, _whole_of(parameter))
+        parameter._runtime_param = _Light(descriptor, _whole_of(parameter))
 
 
 def _whole_of(parameter: Any) -> Callable[[], Any]:

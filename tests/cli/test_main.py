@@ -263,13 +263,14 @@ def test_help_and_short_commands_import_nothing_heavy() -> None:
         assert done.stderr.splitlines()[-1] == "[]", command
 
 
-def test_a_node_and_a_file_of_a_command_need_no_pydantic() -> None:
+def test_a_node_and_a_file_or_number_of_a_command_need_no_pydantic() -> None:
     """5 MB of a node's memory, and a tenth of a second of a command's time."""
     program = (
         "import sys\n"
         "from pool.cli import main\n"
         "main.status(['--roles', 'none', '--state', '/nowhere', '--config', '/no/file', '--set', 'SLOTS=1'])\n"
         "main.status(['plan', '--svg', '/no/file', '--address', '/no/socket'])\n"
+        "main.status(['q', '--limit', '20', '--address', '/no/socket'])\n"
         "print('pydantic' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
