@@ -27,10 +27,9 @@ from pool.cli.selection import Selection, UsageProblem, select
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
+    from pool.jobs.job_columns import JobColumns
 
 Ad = dict[str, Any]
-#: The shown attributes of some jobs, and their ProcIds.
-JobsAlike = tuple[Ad, list[int]]
 #: Jobs that are laid out, in the order of their ids, at a time: a queue of any length is listed in bounded memory.
 AT_ONCE = 20_000
 
@@ -69,6 +68,9 @@ def q(
       poolnode q -a ClusterId,ProcId,RequestMemory
       poolnode q --json | jq .Cmd
     """
+    from pool.cli.job_groups import render_groups
+    from pool.jobs.job_columns import each_job, of_item, values
+
     chosen = select(jobs or [])
     if held and idle:
         raise UsageProblem("--held and --idle are different jobs", hint="give one or the other")
@@ -82,31 +84,31 @@ def q(
     states: Counter[int] = Counter()
     missing = set() if constraint or limit is not None else set(chosen.ids)
 
-    def show(jobs: list[JobsAlike], *, first: bool) -> None:
-        for ad, procs in jobs:
-            states[ad.get("JobStatus", 0)] += len(procs)
-            missing.discard((ad.get("ClusterId", 0),))
-            missing.difference_update((ad.get("ClusterId", 0), proc) for proc in procs if missing)
+    def show(jobs: list[JobColumns], *, first: bool) -> None:
+        for group in jobs:
+            states.update(values(group, "JobStatus", 0))
+            if missing:
+                clusters = values(group, "ClusterId", 0)
+                missing.difference_update(zip(clusters), zip(clusters, values(group, "ProcId"), strict=True))
         if whole:
-            ads = [ad for ad, _ in jobs]
+            ads = [ad for group in jobs for ad in each_job(group)]
             ads.sort(key=_id)
             print_ads(ads, as_json=as_json)
         else:
-            lines = tables.render_alike(shown, jobs, tables.terminal_width())
+            lines = render_groups(shown, jobs, tables.terminal_width())
             print_lines(lines if first else lines[1:])
 
     async def question(pool: Pool) -> None:
         params = _parameters(chosen, constraint, _attributes(shown, wanted, whole), limit)
         if not whole:
-            params["alike"] = True
-        jobs: list[JobsAlike] = []
+            params["columns"] = True
+        jobs: list[JobColumns] = []
         first, count = True, 0
         async for batch in pool.batches("schedd.query", params):
             for item in batch:
-                # An older schedd sends the ad of each job, and so does any where all of it is asked for.
-                ad, procs = item if isinstance(item, list) else (item, [item.get("ProcId", 0)])
-                jobs.append((ad, procs))
-                count += len(procs)
+                group = of_item(item)
+                jobs.append(group)
+                count += len(group[1]["ProcId"])
             if count >= AT_ONCE:
                 show(jobs, first=first)
                 jobs, first, count = [], False, 0

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import IO, Any
 
 from pool.cli.formats import WireAd, one_line
 
-Ad = dict[str, Any]
 NARROW = 110  # below this many characters a terminal gets the papers' columns only
 
 
@@ -70,35 +68,6 @@ def render(columns: Sequence[Column], ads: Sequence[WireAd], width: int | None =
     return _lines(titles, [list(map(column.cell, ads)) for column in columns], right, width)
 
 
-def render_alike(
-    columns: Sequence[Column], groups: Sequence[tuple[WireAd, Sequence[int]]], width: int | None = None
-) -> list[str]:
-    """Lines of a table of jobs as `render` makes them, in the order of their ids.
-
-    Args:
-        groups: ads without ProcId, each with the ProcIds of all jobs that are like that.
-    """
-    rows = sorted((ad.get("ClusterId", 0), proc, place) for place, (ad, procs) in enumerate(groups) for proc in procs)
-    ads = [{**ad} for ad, _ in groups]
-    parts: list[Iterable[str]] = []
-    for of_each, some in groupby(columns, lambda column: any(name.lower() == "procid" for name in column.needs)):
-        if of_each:
-            parts += [_padded(one.title, list(_cells(one, ads, rows)), one.right) for one in some]
-            continue
-        common = [_padded(one.title, list(map(one.cell, ads)), one.right) for one in some]
-        title, *texts = (" ".join(row) for row in zip(*common, strict=True))
-        parts.append((title, *(texts[place] for _, _, place in rows)))
-    return _joined(parts, width)
-
-
-def _cells(column: Column, ads: Sequence[Ad], rows: Iterable[tuple[int, int, int]]) -> Iterator[str]:
-    """The cells of a column that each job has its own of."""
-    for _, proc, place in rows:
-        ad = ads[place]
-        ad["ProcId"] = proc
-        yield column.cell(ad)
-
-
 def layout(
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -133,7 +102,12 @@ def _padded(title: str, cells: Sequence[str], right: bool) -> Iterable[str]:
 
 
 def _joined(columns: Sequence[Iterable[str]], width: int | None) -> list[str]:
-    lines = [one_line(" ".join(row)).rstrip() for row in zip(*columns, strict=True)]
+    return finished(map(" ".join, zip(*columns, strict=True)), width)
+
+
+def finished(lines: Iterable[str], width: int | None) -> list[str]:
+    """Lines without control characters and spaces at the end, cut to the width."""
+    lines = [one_line(line).rstrip() for line in lines]
     if width is not None:
         lines = [line if len(line) <= width else line[: max(1, width - 1)] + "…" for line in lines]
     return lines

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pool.errors import PoolError
+from pool.jobs.job_columns import JobColumns, each_job, of_item
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -128,10 +129,8 @@ async def alike_jobs(
     )
     while True:
         groups: list[AlikeJobs] = []
-        async for batch in pool.batches(method, params | {"attributes": names, "alike": True}, at=at):
-            groups += [
-                (item[0], item[1]) if isinstance(item, list) else (item, [item.get("ProcId", 0)]) for item in batch
-            ]
+        async for batch in pool.batches(method, params | {"attributes": names, "columns": True}, at=at):
+            groups += [jobs for item in batch for jobs in _alike(of_item(item))]
         missing = _not_there(groups, [name for name in names if name.lower() not in STANDARD])
         if missing:  # nowhere so spelled: the ads say whether it is there in another spelling
             whole = await pool.gather(method, params, at=at)
@@ -140,6 +139,14 @@ async def alike_jobs(
         if not more:
             return groups
         names += more
+
+
+def _alike(group: JobColumns) -> Iterable[AlikeJobs]:
+    """The jobs of a group that differ in their numbers alone together, or each with an ad of its own."""
+    shared, columns = group
+    if list(columns) == ["ProcId"]:
+        return [(shared, columns["ProcId"])]
+    return ((ad, [ad["ProcId"]]) for ad in each_job(group))
 
 
 def _not_there(groups: Iterable[AlikeJobs], names: Sequence[str]) -> bool:

@@ -1,21 +1,25 @@
-"""Jobs that a listing shows alike go out together: one ad, and the numbers of the processes.
-
-Most jobs of a large cluster differ in their numbers alone. So a listing of a million jobs sends, and its reader lays
-out, a few ads and a million small numbers.
+"""Jobs that a listing shows alike go out together (`pool.jobs.job_columns`): a listing of a million jobs sends, and its
+reader lays out, a few ads and a million small numbers.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from pool.jobs.job_columns import JobColumns, each_job
 from pool.jobs.privacy import public
 from pool.policy.queue import QueuedJob, Wire
 
-#: Jobs, and groups of them, that go out in one item.
-MOST_JOBS, MOST_GROUPS = 2000, 500
+#: Jobs, those with values of their own, and groups of jobs that go out in one batch.
+MOST_JOBS, MOST_DIFFERING, MOST_GROUPS = 2000, 500, 500
+#: Groups of fewer jobs than this, on average, are joined.
+SMALL = 8
 #: Attributes that `QueuedJob.negotiation_answer` may give.
 NEGOTIATION_ATTRIBUTES = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
+#: Values that are the same when they are equal and of one type.
+_SCALARS = frozenset({str, int, float, bool})
 
 
 class GroupedListing:
@@ -27,50 +31,71 @@ class GroupedListing:
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = list(wanted)
-        self._own = [name for name in wanted if name not in ("ClusterId", "ProcId", "JobStatus")]
+        self._own = frozenset(wanted) - {"ClusterId", "ProcId", "JobStatus"}
         self._shows_negotiation = not NEGOTIATION_ATTRIBUTES.isdisjoint(wanted)
-        self._groups: list[tuple[Wire, list[int]]] = []
-        self._known: dict[Any, list[int]] = {}
-        self._count = 0
+        self._groups: dict[Any, JobColumns] = {}
+        self._count = self._differing = 0
 
     def add(self, job: QueuedJob, hidden: bool) -> None:
         """Add a job; `hidden`: without what is its owner's alone."""
         self._count += 1
-        key: Any = (job.cluster.id, job.status, self._differs(job))
-        try:
-            procs = self._known.get(key)
-        except TypeError:  # an expression or a list is among what differs
-            procs, key = None, None
-        if procs is None:
-            procs = []
+        own = self._own_values(job) if job.delta or job.state or self._shows_negotiation else None
+        if own:
+            self._differing += 1
+            if hidden:
+                own = public(own)
+        key = (job.cluster.id, job.status, *own) if own else (job.cluster.id, job.status)
+        group = self._groups.get(key)
+        if group is None:
             ad = project(job, self._wanted)
-            ad.pop("ProcId", None)
-            self._groups.append((public(ad) if hidden else ad, procs))
-            if key is not None:
-                self._known[key] = procs
-        procs.append(job.proc)
+            if hidden:
+                ad = public(ad)
+            for name in ("ProcId", *(own or ())):
+                ad.pop(name, None)
+            group = self._groups[key] = ad, {name: [] for name in ("ProcId", *(own or ()))}
+        columns = group[1]
+        columns["ProcId"].append(job.proc)
+        if own:
+            for name, value in own.items():
+                columns[name].append(value)
 
-    def _differs(self, job: QueuedJob) -> Any:
-        """The values of the shown attributes that can differ from the other jobs of the cluster."""
-        if not job.delta and not job.state and not self._shows_negotiation:
-            return None
+    def _own_values(self, job: QueuedJob) -> Wire:
+        """The shown attributes that can differ from those of the cluster's other jobs."""
         own = {**(job.delta or {}), **(job.state or {})}
         if self._shows_negotiation:
             own |= job.negotiation_answer()
-        values = tuple(map(own.get, self._own))
-        return values, tuple(map(type, values))  # 1, 1.0 and true are equal, and are not shown alike
+        return {name: value for name, value in own.items() if name in self._own}
 
     @property
     def full(self) -> bool:
         """Whether it is time to send them."""
-        return self._count >= MOST_JOBS or len(self._groups) >= MOST_GROUPS
+        return self._count >= MOST_JOBS or self._differing >= MOST_DIFFERING or len(self._groups) >= MOST_GROUPS
 
-    def pop_groups(self) -> list[tuple[Wire, list[int]]]:
-        """The jobs added, as they go out: (what is shown of them but their number, the processes' numbers)."""
-        groups, self._groups = self._groups, []
-        self._known.clear()
-        self._count = 0
+    def pop_groups(self) -> list[JobColumns]:
+        """The jobs added, as they go out."""
+        groups = list(self._groups.values())
+        if self._count < SMALL * len(groups):
+            groups = _joined(groups)
+        for shared, columns in groups:
+            for name in [name for name, column in columns.items() if name != "ProcId" and _all_same(column)]:
+                shared[name] = columns.pop(name)[0]
+        self._groups = {}
+        self._count = self._differing = 0
         return groups
+
+
+def _joined(groups: Sequence[JobColumns]) -> list[JobColumns]:
+    """The jobs of small groups, such as clusters of one job each, in one group where they have the same attributes."""
+    by_names: defaultdict[tuple[str, ...], list[Wire]] = defaultdict(list)
+    for group in groups:
+        by_names[*group[0], *group[1]] += each_job(group)
+    return [({}, {name: [ad[name] for ad in ads] for name in names}) for names, ads in by_names.items()]
+
+
+def _all_same(column: Sequence[Any]) -> bool:
+    """Whether a column has one value only. 1, 1.0 and true are equal, and are not shown alike."""
+    first = column[0]
+    return type(first) in _SCALARS and column.count(first) == len(column) and len(set(map(type, column))) == 1
 
 
 def project(job: QueuedJob, wanted: Sequence[str]) -> Wire:

@@ -42,7 +42,7 @@ class JobViews(Service):
         self._inspection = inspection
         self._forwarding = forwarding
 
-    @streaming(Right.READ, takes={**CHOICE, "alike": bool | None})
+    @streaming(Right.READ, takes={**CHOICE, "columns": bool | None})
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs in the queue, in batches of ads."""
         await self._listings.query(params, stream, viewer_of(call), call.identity.name)

@@ -72,9 +72,9 @@ class Listings:
         return params | {"owner": self._user_name(params["owner"])} if params.get("owner") else params
 
     async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
-        """Jobs in the queue: {constraint, ids, owner, attributes, limit, alike} -> batches of ads.
+        """Jobs in the queue: {constraint, ids, owner, attributes, limit, columns} -> batches of ads.
 
-        With `alike` and `attributes` they are batches of [an ad without ProcId, the ProcIds of all jobs like that].
+        With `columns` and `attributes` they are batches of groups of jobs (`pool.jobs.job_columns`).
 
         Args:
             viewer: as whom (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
@@ -86,7 +86,7 @@ class Listings:
         left = int(params.get("limit") or 0) or -1
         now = self._outside.wall()
         batch: list[Wire] = []
-        alike = GroupedListing(wanted) if wanted and params.get("alike") else None
+        alike = GroupedListing(wanted) if wanted and params.get("columns") else None
         async with self._turns.work(asker, "list jobs") as turn:
             async for job in self._select(params, turn):
                 hidden = not may_see(viewer, job.cluster.owner)
