@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from email.message import EmailMessage
 
 from pool.errors import PoolError
 
@@ -35,6 +34,8 @@ async def send_mail(setting: str, to: str, subject: str, text: str) -> bool:
     program = find_sendmail(setting)
     if program is None:
         return False
+    from email.message import EmailMessage
+
     message = EmailMessage()
     message["To"] = to
     message["Subject"] = subject

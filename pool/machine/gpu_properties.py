@@ -6,7 +6,6 @@ another form than expected, are left out: a machine is not worse off for it than
 
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 import subprocess
@@ -49,6 +48,8 @@ def ask_nvidia(environ: Mapping[str, str]) -> list[Device]:
     if version is not None:
         major, minor = int(version[1]), int(version[2])
         common = {"DriverVersion": major + minor / 10, "MaxSupportedVersion": major * 1000 + minor * 10}
+    import csv
+
     rows = csv.reader(said.splitlines(), skipinitialspace=True)
     return [_device(dict(zip(fields, row, strict=True)), common) for row in rows if len(row) == len(fields)]
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pool.errors import PoolError
 from pool.shadow.object_urls import SigningKeys, signed
-from pool.starter import urls
+from pool.starter import url_process
 from tests.e2e.support import ALL, Nodes, client, outcome, program
 
 
@@ -297,4 +297,4 @@ async def test_a_server_in_trouble_is_asked_again(nodes: Nodes, served: tuple[Pa
     ],
 )
 def test_causes_that_may_pass(error: Exception, expected: bool) -> None:
-    assert urls.is_temporary(error) is expected
+    assert url_process.is_temporary(error) is expected

@@ -1,10 +1,13 @@
-"""All work flows of one schedd: how they come in, which events are whose, and what a restart finds."""
+"""All work flows of one schedd: how they come in, which events are whose, and what a restart finds.
+
+Most schedds have none: the modules that carry one out are imported with the first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.decimals import whole_number
 from pool.errors import PoolError
@@ -12,14 +15,15 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.policy.workflow import NodeState, WorkflowEngine, WorkflowPlan
-from pool.policy.workflow.forecast import forecast
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
-from pool.roles.schedd.workflows.workflow import QueueNode, RunningWorkflow
 from pool.roles.schedd.workflows.written_files import WorkflowFiles, own_path
 from pool.shadow.files import FilesOf
 from pool.store import Change, SetMeta
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.workflows.workflow import QueueNode, RunningWorkflow
 
 #: Leftover names that are removed in one step.
 SOME = 500
@@ -184,6 +188,8 @@ class Workflows:
         return workflow
 
     async def _make(self, job: QueuedJob, plan: WorkflowPlan) -> RunningWorkflow:
+        from pool.roles.schedd.workflows.workflow import RunningWorkflow
+
         workflow = RunningWorkflow(
             job,
             await beside(len(plan.nodes), WorkflowEngine, plan),
@@ -251,6 +257,8 @@ class Workflows:
 def _status_of(workflow: RunningWorkflow, nodes: bool, now: float) -> dict[str, Any]:
     engine, plan = workflow.engine, workflow.plan
     there = [at for at, node in enumerate(plan.nodes) if not node.removed]
+    from pool.policy.workflow.forecast import forecast
+
     expected = forecast(engine, now, halted=engine.halted)
     found: dict[str, Any] = {
         "cluster": workflow.id,
