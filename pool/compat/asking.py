@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pool.errors import PoolError
@@ -115,10 +115,10 @@ def selection(words: Sequence[str], constraints: Sequence[str] = ()) -> dict[str
     return params
 
 
-async def alike_jobs(
+async def job_groups(
     pool: Pool, params: dict[str, Any], wanted: Sequence[str], *, at: str | None = None, method: str = "schedd.query"
-) -> list[AlikeJobs]:
-    """Jobs with the attributes that are wanted, and with those that these need, alike ones together.
+) -> list[JobColumns]:
+    """Jobs with the attributes that are wanted, and with those that these need, as the schedd groups them.
 
     Args:
         params: as `selection` makes them.
@@ -128,34 +128,37 @@ async def alike_jobs(
         dict.fromkeys([STANDARD.get(name.lower(), name) for name in wanted] + ["ClusterId", "ProcId", "JobStatus"])
     )
     while True:
-        groups: list[AlikeJobs] = []
+        groups: list[JobColumns] = []
         async for batch in pool.batches(method, params | {"attributes": names, "columns": True}, at=at):
-            groups += [jobs for item in batch for jobs in _alike(of_item(item))]
+            groups += map(of_item, batch)
         missing = _not_there(groups, [name for name in names if name.lower() not in STANDARD])
         if missing:  # nowhere so spelled: the ads say whether it is there in another spelling
-            whole = await pool.gather(method, params, at=at)
-            return [(ad, [ad.get("ProcId", 0)]) for ad in whole]
+            return list(map(of_item, await pool.gather(method, params, at=at)))
         more = _also_needed(groups, names)
         if not more:
             return groups
         names += more
 
 
-def _alike(group: JobColumns) -> Iterable[AlikeJobs]:
-    """The jobs of a group that differ in their numbers alone together, or each with an ad of its own."""
-    shared, columns = group
-    if list(columns) == ["ProcId"]:
-        return [(shared, columns["ProcId"])]
-    return ((ad, [ad["ProcId"]]) for ad in each_job(group))
+def alike(groups: Iterable[JobColumns]) -> Iterator[AlikeJobs]:
+    """Jobs that differ in their numbers alone together, the others each with an ad of its own."""
+    for shared, columns in groups:
+        if list(columns) == ["ProcId"]:
+            yield shared, columns["ProcId"]
+        else:
+            yield from ((ad, [ad["ProcId"]]) for ad in each_job((shared, columns)))
 
 
-def _not_there(groups: Iterable[AlikeJobs], names: Sequence[str]) -> bool:
-    return bool(names) and any(name not in ad for ad, _ in groups for name in names)
+def _not_there(groups: Iterable[JobColumns], names: Sequence[str]) -> bool:
+    return bool(names) and any(name not in shared.keys() | columns for shared, columns in groups for name in names)
 
 
-def _also_needed(groups: Iterable[AlikeJobs], names: Sequence[str]) -> list[str]:
+def _also_needed(groups: Iterable[JobColumns], names: Sequence[str]) -> list[str]:
     """Attributes that the values of others mention, and that were not asked for."""
-    texts = {value[0] for ad, _ in groups for value in ad.values() if type(value) is list and len(value) == 1}
+    found_values = (
+        value for shared, columns in groups for part in (shared.values(), *columns.values()) for value in part
+    )
+    texts = {value[0] for value in found_values if type(value) is list and len(value) == 1}
     if not texts:
         return []
     from pool.classad import ParseError, parse_expr

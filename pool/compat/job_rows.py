@@ -7,11 +7,14 @@ and takes an empty line for the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
+from pool.compat.asking import alike
 from pool.compat.c_printf import format_date, format_span
 from pool.compat.shown_ad import ShownAd, byte_text
+from pool.jobs.job_columns import JobColumns, each_job, values
 
 #: State -> letter.
 LETTERS = {1: "I", 2: "R", 3: "X", 4: "C", 5: "H", 6: ">", 7: "S"}
@@ -20,6 +23,8 @@ _RUNNING = (2, 6, 7)
 #: The value of MemoryUsage in the jobs of our own schedds.
 _MEMORY_USAGE = ["((ResidentSetSize + 1023) / 1024)"]
 _NO_DATE = "[?????????]"
+#: The attributes that the last column of `-nobatch` is made of: many jobs differ in nothing else.
+_DESCRIBING = ("JobDescription", "Cmd", "Args", "Arguments")
 #: Attributes that each listing needs.
 NEEDS: dict[str, tuple[str, ...]] = {
     "nobatch": (
@@ -77,20 +82,37 @@ class JobListing:
         self._kind = kind
         self._now = now
         self._cpu = cpu
-        self._rows: list[tuple[int, int, tuple[str, ...]]] = []
-        self._alike: dict[int, tuple[str, ...]] = {}
+        self._rows: list[tuple[int, int, tuple[str, ...], str]] = []
 
-    def add(self, ad: ShownAd, procs: Iterable[int]) -> None:
-        """Jobs that are alike but for their numbers."""
-        cells = _CELLS[self._kind](ad, self._now, self._cpu)
-        cluster = ad.integer("ClusterId")
-        self._rows += [(cluster, proc, cells) for proc in procs]
+    def add(self, group: JobColumns, shown: Callable[[Mapping[str, Any]], ShownAd]) -> None:
+        """The jobs of a group.
+
+        Args:
+            shown: makes of an ad the one whose values are shown.
+        """
+        shared, columns = group
+        if self._kind == "nobatch" and _differ_in_description(group):
+            ad = shown(shared)
+            cells = _nobatch(ad, self._now, self._cpu)
+            describing = {name: shared[name] for name in _DESCRIBING if name in shared}
+            texts: Iterable[str] = repeat(description(ad), len(columns["ProcId"]))
+            if len(columns) > 1:
+                texts = (description(shown(job)) for job in each_job((describing, columns)))
+            numbers = zip(values(group, "ClusterId", 0), columns["ProcId"], strict=True)
+            self._rows += ((*number, cells, byte_text(text)) for number, text in zip(numbers, texts, strict=True))
+            return
+        for wire, procs in alike([group]):
+            ad = shown(wire)
+            cells = _CELLS[self._kind](ad, self._now, self._cpu)
+            last = byte_text(description(ad)) if self._kind == "nobatch" else ""
+            cluster = ad.integer("ClusterId")
+            self._rows += [(cluster, proc, cells, last) for proc in procs]
 
     def lines(self) -> list[str]:
         """The heading and a line for each job, in the order of their ids."""
         rows = sorted(self._rows)
         id_width, proc_width, name_width = 4, 3, 14
-        longest = max((len(cells[0]) for _, _, cells in rows), default=0)
+        longest = max((len(row[2][0]) for row in rows), default=0)
         highest, last = max((row[0] for row in rows), default=0), max((row[1] for row in rows), default=0)
         roomy = not self._cpu and (highest >= 9999 or last >= 999 or longest > 14)
         if roomy:
@@ -101,13 +123,24 @@ class JobListing:
             "RUN_TIME", "CPU_TIME" if self._cpu else "RUN_TIME"
         )
         lines = [heading]
-        shown: dict[int, str] = {}
-        for cluster, proc, cells in rows:
-            text = shown.get(id(cells))
-            if text is None:
-                text = shown[id(cells)] = f"{cells[0][:name_width]:<{name_width}} " + layout[1](cells)
-            lines.append(f"{cluster:{id_width}d}.{proc:<{proc_width}d} {text}".rstrip())
+        laid: dict[int, str] = {}
+        for cluster, proc, cells, text in rows:
+            before = laid.get(id(cells))
+            if before is None:
+                before = laid[id(cells)] = f"{cells[0][:name_width]:<{name_width}} " + layout[1](cells)
+            lines.append(f"{cluster:{id_width}d}.{proc:<{proc_width}d} {before}{text}".rstrip())
         return lines
+
+
+def _differ_in_description(group: JobColumns) -> bool:
+    """Whether jobs have all cells of `-nobatch` but the last in common, with no expression that may say otherwise."""
+    shared, columns = group
+    plain = all(type(value) is not list or value == _MEMORY_USAGE for value in shared.values())
+    return (
+        plain
+        and columns.keys() <= {"ClusterId", "ProcId", *_DESCRIBING}
+        and not any(list in map(type, column) for column in columns.values())
+    )
 
 
 def _nobatch(ad: ShownAd, now: float, cpu: bool) -> tuple[str, ...]:
@@ -118,7 +151,6 @@ def _nobatch(ad: ShownAd, now: float, cpu: bool) -> tuple[str, ...]:
         status_letters(ad),
         _number_text(ad, "JobPrio"),
         _memory(ad),
-        byte_text(description(ad)),
     )
 
 
@@ -128,7 +160,7 @@ def _nobatch_layout(rows: Sequence[Any], roomy: bool) -> Any:
     heading = f"  SUBMITTED     RUN_TIME ST {'PRI':<{prio}} {'SIZE':<{size}} CMD"
     return (
         heading,
-        lambda cells: f"{cells[1]} {cells[2]:.12} {cells[3]} {cells[4]:<{prio}} {cells[5][:size]:>{size}} {cells[6]}",
+        lambda cells: f"{cells[1]} {cells[2]:.12} {cells[3]} {cells[4]:<{prio}} {cells[5][:size]:>{size}} ",
     )
 
 
@@ -246,8 +278,12 @@ class BatchListing:
         self._whole = whole
         self._batches: dict[Any, dict[str, Any]] = {}
 
-    def add(self, ad: ShownAd, procs: Sequence[int]) -> None:
-        """Jobs that are alike but for their numbers."""
+    def add(self, group: JobColumns, shown: Callable[[Mapping[str, Any]], ShownAd]) -> None:
+        """The jobs of a group; `shown` makes of an ad the one whose values are shown."""
+        for ad, procs in alike([group]):
+            self._add_alike(shown(ad), procs)
+
+    def _add_alike(self, ad: ShownAd, procs: Sequence[int]) -> None:
         owner, name, cluster = ad.text("Owner") or "??", ad.text("JobBatchName"), ad.integer("ClusterId")
         batch = self._batches.setdefault(
             (owner, name) if name else cluster,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool.compat.asking import AlikeJobs, alike_jobs, ask_pool, print_error, schedd_address, selection, write
+from pool.compat.asking import AlikeJobs, alike, ask_pool, job_groups, print_error, schedd_address, selection, write
 from pool.compat.options import ALL, Option, Parsed, parse, usage
 from pool.compat.shown_ad import ShownAd
 from pool.errors import PoolError
+from pool.jobs.job_columns import JobColumns, of_item, values
 from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
@@ -230,25 +231,25 @@ def _every_schedd(given: Parsed, ask: Any) -> list[tuple[str, str, Any]]:
     return ask_pool(given.value("pool"), question)
 
 
-def _groups(given: Parsed, wanted: Sequence[str]) -> list[tuple[str, str, list[AlikeJobs]]]:
+def _groups(given: Parsed, wanted: Sequence[str]) -> list[tuple[str, str, list[JobColumns]]]:
     ads = _file_ads(given)
     if ads is not None:
         path = Path(str(given.value("jobads")))
-        return [(str(path), "", [(ad, [ad.get("ProcId", 0)]) for ad in ads])]
-    return _every_schedd(given, lambda pool, at: alike_jobs(pool, _params(given), wanted, at=at))
+        return [(str(path), "", list(map(of_item, ads)))]
+    return _every_schedd(given, lambda pool, at: job_groups(pool, _params(given), wanted, at=at))
 
 
 def _masked(given: Parsed, mask: PrintMask, now: float) -> int:
     needs = mask.needed_attributes()
     texts: list[str] = []
     for _, _, groups in _groups(given, needs):
-        write_masked(mask, needs, groups, now, texts, is_file=given.has("jobads"))
+        write_masked(mask, needs, alike(groups), now, texts, is_file=given.has("jobads"))
     write("".join(texts))
     return 0
 
 
 def write_masked(
-    mask: PrintMask, needs: Sequence[str], groups: Sequence[AlikeJobs], now: float, texts: list[str], *, is_file: bool
+    mask: PrintMask, needs: Sequence[str], groups: Iterable[AlikeJobs], now: float, texts: list[str], *, is_file: bool
 ) -> None:
     """Add the heading, if any, and the row of each job in the order of their ids."""
     by_number = any(name.lower() == "procid" for name in needs)
@@ -281,6 +282,10 @@ def _listed(given: Parsed, now: float) -> int:
     found = _groups(given, NEEDS[kind])
     mine = _mine() if not given.has("jobads") else None
     texts: list[str] = []
+
+    def shown(ad: Mapping[str, Any]) -> ShownAd:
+        return ShownAd(ad, now, exact=mine is not None)
+
     for name, address, groups in found:
         states: Counter[int] = Counter()
         listing = (
@@ -288,13 +293,14 @@ def _listed(given: Parsed, now: float) -> int:
             if kind == "batch"
             else JobListing(kind if kind != "totals" else "hold", now, cpu=given.has("cputime"))
         )
-        for ad, procs in groups:
-            states[ad.get("JobStatus", 0)] += len(procs)
+        for group in groups:
+            states.update(values(group, "JobStatus", 0))
             if kind != "totals":
+                shared, columns = group
                 for always in ("RemoteUserCpu", "ImageSize", "JobPrio"):
-                    if mine is not None:
-                        ad.setdefault(always, 0)
-                listing.add(ShownAd(ad, now, exact=mine is not None), procs)
+                    if mine is not None and always not in columns:
+                        shared.setdefault(always, 0)
+                listing.add(group, shown)
         texts.append(_title(name, address, now, groups, is_file=given.has("jobads")))
         texts += [] if kind == "totals" else [line + "\n" for line in listing.lines()]
         if kind in ("batch", "nobatch", "hold", "totals"):
@@ -309,7 +315,7 @@ def _mine() -> str:
     return user_name()
 
 
-def _title(name: str, address: str, now: float, groups: Sequence[AlikeJobs], *, is_file: bool) -> str:
+def _title(name: str, address: str, now: float, groups: Sequence[JobColumns], *, is_file: bool) -> str:
     when = time.strftime("%m/%d/%y %H:%M:%S", time.localtime(now))
     if is_file:
         now = max((int(ad["ServerTime"]) for ad, _ in groups if "ServerTime" in ad), default=now)
@@ -320,7 +326,7 @@ def _title(name: str, address: str, now: float, groups: Sequence[AlikeJobs], *, 
 
 
 def _totals(
-    given: Parsed, states: Mapping[int, int], groups: Sequence[AlikeJobs], mine: str | None, *, ended: bool
+    given: Parsed, states: Mapping[int, int], groups: Sequence[JobColumns], mine: str | None, *, ended: bool
 ) -> str:
     """The lines of totals: of what was asked for, of the user's jobs, of everybody's."""
     from pool.compat.job_rows import totals_line
@@ -333,12 +339,12 @@ def _totals(
     if given.has("allusers") and not (given.words or given.all_of("constraint")):
         of_all = groups
     else:
-        answer = _every_schedd(given, lambda pool, at: alike_jobs(pool, {}, ["Owner"], at=at))
+        answer = _every_schedd(given, lambda pool, at: job_groups(pool, {}, ["Owner"], at=at))
         of_all = [group for _, _, part in answer for group in part]
-    for ad, procs in of_all:
-        everyone[ad.get("JobStatus", 0)] += len(procs)
-        if ad.get("Owner") == mine:
-            own[ad.get("JobStatus", 0)] += len(procs)
+    for group in of_all:
+        found, owners = values(group, "JobStatus", 0), values(group, "Owner")
+        everyone.update(found)
+        own.update(status for status, owner in zip(found, owners, strict=True) if owner == mine)
     lines += [totals_line(own, mine), totals_line(everyone, "all users")]
     return ("" if ended else "\n") + " \n".join(lines) + "\n\n"
 
@@ -347,9 +353,9 @@ def _analyze(given: Parsed) -> int:
     """`-analyze` and `-better-analyze`: the answer of `poolnode why` for each job."""
 
     async def question(pool: Pool) -> tuple[list[str], list[str]]:
-        jobs = await alike_jobs(pool, _params(given), [], at=await schedd_address(pool, given.value("name")))
+        jobs = await job_groups(pool, _params(given), [], at=await schedd_address(pool, given.value("name")))
         texts, failed = [], []
-        for ad, procs in jobs:
+        for ad, procs in alike(jobs):
             for proc in procs:
                 try:
                     texts.append("\n".join((await pool.why((ad["ClusterId"], proc))).lines(None)))
