@@ -32,7 +32,7 @@ async def idle(effort: Effort) -> list[Row]:
     share = 100 * used / seconds
     note = f"over {seconds} s, {len(family)} processes"
     return [
-        Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 60)),
+        Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 40)),
         Row("idle node, all roles: proportional memory", proportional, "MB"),
         Row("idle node, all roles: processor", share, "% of a core", Goal("at most", 0.3), note=note),
     ]

@@ -63,7 +63,7 @@ async def fake_machines(pool: Pool, many: int, directory: Path) -> None:
 async def listings(effort: Effort) -> list[Row]:
     """`q` and `condor_q` on 10,000 jobs, `status` and `why` on 10,000 machines, whole commands, medians of 5."""
     many = effort.of(10_000, least=100)
-    goal, reason = Goal("at most", 0.5), Goal("at most", 1.0)
+    queue, goal, reason = Goal("at most", 0.15), Goal("at most", 0.5), Goal("at most", 1.0)
     rows = []
     async with whole_node(2, *LISTEN) as node:
         async with await Pool.connect(node.address) as pool:
@@ -72,7 +72,7 @@ async def listings(effort: Effort) -> list[Row]:
             )
             await fake_machines(pool, many, node.directory / "fake")
         for metric, arguments, lines, held_to in (
-            (f"q on {many:,} jobs", ("q",), many, goal),
+            (f"q on {many:,} jobs", ("q",), many, queue),
             (f"status on {many:,} machines", ("status",), many, goal),
             (f"why of a job, {many:,} machines and jobs", ("why", f"{queued.cluster}.{many - 1}"), 5, reason),
             (f"why of a machine, {many:,} machines", ("why", f"slot{many - 1}@fake"), 3, reason),
