@@ -1,7 +1,7 @@
 """How nodes and tools speak to each other: one protocol over TLS, unix sockets, memory and within a process.
 
     network      connect and listen            connection, stream     calling
-    joining      two streams as one
+    joined_streams  two streams as one
     dispatch     serving                       identity               who is there and what that allows
     protocol     the sans-I/O core (frames, states, bounds, events beside it)
     authority, credentials, tokens, join       trust; imported by name, since `cryptography` costs start-up

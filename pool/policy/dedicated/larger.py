@@ -20,7 +20,7 @@ class LargerJobs:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def note(self, skips: Iterable[SkipGang], now: float) -> frozenset[str]:
+    def after_cycle(self, skips: Iterable[SkipGang], now: float) -> frozenset[str]:
         """The jobs of which it is sure by now, after a cycle that has passed over these."""
         skipped = {skip.job for skip in skips if skip.reason in _TOO_LARGE}
         self._since = {name: self._since.get(name, now) for name in skipped}

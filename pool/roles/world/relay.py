@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from pool.errors import PoolError
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.joining import join
+from pool.wire.joined_streams import pass_both_ways
 
 #: Methods of a startd that a schedd of another pool may call, about a claim that it has.
 STARTD_CALLS = (
@@ -152,7 +152,7 @@ async def join_streams(near: Stream, far: Stream, ahead: ReadAhead | None = None
     """
     async with far:
         with contextlib.nullcontext() if ahead is None else ahead.widen(near, far):
-            await join(near, far)
+            await pass_both_ways(near, far)
 
 
 class Passing(Protocol):

@@ -280,7 +280,7 @@ class DedicatedScheduler:
     def _let_go(self) -> None:
         """Have those jobs gather machines that are larger than all that is configured; and no others any more."""
         skips = self.decisions.skips if self.machines.known else ()
-        sure = map(self._find, self._larger.note(skips, self._context.outside.wall()))
+        sure = map(self._find, self._larger.after_cycle(skips, self._context.outside.wall()))
         large = frozenset(
             name_of(job) for job in sure if job is not None and job.ad().value(DEDICATED, None) is not True
         )

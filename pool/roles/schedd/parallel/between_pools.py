@@ -21,7 +21,7 @@ from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.gang import RunningGang
 from pool.wire import Stream
 from pool.wire.errors import CallRefused
-from pool.wire.joining import join
+from pool.wire.joined_streams import pass_both_ways
 
 
 class BetweenPools:
@@ -68,7 +68,7 @@ class BetweenPools:
         finally:
             self._links.settle(pair, there=pair in self._linked)
         try:
-            await join(stream, far)
+            await pass_both_ways(stream, far)
         finally:
             if self._linked.get(pair) is far:
                 del self._linked[pair]
@@ -100,7 +100,7 @@ class BetweenPools:
         if before is not None:
             before.abort()
         try:
-            await join(stream, far)
+            await pass_both_ways(stream, far)
         finally:
             if self._piped.get(key) is far:
                 del self._piped[key]

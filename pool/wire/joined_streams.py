@@ -9,7 +9,7 @@ from pool.errors import PoolError
 from pool.wire.stream import Stream
 
 
-async def join(near: Stream, far: Stream) -> None:
+async def pass_both_ways(near: Stream, far: Stream) -> None:
     """Pass items on in both directions until the method that serves `far` is done, or `near` is given up.
 
     Raises:
