@@ -19,7 +19,7 @@ from typing import Any
 
 from pool.remoteio import kernel
 from pool.remoteio.changes import Changes
-from pool.remoteio.frames import APPEND, Attr, Op
+from pool.remoteio.frames import APPEND, OMIT, UNCHANGED, Attr, Op
 from pool.remoteio.journal import ChangeJournal, Identity
 from pool.remoteio.journal.settings import USERS, beneath
 from pool.remoteio.leases import FileLeases
@@ -438,7 +438,7 @@ class FileOperations:
     def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
         with self.places.open_parent(path, write=True) as place:
             self._required_journal().settings.before("o", path, place)
-            ids = (-1 if one == 0xFFFFFFFF else one for one in (uid, gid))
+            ids = (-1 if one == UNCHANGED else one for one in (uid, gid))
             os.chown(place.name, *ids, dir_fd=place.directory, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
@@ -447,6 +447,25 @@ class FileOperations:
             self._required_journal().settings.before("t", path, place)
             kernel.utimensat(place.directory, place.name, accessed, modified)
             return (self._attr(_stat(place)),)
+
+    def setattr(
+        self, unique: int, handle: int, mode: int, uid: int, gid: int, accessed: int, modified: int
+    ) -> tuple[Any, ...]:
+        """Change several settings of a file that the job has open for writing, which has shown that it may."""
+        file = self._file(handle)
+        if not file.writes:
+            raise _problem(errno.EBADF)
+        settings = self._required_journal().settings
+        if uid != UNCHANGED or gid != UNCHANGED:
+            settings.before_open("o", file.fd)
+            os.fchown(file.fd, *(-1 if one == UNCHANGED else one for one in (uid, gid)))
+        if mode != UNCHANGED:
+            settings.before_open("p", file.fd)
+            os.fchmod(file.fd, mode & 0o7777)
+        if accessed != OMIT or modified != OMIT:
+            settings.before_open("t", file.fd)
+            kernel.futimens(file.fd, accessed, modified)
+        return (self._attr(os.fstat(file.fd)),)
 
     # -- extended attributes -----------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ LARGEST = 2 * 1024 * 1024
 APPEND = 2**64 - 1
 #: A time that is left as it is, and one that is now.
 OMIT, NOW = -1, -2
+#: Rights or an id that are left as they are.
+UNCHANGED = 2**32 - 1
 
 _HEADER = struct.Struct("<IHHQ")
 HEADER = _HEADER.size
@@ -69,6 +71,7 @@ class Op(IntEnum):
     SETXATTR = 32
     REMOVEXATTR = 33
     SEEK = 34
+    SETATTR = 35
 
 
 class MalformedFrame(ValueError):
@@ -144,6 +147,7 @@ REQUESTS: dict[Op, str] = {
     Op.SETXATTR: "sss4",
     Op.REMOVEXATTR: "ss",
     Op.SEEK: "881",
+    Op.SETATTR: "8444qq",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -179,6 +183,7 @@ ANSWERS: dict[Op, str] = {
     Op.SETXATTR: "a",
     Op.REMOVEXATTR: "a",
     Op.SEEK: "8",
+    Op.SETATTR: "a",
 }
 #: The messages that the submit side sends unasked, as `notice` has it: the operation, and the shape of its body.
 NOTICE, NOTICED = 31, "(8s)"

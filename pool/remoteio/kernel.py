@@ -88,6 +88,11 @@ def utimensat(directory: int, name: bytes, accessed: int, modified: int) -> None
     _checked(_libc.utimensat(directory, name, times, AT_SYMLINK_NOFOLLOW))
 
 
+def futimens(fd: int, accessed: int, modified: int) -> None:
+    """Set times of an open file, as `utimensat`. Raises OSError."""
+    _checked(_libc.futimens(fd, (_Time * 2)(_time(accessed), _time(modified))))
+
+
 def _time(value: int) -> _Time:
     if value == -1:
         return _Time(0, UTIME_OMIT)

@@ -43,7 +43,7 @@ AGAIN = 0.05
 _HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK,
              Op.SEEK}  # fmt: skip
 _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0,
-              Op.FALLOCATE: 0, Op.SEEK: 0}  # fmt: skip
+              Op.FALLOCATE: 0, Op.SEEK: 0, Op.SETATTR: 0}  # fmt: skip
 #: Requests by which jobs meet: who has made a lock file or got a lock is to know what others have changed before.
 _MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST}
 #: Requests that take names away, and how many paths they begin with. Nobody asks for such a name again, so that it does

@@ -1,5 +1,5 @@
 """Programs that work on many small remote files, beside the same on a local disk in the same run: `rm -r`, `tar x`,
-`git status`, `grep -r`.
+`git status`, `grep -r`; and how often they wait for a submit side that is further off.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from pool.starter.keeper import NativeKeepers
+from tests.benchmarks.remoteio import delayed
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.remoteio.support import HomeProcess
 from tests.starter.support import PYTHON, spec
@@ -61,10 +62,11 @@ def _fill(top: Path, files: int) -> None:
         subprocess.run(["git", "-C", repository, *command], check=True)
 
 
-async def _remote(keepers: NativeKeepers, top: Path, files: int) -> dict[str, float]:
-    tree, scratch, journal = top / "tree", top / "scratch", top / "journal"
+async def _remote(keepers: NativeKeepers, top: Path, files: int, delay: float = 0.0) -> dict[str, float]:
+    place = top / f"job{delay}"
+    tree, scratch, journal = place / "tree", place / "scratch", place / "journal"
     for directory in (scratch, journal):
-        directory.mkdir()
+        directory.mkdir(parents=True)
     await asyncio.to_thread(_fill, tree, files)
     home = HomeProcess()
     end = home.open(tree, journal)
@@ -72,9 +74,10 @@ async def _remote(keepers: NativeKeepers, top: Path, files: int) -> dict[str, fl
         scratch, PYTHON, "-c", PROGRAM, str(tree), cwd="/job", fixed=True, stdout="/job/out", stderr="/job/err",
         isolation="full", remote=tuple(path for path, _ in home.answer["trees"]),
     )  # fmt: skip
-    keeper = await keepers.start(wanted, remote=end.end.fileno())
-    await keeper.ended
-    await keeper.forget()
+    async with delayed(end.end, delay) as stream:
+        keeper = await keepers.start(wanted, remote=stream.fileno())
+        await keeper.ended
+        await keeper.forget()
     end.close()
     home.close()
     took: dict[str, float] = json.loads((scratch / "out").read_text())
@@ -98,6 +101,8 @@ async def remote_names(effort: Effort) -> list[Row]:
         local = json.loads(done.stdout)
         await asyncio.to_thread(shutil.rmtree, top / "local")
         remote = await _remote(keepers, top, files)
+        some, delay = effort.of(200, 20), 0.01
+        far = await _remote(keepers, top, some, delay)
 
         def row(what: str, name: str, most: float) -> Row:
             return Row(
@@ -112,6 +117,8 @@ async def remote_names(effort: Effort) -> list[Row]:
             row("git status at once again", "next status", 5),
             row("git status two seconds later", "later status", 5),
             row("grep -r two seconds later", "grep", 3),
+            Row("rm -r, 10 ms away, a file", far["rm"] / delay / some, "delays"),
+            Row("tar x, 10 ms away, a file", far["tar"] / delay / some, "delays", Goal("at most", 4)),
         ]
     finally:
         await keepers.close(kill=True)

@@ -99,7 +99,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
 
 
 @contextlib.asynccontextmanager
-async def _delayed(home: socket.socket, delay: float) -> AsyncIterator[socket.socket]:
+async def delayed(home: socket.socket, delay: float) -> AsyncIterator[socket.socket]:
     """Home's stream, each way half the delay further off."""
     if not delay:
         yield home
@@ -137,7 +137,7 @@ async def _in_a_job(keepers: NativeKeepers, top: Path, delay: float, arguments: 
     home = HomeProcess()
     end = home.open(tree, journal)
     shown = tuple(path for path, _ in home.answer["trees"])
-    async with _delayed(end.end, delay) as stream:
+    async with delayed(end.end, delay) as stream:
         wanted = spec(
             scratch, PYTHON, "-c", PROGRAM, str(tree), *arguments, cwd="/job", fixed=True, stdout="/job/out",
             stderr="/job/err", isolation="full", remote=shown,

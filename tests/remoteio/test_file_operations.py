@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pool.remoteio.frames import APPEND, NOW, OMIT, Attr
+from pool.remoteio.frames import APPEND, NOW, OMIT, UNCHANGED, Attr
 from tests.remoteio.support import Desk
 
 CREATE, RDWR, WRONLY = os.O_CREAT, os.O_RDWR, os.O_WRONLY
@@ -101,6 +101,30 @@ def test_names_are_changed(desk: Desk) -> None:
     desk.do("rmdir", "d")
     assert desk.do("list", "", 0)[1][0][0] == b"g"
     assert len(desk.do("statfs", "")) == 7
+
+
+def test_settings_of_an_open_file_are_changed_together_wherever_its_name_leads(desk: Desk) -> None:
+    (desk.tree / "f").write_text("text")
+    desk.do("open", 1, "f", RDWR, 0, 0)
+    (desk.tree / "f").rename(desk.tree / "g")
+    (desk.tree / "f").write_text("another file")
+    before = (desk.tree / "f").stat()
+    (attr,) = desk.do("setattr", 1, 0o604, os.getuid(), UNCHANGED, OMIT, 10**18 + 5)
+    now = (desk.tree / "g").stat()
+    assert (attr.mode, attr.mtime, attr.atime) == (now.st_mode, 10**18 + 5, now.st_atime_ns)
+    assert (now.st_mode & 0o7777, now.st_mtime_ns) == (0o604, 10**18 + 5)
+    (attr,) = desk.do("setattr", 1, UNCHANGED, UNCHANGED, UNCHANGED, OMIT, OMIT)
+    assert (attr.mode & 0o7777, attr.mtime) == (0o604, 10**18 + 5)
+    assert (desk.tree / "f").stat() == before
+
+
+def test_settings_are_changed_only_of_files_that_are_open_for_writing(desk: Desk) -> None:
+    (desk.tree / "f").write_text("text")
+    desk.do("open", 1, "f", os.O_RDONLY, 0, 0)
+    before = (desk.tree / "f").stat()
+    assert refusal(desk, "setattr", 1, 0o777, UNCHANGED, UNCHANGED, OMIT, NOW) == errno.EBADF
+    assert refusal(desk, "setattr", 2, 0o777, UNCHANGED, UNCHANGED, OMIT, NOW) == errno.EBADF
+    assert (desk.tree / "f").stat() == before
 
 
 def test_nothing_outside_the_tree_is_reached(desk: Desk, tmp_path: Path) -> None:

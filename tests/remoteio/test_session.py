@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pool.remoteio import frames
-from pool.remoteio.frames import Op
+from pool.remoteio.frames import OMIT, UNCHANGED, Op
 from pool.remoteio.session import RemoteSession
 from pool.starter.files import StartFiles
 from pool.starter.place import StartRefused
@@ -72,6 +72,19 @@ def test_what_comes_for_one_handle_waits_for_what_takes_long_there(desk: Desk) -
         answers = {unique: values for unique, _, values in (job.receive() for _ in sent)}
         assert answers.keys() == set(sent)
         assert answers[sent[-1]] == [b"onetwo"]
+
+
+def test_times_that_are_set_behind_a_slow_write_stay(desk: Desk) -> None:
+    go = slow(desk, "write")
+    with session(desk) as job:
+        job.ask(Op.OPEN, 1, "f", CREATE | RDWR, 0o644, 0)
+        settings = (0o600, UNCHANGED, UNCHANGED, OMIT, 10**18)
+        sent = [job.send(Op.WRITE, 1, 0, b"text"), job.send(Op.SETATTR, 1, *settings), job.send(Op.CLOSE, 1)]
+        assert job.ask(Op.STAT, "f")[0].size == 0
+        go.set()
+        assert {job.receive()[:2] for _ in sent} == {(unique, 0) for unique in sent}
+        attr = job.ask(Op.STAT, "f")[0]
+        assert (attr.size, attr.mode & 0o7777, attr.mtime) == (4, 0o600, 10**18)
 
 
 def test_data_of_any_size_come_whole(desk: Desk) -> None:

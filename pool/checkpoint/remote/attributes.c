@@ -81,7 +81,7 @@ static struct request *truncation(struct node *n, const struct fuse_setattr_in *
     return r;
 }
 
-static uint32_t submit_id(bool given, uint32_t id, uint32_t job, uint32_t submit)
+uint32_t submit_id(bool given, uint32_t id, uint32_t job, uint32_t submit)
 {
     return !given ? UINT32_MAX : id == job ? submit : id;
 }
@@ -158,6 +158,8 @@ void ask_setattr(struct ask *q)
 {
     const struct fuse_setattr_in *in = q->body;
     struct node *n = q->node;
+    if (late_accepts(q))
+        return;
     if (kernels_own(n, in->valid)) {
         n->times[0] = -1;
         n->times[1] = n->attr.mtime = (int64_t)in->mtime * 1000000000 + in->mtimensec;

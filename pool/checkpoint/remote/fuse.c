@@ -252,6 +252,7 @@ static void take_request(struct tree *tree, uint8_t *buffer, size_t size, bool o
                     .body = buffer + sizeof(struct fuse_in_header),
                     .buffer = own ? buffer : NULL};
     q.node = q.head->nodeid ? node_of(tree, q.head->nodeid) : NULL;
+    late_before(&q);
     if (!refresh_asks(&q))
         dispatch(&q);
     if (own)

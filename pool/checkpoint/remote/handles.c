@@ -70,14 +70,14 @@ void handle_close(struct handle *h)
 
 /* Whether the submit side has it open for certain. A handle that is being closed is open there only while another
  * handle borrows it. */
-static bool is_usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
+bool handle_is_usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
 
 /* A handle that is open for writing on the submit side, if possible for reading too. */
 struct handle *handle_writable(struct node *node)
 {
     struct handle *found = NULL;
     for (struct handle *h = handles; h; h = h->next) {
-        if (h->node != node || !h->writable || !is_usable(h))
+        if (h->node != node || !h->writable || !handle_is_usable(h))
             continue;
         found = h;
         if ((h->flags & O_ACCMODE) == O_RDWR)
@@ -336,8 +336,8 @@ static void open_nameless(struct ask *q, uint32_t how)
 {
     struct handle *found = handles;
     while (found &&
-           (found->node != q->node || !is_usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
-            (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
+           (found->node != q->node || !handle_is_usable(found) || found->lender ||
+            (how != O_RDONLY && !found->writable) || (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
         found = found->next;
     if (!found || ((const struct fuse_open_in *)q->body)->flags & O_TRUNC) {
         reply(q->tree, q->head->unique, ENOENT, NULL, 0);

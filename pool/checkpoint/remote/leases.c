@@ -107,6 +107,12 @@ bool lease_covers(const struct node *directory, uint64_t unique)
     return l && l->granted && unique > l->asked && unique > l->told;
 }
 
+bool lease_reports(const struct node *directory, uint64_t unique)
+{
+    const struct lease *l = directory->lease;
+    return l && l->granted && unique > l->asked;
+}
+
 /* A directory's own lease covers its times and size; its parent's lease covers its name and mode. */
 void lease_believe(struct node *node, uint64_t unique)
 {

@@ -44,6 +44,7 @@ enum remote_op {
     R_SETXATTR,
     R_REMOVEXATTR,
     R_SEEK,
+    R_SETATTR,
 };
 
 #define FRAME_HEAD 16
@@ -281,6 +282,13 @@ void ask_access(struct ask *q);
 /* attributes.c */
 void ask_setattr(struct ask *q);
 void times_send(struct node *node);
+uint32_t submit_id(bool given, uint32_t id, uint32_t job, uint32_t submit);
+
+/* late_settings.c: settings of a file that the job writes; they are sent together, and no process waits for them */
+bool late_accepts(struct ask *q); /* true: it was answered */
+void late_before(const struct ask *q); /* called for each request of the kernel: sends what must not wait for it */
+bool late_waits(void);
+void late_send(void);
 
 /* handles.c */
 void ask_open(struct ask *q);
@@ -292,6 +300,7 @@ void handles_reopen(void);
 void handles_changed(struct node *node); /* data read earlier is outdated */
 struct handle *handle_new(struct node *node, uint32_t flags);
 struct handle *handle_writable(struct node *node);
+bool handle_is_usable(const struct handle *h); /* whether the submit side has it open for certain */
 void handle_close(struct handle *h); /* frees it when the submit side has closed it */
 
 /* leases.c */
@@ -303,6 +312,8 @@ bool lease_covers(const struct node *directory,
 void lease_believe(struct node *node,
                    uint64_t unique); /* caches the answer to STAT, LIST or OPEN as long as it is valid */
 bool lease_stands(uint64_t id);
+/* whether all changes in it since this request are reported */
+bool lease_reports(const struct node *directory, uint64_t unique);
 void lease_changed(struct node *directory); /* we created, removed or renamed an entry ourselves */
 void leases_told(struct reader *notice);
 void leases_lost(void);
@@ -314,6 +325,7 @@ void chunks_drop(struct handle *h);
 /* writeback.c */
 void ask_write(struct ask *q);
 void tree_is_full(struct tree *tree); /* writers wait for answers for a while */
+void not_kept(struct node *node, int error); /* the next write, flush or fsync of the file reports it */
 void ask_flush(struct ask *q);
 void ask_fsync(struct ask *q);
 void ask_fallocate(struct ask *q);

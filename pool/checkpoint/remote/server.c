@@ -17,6 +17,7 @@
 #include "remote/parts.h"
 
 #define TURNS 256 /* before others get their turn */
+#define LATE_MS 1 /* the longest that late settings wait for more */
 
 struct serving serving;
 
@@ -114,8 +115,11 @@ static _Noreturn void serve_forever(void)
         fds[3] = (struct pollfd){.fd = refresh_fd(), .events = POLLIN};
         for (size_t i = 0; i < serving.count; i++)
             fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
-        if (poll(fds, count, -1) < 0)
+        int ready = poll(fds, count, late_waits() ? LATE_MS : -1);
+        if (ready < 0)
             continue;
+        if (!ready)
+            late_send();
         if (fds[0].revents && !hear_keeper(control))
             _exit(0);
         if (fds[1].revents)
@@ -128,6 +132,8 @@ static _Noreturn void serve_forever(void)
         if (ask_kernel())
             serve_busy_thread();
         follow_sleeps();
+        if (settling || ending)
+            late_send();
         link_flush();
         if ((settling || ending) && !link_unanswered()) {
             when_still();

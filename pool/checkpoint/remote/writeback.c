@@ -28,7 +28,7 @@ static int errors_of(struct node *node)
 /* Records a failed write. The kernel's next getattr of the file, which comes before its next write, gets the error
  * (ask_getattr). Other writers of that tree bypass the cache for a while, so that each write has the submit side's own
  * answer. */
-static void not_kept(struct node *n, int error)
+void not_kept(struct node *n, int error)
 {
     n->error = error;
     n->believed = 0;

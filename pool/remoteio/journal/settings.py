@@ -6,6 +6,7 @@ import errno
 import os
 import stat as modes
 
+from pool.remoteio import kernel
 from pool.remoteio.journal.book import Book, Identity, Note
 from pool.remoteio.journal.removed_files import identity_of, status_of
 from pool.remoteio.path_lookup import NameInDirectory
@@ -25,15 +26,23 @@ class AttributeChanges:
     def before(self, kind: str, path: bytes, place: NameInDirectory) -> None:
         """Rights ('p'), owner ('o') or times ('t') are going to be changed."""
         with self._book.lock:
-            status = status_of(place)
-            if identity_of(status) in self._book.fresh:
-                return
-            values = {
-                "p": (modes.S_IMODE(status.st_mode),),
-                "o": (status.st_uid, status.st_gid, modes.S_IMODE(status.st_mode)),
-                "t": (status.st_atime_ns, status.st_mtime_ns),
-            }[kind]
-            self._record_change(kind, path, status, *values)
+            self._before(kind, path, status_of(place))
+
+    def before_open(self, kind: str, fd: int) -> None:
+        """The same for an open file."""
+        with self._book.lock:
+            self._before(kind, None, os.fstat(fd), fd)
+
+    def _before(self, kind: str, path: bytes | None, status: os.stat_result, fd: int = -1) -> None:
+        if identity_of(status) in self._book.fresh:
+            return
+        values = {
+            "p": (modes.S_IMODE(status.st_mode),),
+            "o": (status.st_uid, status.st_gid, modes.S_IMODE(status.st_mode)),
+            "t": (status.st_atime_ns, status.st_mtime_ns),
+        }[kind]
+        where = path if path is not None else os.readlink(kernel.path_of(fd))
+        self._record_change(kind, where, status, *values)
 
     def before_attribute(self, path: bytes, place: NameInDirectory, name: bytes) -> None:
         """An extended attribute is going to be set or removed; noted once for each mark."""

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pool.remoteio.frames import APPEND
+from pool.remoteio.frames import APPEND, OMIT, UNCHANGED
 from pool.remoteio.journal import MarkForgotten
 from pool.remoteio.journal.undo import RESTARTED, _Undoing, rollback
 from tests.remoteio.support import Desk, picture
@@ -34,7 +34,7 @@ STEP = st.one_of(
     st.tuples(st.just("create"), NAME),
     st.tuples(st.just("setxattr"), NAME, st.sampled_from([b"user.one", b"user.two"]), BYTES, st.integers(0, 2)),
     st.tuples(st.just("removexattr"), NAME, st.sampled_from([b"user.one", b"user.two"])),
-    st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes"]), NAME),
+    st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes", "setattr"]), NAME),
     st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
 )
 
@@ -67,6 +67,12 @@ def take(desk: Desk, step: tuple[Any, ...]) -> None:
             desk.do("chmod", name, 0o700)
         elif what == "utimes":
             desk.do("utimes", name, 10**18, 10**18)
+        elif what == "setattr":
+            desk.do("open", 1, name, RDWR, 0, 0)
+            try:
+                desk.do("setattr", 1, 0o600, os.getuid(), UNCHANGED, OMIT, 10**18)
+            finally:
+                desk.do("close", 1)
         elif what == "exchange":
             desk.do("rename", name, rest[0], 2)
         elif what == "rename":
