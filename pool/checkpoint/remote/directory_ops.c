@@ -37,8 +37,9 @@ static void on_entry(struct request *r, int error, struct reader *answer)
         return;
     }
     if (r->op != R_STAT)
-        lease_changed(r->node);
+        lease_changed(r->node, r->name);
     struct node *n = node_see(r->node, r->name, &a, r->unique);
+    n->made |= r->op == R_MKDIR;
     if (r->op == R_STAT)
         lease_believe(n, r->unique);
     reply_entry(r->tree, r->asked, n);
@@ -199,7 +200,7 @@ static void on_removed(struct request *r, int error, struct reader *answer)
             gone->touched = r->unique;
             name_drop(r->node, r->name);
         }
-        lease_changed(r->node);
+        lease_changed(r->node, r->name);
     }
     reply(r->tree, r->asked, error, NULL, 0);
 }
@@ -239,8 +240,8 @@ static void on_renamed(struct request *r, int error, struct reader *answer)
             node_drop(from);
         if (to)
             node_drop(to);
-        lease_changed(r->node);
-        lease_changed(r->other);
+        lease_changed(r->node, r->name);
+        lease_changed(r->other, r->name2);
     }
     reply(r->tree, r->asked, error, NULL, 0);
 }
@@ -275,7 +276,7 @@ static void on_linked(struct request *r, int error, struct reader *answer)
         reply(r->tree, r->asked, error ? error : EIO, NULL, 0);
         return;
     }
-    lease_changed(r->node);
+    lease_changed(r->node, r->name);
     node_learn(r->other, &a, r->unique);
     name_put(r->node, r->name, r->other);
     r->other->lookups++;

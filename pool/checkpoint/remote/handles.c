@@ -429,7 +429,7 @@ static void on_created(struct request *r, int error, struct reader *answer)
         n->seen_mtime = a.mtime;
         handles_changed(n);
     }
-    lease_changed(r->node);
+    lease_changed(r->node, r->name);
     memset(&out, 0, sizeof out);
     fill_entry(&out.entry, n);
     out.open.fh = (uint64_t)(uintptr_t)h;

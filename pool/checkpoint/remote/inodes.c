@@ -215,7 +215,7 @@ void node_wrote(struct node *node, const struct attr *a, uint64_t unique)
         node->seen_mtime = a->mtime;
     node_learn(node, a, unique);
     if (node->names)
-        listing_forget(node->names->parent);
+        listing_changed(node->names->parent, node->names->text);
 }
 
 void node_adopt(struct node *node, const struct attr *a)

@@ -128,10 +128,10 @@ void lease_believe(struct node *node, uint64_t unique)
 bool lease_stands(uint64_t id) { return *place_of(id); }
 
 /* Answers under way may not show the change. */
-void lease_changed(struct node *directory)
+void lease_changed(struct node *directory, const char *name)
 {
     directory->believed = 0;
-    listing_forget(directory);
+    listing_changed(directory, name);
     if (directory->lease)
         directory->lease->told = link_last();
 }
@@ -144,7 +144,7 @@ static void told(struct lease *l, const uint8_t *name, uint32_t size)
         return;
     memcpy(text, name, size);
     text[size] = 0;
-    lease_changed(l->node);
+    lease_changed(l->node, text);
     struct node *child = name_find(l->node, text);
     expire_attributes(l->node);
     if (!child)

@@ -102,6 +102,7 @@ struct node {
     struct listing *listing; /* of this directory, while the lease covers it */
     struct listing *ahead; /* the beginning of it, asked for because many of its names were */
     uint32_t misses; /* lookups of its names that were asked at the submit side */
+    bool made; /* by the job: it has few entries, and is going to get more */
     uint64_t refused; /* until then no lease is requested */
     uint32_t questions; /* requests about its entries */
     uint64_t size; /* as the kernel knows it */
@@ -314,7 +315,7 @@ void lease_believe(struct node *node,
 bool lease_stands(uint64_t id);
 /* whether all changes in it since this request are reported */
 bool lease_reports(const struct node *directory, uint64_t unique);
-void lease_changed(struct node *directory); /* we created, removed or renamed an entry ourselves */
+void lease_changed(struct node *directory, const char *name); /* we created, removed or renamed an entry ourselves */
 void leases_told(struct reader *notice);
 void leases_lost(void);
 
@@ -343,6 +344,7 @@ void ask_readdir(struct ask *q);
 void ask_releasedir(struct ask *q);
 void listing_free(struct handle *h);
 void listing_forget(struct node *directory);
+void listing_changed(struct node *directory, const char *name); /* a listing does not tell of this name any more */
 void listing_ahead(struct node *directory); /* called for each name of it that the submit side is asked about */
 bool listing_answers(struct ask *q, const char *name); /* true: it is known whether there is such a name */
 

@@ -1,6 +1,7 @@
 /* Directories: a listing includes the attributes of all entries, and is fetched whole, ahead of the reader, so that a
- * stat of each entry needs no request. With a lease a listing is kept for the next reader, until the directory
- * changes. */
+ * stat of each entry needs no request. With a lease a listing is kept for the next reader, and for lookups: it also
+ * tells which names there are not. Of a name that has changed since it tells nothing any more, and is no listing for
+ * readers until it is fetched again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -12,15 +13,17 @@
 #define KEPT_MOST 500000 /* entries of all directories, about 100 bytes each */
 #define NAME_MOST 255 /* longer ones are refused, not absent */
 #define MISSES 64 /* lookups in a directory for which a part of its listing is fetched: it costs as much */
+#define MADE_MISSES 4 /* the same in a directory that the job has made, which is listed soon */
 
 struct entry {
     struct attr attr;
     char *name;
+    bool unknown; /* changed since, made or removed */
 };
 
 struct listing {
     struct entry *entries;
-    size_t count, room;
+    size_t count, room, unknown;
     uint64_t first, unique; /* of the frames that brought the first and the last entries */
     uint64_t begun, arrived; /* begun: when it was asked for */
     uint64_t cookie; /* of its next part, for one that is fetched ahead */
@@ -64,7 +67,7 @@ void listing_forget(struct node *directory)
 static void listing_keep(struct node *directory, struct listing *l)
 {
     listing_forget(directory);
-    if (l->error || kept + l->count > KEPT_MOST || !lease_covers(directory, l->first))
+    if (l->error || kept + l->count > KEPT_MOST)
         return;
     kept += l->count;
     l->uses++;
@@ -74,17 +77,30 @@ static void listing_keep(struct node *directory, struct listing *l)
 /* Not for longer than names are cached: the submit side does not see every change (leases.c). */
 static bool is_valid(const struct node *directory, const struct listing *l)
 {
-    return lease_covers(directory, l->first) && monotonic_ns() < l->begun + LEASED_NS;
+    return lease_reports(directory, l->first) && monotonic_ns() < l->begun + LEASED_NS;
 }
 
 static bool listing_known(struct handle *h)
 {
     struct listing *l = h->node->listing;
-    if (!l || !is_valid(h->node, l))
+    if (!l || l->unknown || !is_valid(h->node, l))
         return false;
     l->uses++;
     h->listing = l;
     return true;
+}
+
+static struct entry *entry_find(struct listing *l, const char *name);
+
+static void add_to_listing(struct listing *l, struct entry e)
+{
+    if (l->count == l->room) {
+        l->room = l->room ? l->room * 2 : 64;
+        l->entries = realloc(l->entries, l->room * sizeof *l->entries);
+        if (!l->entries)
+            need(SIZE_MAX / 2); /* exits as without memory */
+    }
+    l->entries[l->count++] = e;
 }
 
 static void take_entries(struct listing *l, struct reader *answer)
@@ -96,16 +112,13 @@ static void take_entries(struct listing *l, struct reader *answer)
         struct attr a = get_attr(answer);
         if (answer->bad || !size || memchr(name, 0, size) || (size <= 2 && memcmp(name, "..", size) == 0))
             continue;
-        if (l->count == l->room) {
-            l->room = l->room ? l->room * 2 : 64;
-            l->entries = realloc(l->entries, l->room * sizeof *l->entries);
-            if (!l->entries)
-                need(SIZE_MAX / 2); /* exits as without memory */
-        }
         char *text = need(size + 1);
         memcpy(text, name, size);
         text[size] = 0;
-        l->entries[l->count++] = (struct entry){a, text};
+        if (l->unknown && entry_find(l, text)) /* it has changed, before or after this part was made */
+            free(text);
+        else
+            add_to_listing(l, (struct entry){a, text, false});
     }
 }
 
@@ -120,7 +133,7 @@ static size_t slot_of(const struct listing *l, const char *name)
     return slot;
 }
 
-static const struct entry *entry_find(struct listing *l, const char *name)
+static struct entry *entry_find(struct listing *l, const char *name)
 {
     if (l->placed < l->count && l->slots < l->count * 2) {
         free(l->places);
@@ -135,6 +148,31 @@ static const struct entry *entry_find(struct listing *l, const char *name)
     return number ? &l->entries[number - 1] : NULL;
 }
 
+/* False: it cannot be noted. A reader goes through a listing by the numbers of its entries. */
+static bool forget_name(struct listing *l, const char *name, bool is_kept)
+{
+    struct entry *e = entry_find(l, name);
+    if (e && e->unknown)
+        return true;
+    if (l->uses > 1 || kept + l->count >= KEPT_MOST)
+        return false;
+    if (!e) {
+        add_to_listing(l, (struct entry){.name = strdup(name)});
+        kept += is_kept;
+        e = &l->entries[l->count - 1];
+    }
+    e->unknown = true;
+    l->unknown++;
+    return true;
+}
+
+void listing_changed(struct node *directory, const char *name)
+{
+    struct listing *l = directory->listing, *ahead = directory->ahead;
+    if ((l && !forget_name(l, name, true)) || (ahead && !forget_name(ahead, name, false)))
+        listing_forget(directory);
+}
+
 /* For a name that leads to no file that is known here: what is known of one may be newer than the listing. */
 bool listing_answers(struct ask *q, const char *name)
 {
@@ -143,11 +181,11 @@ bool listing_answers(struct ask *q, const char *name)
     if (!l || !is_valid(directory, l) || strlen(name) > NAME_MOST)
         return false;
     const struct entry *e = entry_find(l, name);
-    if (e && !S_ISDIR(e->attr.mode) && e->attr.nlink > 1)
+    if (e && (e->unknown || (!S_ISDIR(e->attr.mode) && e->attr.nlink > 1)))
         return false;
     if (e) {
         struct node *n = node_see(directory, name, &e->attr, l->first);
-        lease_believe(n, l->first);
+        lease_believe(n, link_last() + 1); /* as if it had just been asked for: no change was reported since */
         reply_entry(q->tree, q->head->unique, n);
     } else if (l == directory->listing) {
         struct fuse_entry_out none = {.entry_valid = BELIEVED_NS / 1000000000};
@@ -166,7 +204,7 @@ static void on_listed_ahead(struct request *r, int error, struct reader *answer)
     l->coming = false;
     if (!error)
         take_entries(l, answer);
-    if (error || answer->bad || !lease_covers(directory, l->first)) {
+    if (error || answer->bad || !lease_reports(directory, l->first)) {
         listing_forget(directory);
         return;
     }
@@ -180,11 +218,22 @@ static void on_listed_ahead(struct request *r, int error, struct reader *answer)
 }
 
 /* One part of the listing costs the submit side as much as about sixty of its names, one by one: so it is fetched once
- * that many were asked for, and a job that wants no more of them pays twice at most. */
+ * that many were asked for, and a job that wants no more of them pays twice at most. A directory that the job has made
+ * has few entries: its listing costs as much as some four names. */
+static bool is_worth_listing(struct node *directory)
+{
+    uint32_t misses = ++directory->misses;
+    return misses % MISSES == 0 || (directory->made && misses == MADE_MISSES);
+}
+
 void listing_ahead(struct node *directory)
 {
+    if (!is_worth_listing(directory) || !directory->lease || serving.notified)
+        return;
+    if (directory->listing && (directory->listing->unknown >= MISSES || !is_valid(directory, directory->listing)))
+        listing_forget(directory);
     struct listing *l = directory->ahead;
-    if (++directory->misses % MISSES || directory->listing || !directory->lease || serving.notified || (l && l->coming))
+    if (directory->listing || (l && l->coming))
         return;
     if (kept + (l ? l->count : 0) > KEPT_MOST)
         return;
@@ -231,8 +280,10 @@ static void on_listed(struct request *r, int error, struct reader *answer)
         handle_close(h);
         return;
     }
-    if (l->whole)
+    if (l->whole && lease_covers(h->node, l->first))
         listing_keep(h->node, l);
+    else if (l->whole)
+        listing_forget(h->node);
     else
         list_send(h, cookie);
     if (asked)

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable
@@ -181,14 +182,79 @@ async def test_a_directory_of_which_many_names_are_asked_for_is_listed(site: Sit
 async def answered_alone(site: Site, job: Asked) -> bool:
     """Whether the job's machine answers about names that were not asked for, when others were."""
     assert await job("there('many', 0, 80)") == list(range(0, 80, 2))
+    return await answers_alone(site, job, "there('many', 80, 140)", list(range(80, 140, 2)))
+
+
+async def answers_alone(site: Site, job: Asked, question: str, answer: Any) -> bool:
+    """Whether the job's machine gives an answer, which is checked, though the submit side does not answer."""
     site.home.process.send_signal(signal.SIGSTOP)
     try:
-        asked = asyncio.ensure_future(job("there('many', 80, 140)"))
+        asked = asyncio.ensure_future(job(question))
         done, _ = await asyncio.wait([asked], timeout=10)
     finally:
         site.home.process.send_signal(signal.SIGCONT)
-    assert await asked == list(range(80, 140, 2))
+    assert await asked == answer
     return bool(done)
+
+
+async def test_a_listing_outlives_the_changes_of_some_of_its_names(site: Site, job: Asked) -> None:
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    await job.start()
+    for directory in range(100):  # a mount of another test may have ended the lease in between
+        many = site.tree / str(directory)
+        many.mkdir()
+        for number in range(0, 300, 2):
+            (many / str(number)).touch()
+        await job(f"there('{directory}', 0, 80)")
+        await job(f"exchanged('{directory}', [100, 101, 102])")
+        (many / "104").unlink()
+        (many / "105").touch()
+        await job.until(f"there('{directory}', 100, 107)", [101, 105, 106])
+        if await answers_alone(site, job, f"there('{directory}', 200, 240)", list(range(200, 240, 2))):
+            break
+    await job.end()
+
+
+async def test_a_directory_that_the_job_makes_is_known_soon(site: Site, job: Asked) -> None:
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    await job.start()
+    for directory in range(100):  # a mount of another test may have ended the lease in between
+        await job(f"os.mkdir('{directory}')")
+        await job(f"exchanged('{directory}', range(8))")
+        if await answers_alone(site, job, f"there('{directory}', 10, 40)", []):
+            break
+    assert await job(f"there('{directory}', 0, 40)") == list(range(8))
+    await job.end()
+
+
+async def test_a_listing_tells_no_untruth_after_changes_from_both_sides_at_once(site: Site, job: Asked) -> None:
+    """Both change names of their own at random, while the listing is fetched and asked; in the end all are right."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    chance = random.Random(17)
+    (site.tree / "many").mkdir()
+    for number in range(1500):  # a listing of two parts
+        (site.tree / "many" / str(number)).touch()
+    await job.start()
+    for turn in range(12):
+        own = [chance.randrange(500, 1000) for _ in range(8)]
+        first = chance.randrange(1400)
+        asked = asyncio.ensure_future(
+            job(f"[exchanged('many', {own}), there('many', {first}, {first + 70}), exchanged('many', {own[:4]})]")
+        )
+        while not asked.done():
+            path = site.tree / "many" / str(chance.choice((chance.randrange(500), chance.randrange(1000, 2000))))
+            if path.exists():
+                path.unlink()
+            else:
+                path.write_text("text")
+            await asyncio.sleep(0)
+        assert (await asked)[0] is None, turn
+    left = sorted(int(name) for name in os.listdir(site.tree / "many") if not name.startswith("."))
+    await job.until("there('many', 0, 2000)", left)
+    await job.end()
 
 
 async def test_a_lease_ends_with_the_way_to_its_directory(site: Site, job: Asked) -> None:

@@ -27,6 +27,17 @@ def there(directory: str, first: int, end: int) -> list[int]:
     return [number for number in range(first, end) if os.path.exists(f"{directory}/{number}")]
 
 
+def exchanged(directory: str, numbers: list[int]) -> None:
+    """Make those of the names that there are not, and remove the others."""
+    for number in numbers:
+        name = f"{directory}/{number}"
+        if os.path.exists(name):
+            os.unlink(name)
+        else:
+            with open(name, "x") as file:
+                file.write("text")
+
+
 def stats(name: str, seconds: float) -> int:
     """How often a file's attributes are asked for within a time."""
     end, count = time.monotonic() + seconds, 0
