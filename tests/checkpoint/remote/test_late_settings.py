@@ -85,6 +85,20 @@ async def test_settings_of_a_file_that_stays_open_are_on_the_submit_side_soon(si
     await job.end()
 
 
+async def test_settings_do_not_wait_for_the_end_of_other_requests(site: Site, job: Asked) -> None:
+    """The job's machine has something to answer all the time, and nothing that the submit side is asked about."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    await job.start()
+    await job(OPENED)
+    await leased(site, job, "f")
+    asked = asyncio.ensure_future(job(f"[{SET}, reads('f', 6)]"))
+    await until(lambda: settings(site.tree / "new") == AS_SET)
+    assert not asked.done()
+    await asked
+    await job.end()
+
+
 async def test_settings_are_those_of_the_file_whatever_its_name_leads_to_meanwhile(site: Site, job: Asked) -> None:
     if not site.able:
         pytest.skip("needs remote files in this way")
