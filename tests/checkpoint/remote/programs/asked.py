@@ -22,6 +22,12 @@ def reads(name: str, seconds: float) -> bool:
     return count > 1
 
 
+def reads_until(name: str, sign: str) -> None:
+    """Read a file again and again until another one is there."""
+    while not os.path.exists(sign):
+        read(name)
+
+
 def there(directory: str, first: int, end: int) -> list[int]:
     """Those of the names that are numbers, asked for one by one, that there are."""
     return [number for number in range(first, end) if os.path.exists(f"{directory}/{number}")]
