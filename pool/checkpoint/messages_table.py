@@ -360,8 +360,10 @@ PIPE_HEAD = Layout(
         Field("reader", "i32"),
         Field("capacity", "u64", "of the kernel's pipe, bytes; 0: the kernel's default"),
         Field("buffer", "u64", "bytes that a mapped pipe may store on disk"),
+        Field("short_reads", "u32", "1: the reader of a mapped pipe accepts short reads: it is a kernel's pipe"),
+        Field("unused", "u32"),
     ),
-    24,
+    32,
 )
 MEMBER_END = Layout(
     "member_end",

@@ -117,6 +117,7 @@ PROCESS: dict[str, Fits] = {
     "append_stderr": _truth,
     "errors_to_stdout": _truth,
     "codes_ok": or_none(is_list(is_number(0, 255), 256)),
+    "short_reads": _truth,
     "carried": _truth,
     "inputs": is_list(is_text),
     "environment": is_text,

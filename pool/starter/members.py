@@ -47,7 +47,7 @@ def pack_heads(members: Sequence[Member], pipes: Sequence[Pipe]) -> bytes:
     for pipe in pipes:
         if not all(-1 <= end < len(members) for end in (pipe.writer, pipe.reader)):
             raise ValueError("a pipe leads to a process that the job does not have")
-        records.append(_PIPE.pack(pipe.writer, pipe.reader, pipe.capacity, pipe.buffer))
+        records.append(_PIPE.pack(pipe.writer, pipe.reader, pipe.capacity, pipe.buffer, pipe.short_reads, 0))
     return b"".join(records)
 
 
@@ -103,11 +103,11 @@ def unpack_pipes(data: bytes, at: int, count: int, strings: list[str]) -> tuple[
     """`count` pipes, as `unpack_members`."""
     pipes = []
     for index in range(count):
-        writer, reader, capacity, buffer = _PIPE.unpack_from(data, at + index * _PIPE.size)
+        writer, reader, capacity, buffer, short_reads, _ = _PIPE.unpack_from(data, at + index * _PIPE.size)
         mine, strings[:2] = strings[:2], []
         if len(mine) < 2:
             raise ValueError("strings are missing")
-        pipes.append(Pipe(writer, reader, mine[0], mine[1], capacity, buffer))
+        pipes.append(Pipe(writer, reader, mine[0], mine[1], capacity, buffer, bool(short_reads)))
     return tuple(pipes)
 
 

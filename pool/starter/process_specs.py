@@ -32,6 +32,7 @@ def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
     another machine has no number and no file."""
     places = activation.ends_here
     crossing = {pipe for pipe, _, _ in activation.crossings}
+    short = {process.name for process in activation.processes if process.short_reads}
 
     def pipe(index: int, joint: Joint) -> Pipe:
         none = -1 if index in crossing else len(places)
@@ -42,6 +43,7 @@ def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
             joint.writer_file if writer >= 0 else "",
             joint.reader_file if reader >= 0 else "",
             buffer=activation.pipe_buffer,
+            short_reads=reader >= 0 and joint.reader in short,
         )
 
     return tuple(pipe(index, joint) for index, joint in enumerate(activation.pipes))

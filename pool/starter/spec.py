@@ -108,6 +108,7 @@ class Pipe:
             anything else a file that the process opens. Several pipes may begin at one file of a process.
         capacity: bytes of the kernel's pipe; 0 leaves the kernel's own.
         buffer: bytes that a pipe with a file at an end may hold on disk.
+        short_reads: the reader's file may give fewer bytes than a read asked for, as any pipe does.
     """
 
     writer: int
@@ -116,6 +117,7 @@ class Pipe:
     reader_file: str = ""
     capacity: int = 0
     buffer: int = 0
+    short_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)

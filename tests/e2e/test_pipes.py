@@ -184,6 +184,43 @@ async def test_files_that_are_pipes(pool3: Nodes, home: Path, where: str) -> Non
     assert not (home / "fort.10").exists()
 
 
+#: The same programs, whose last reads a pipe: what it reads first is shorter than what it asked for.
+SHORT = """
+executable = a=/usr/bin/python3 b=/usr/bin/python3
+pipe = a > fort.10 fort.11 > b
+a.arguments = a.py
+b.arguments = b.py
+b.short_reads = true
+b.output = b
+transfer_input_files = a.py, b.py
+log = log
+queue
+"""
+IN_TWO = """
+import os, time
+to = os.open('fort.10', os.O_WRONLY | os.O_CREAT)
+os.write(to, bytes(100))
+while not os.path.exists('had'): time.sleep(0.01)
+os.write(to, bytes(50))
+"""
+TAKES = """
+import os
+source = os.open('fort.11', os.O_RDONLY)
+had = len(os.read(source, 4096))
+open('had', 'w').close()
+print(had, len(os.read(source, 4096)), len(os.read(source, 4096)))
+"""
+
+
+async def test_short_reads_of_a_file_that_is_a_pipe(pool3: Nodes, home: Path) -> None:
+    (home / "a.py").write_text(IN_TWO)
+    (home / "b.py").write_text(TAKES)
+    async with client(pool3.all[0]) as pool:
+        (result,) = await (await pool.submit(SHORT, iwd=str(home))).wait(support.PATIENCE)
+    assert result.ok, result
+    assert (home / "b").read_text() == "100 50 0\n"
+
+
 async def test_what_cannot_be_done_to_a_pipe_ends_the_job_and_is_named(pool3: Nodes, home: Path) -> None:
     async with client(pool3.all[0]) as pool:
         still = "    f.flush()\n    import time\n    time.sleep(600)\n"  # the file is not whole yet

@@ -64,7 +64,7 @@ def test_the_same_for_another_job_of_the_cluster() -> None:
 
 SEVERAL = (
     PipelineProcess("foo", "/bin/foo", ("a b",), "/home/a", stdin="in", codes_ok=(0, 1), environment="A=1"),
-    PipelineProcess("bar", "/bin/bar", iwd="/home/b", stdout="out"),
+    PipelineProcess("bar", "/bin/bar", iwd="/home/b", stdout="out", short_reads=True),
 )
 PIPES = (Joint("foo", "bar"), Joint("foo", "bar", "fort.1", "fort.2"))
 

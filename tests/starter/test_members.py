@@ -245,7 +245,7 @@ def test_a_message_says_all_of_it(tmp_path: Path) -> None:
         ),
         Member("b", ("b",)),
     )
-    pipes = (Pipe(0, 1, "fort.11", "fort.10", 4096, 1 << 40), Pipe(1, -1))
+    pipes = (Pipe(0, 1, "fort.11", "fort.10", 4096, 1 << 40, True), Pipe(1, -1))
     whole = spec(tmp_path, "a", members=members, pipes=pipes, on_failure=OnFailure.WAIT, groups=(1, 2), hidden=("/h",))
     assert unpack_start(pack_start(whole, 7, 3)) == whole
     with pytest.raises(StartFailed, match="a process that the job does not have"):

@@ -211,8 +211,10 @@ struct pipe_head {
     int32_t reader;
     uint64_t capacity; /* of the kernel's pipe, bytes; 0: the kernel's default */
     uint64_t buffer; /* bytes that a mapped pipe may store on disk */
+    uint32_t short_reads; /* 1: the reader of a mapped pipe accepts short reads: it is a kernel's pipe */
+    uint32_t unused;
 };
-_Static_assert(sizeof(struct pipe_head) == 24, "pipe_head");
+_Static_assert(sizeof(struct pipe_head) == 32, "pipe_head");
 
 /* How a member ended. Code and signal are -1 if there is none; the wall time counts from the job's start. */
 struct member_end {

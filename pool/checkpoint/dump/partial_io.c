@@ -19,14 +19,16 @@
 #define LIST 64u /* offset of the list of parts, after the code */
 _Static_assert(REST_SIZE <= LIST, "code and list");
 
-static bool is_mapped(pid_t pid, int number)
+/* Of a pipe only writes are completed: its readers expect short counts. */
+static bool is_mapped(pid_t pid, int number, bool writes)
 {
     char path[64], text[64];
     unsigned long inode = 0;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
     ssize_t n = readlink(path, text, sizeof text - 1);
     text[n < 0 ? 0 : n] = 0;
-    return sscanf(text, "socket:[%lu]", &inode) == 1 && mapping_is(inode);
+    return (sscanf(text, "socket:[%lu]", &inode) == 1 || (writes && sscanf(text, "pipe:[%lu]", &inode) == 1)) &&
+           mapping_is(inode);
 }
 
 /* Reduces the parts to those not yet moved, and sums their sizes. */
@@ -77,7 +79,7 @@ static int complete_call(struct dump *d, struct dumped_process *s, struct tracee
     static unsigned char ignored[65536];
     size_t size = sizeof ignored;
     if (tracee_state(h, &regs, ignored, &size) < 0 || regs_foreign(&regs) || !regs_partial(&regs, &number, a, &moved) ||
-        !is_mapped(s->pid, (int)a[0]))
+        !is_mapped(s->pid, (int)a[0], number == SYS_write || number == SYS_writev))
         return 0;
     bool listed = number == SYS_readv || number == SYS_writev;
     size_t count = listed ? a[2] : 1;

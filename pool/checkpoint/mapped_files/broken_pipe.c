@@ -93,7 +93,7 @@ static bool hold_of(struct writers *w, pid_t pid, ino_t socket)
     return again;
 }
 
-static void hold_all(struct writers *w, ino_t socket)
+static void hold_all(struct writers *w, const struct end *writer)
 {
     bool again = true;
     for (int round = 0; again && round < ROUNDS; round++) {
@@ -101,8 +101,8 @@ static void hold_all(struct writers *w, ino_t socket)
         size_t held = w->count, count = numbers_in("/proc", &pids);
         again = false;
         for (size_t i = 0; i < count; i++)
-            if (pids[i] > 1 && pids[i] != getpid() && number_in(pids[i], socket, -1) >= 0)
-                again |= hold_of(w, pids[i], socket);
+            if (pids[i] > 1 && pids[i] != getpid() && number_in(pids[i], writer, -1) >= 0)
+                again |= hold_of(w, pids[i], writer->inode);
         free(pids);
         if (again && w->count == held)
             usleep(1000);
@@ -130,7 +130,7 @@ void shut_reading_end(const struct end *writer, int fd)
     static char unread[65536];
     struct writers w = {NULL, 0};
     if (!writer->pipe && writer->inode)
-        hold_all(&w, writer->inode);
+        hold_all(&w, writer);
     if (!writer->pipe && shutdown(fd, SHUT_RD) == 0) /* from now on no bytes are added */
         while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) > 0) {
         }

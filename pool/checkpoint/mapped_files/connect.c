@@ -1,7 +1,9 @@
 /* Joins the two ends of a mapped file: directly if that can never block for good, else through a log. Pipes that form
  * no cycle, whatever their directions, cannot block each other: every process waits for another that is farther from
  * it. There the kernel's buffer is enough, and nothing is between the programs. A cycle, several readers, and a process
- * that writes to itself need a log (spool.c). */
+ * that writes to itself need a log (spool.c).
+ *
+ * A reader that accepts short reads is joined by a kernel pipe, which costs no buffer for each write, and sees one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +15,8 @@
 #include <unistd.h>
 
 #include "mapped_files/parts.h"
+
+#define ROOM (256 << 10) /* bytes on their way between two programs */
 
 static bool is_mapped(const char *file, int standard) { return end_descriptor(file, standard) < 0; }
 
@@ -111,6 +115,7 @@ static int add_direct(struct supervisor *s, uint32_t pipe, struct end *writer, s
         return -1;
     writer->peer = reader;
     reader->peer = writer;
+    reader->pipe |= s->job->pipes[pipe].head->short_reads != 0;
     writer->pipe = reader->pipe;
     return 0;
 }
@@ -176,6 +181,7 @@ int links_plan(struct supervisor *s, struct failure *f)
     for (uint32_t i = 0; i < job->pipe_count; i++) {
         const struct conduit *c = &job->pipes[i];
         bool writer_mapped = is_mapped(c->writer_file, 1), fans = false, first = true;
+        bool plain = !writer_mapped && !c->head->short_reads; /* its pipe cannot be the reader's file */
         if (!writer_mapped && !is_mapped(c->reader_file, 0))
             continue;
         if (check_pipe(job, i, f))
@@ -187,8 +193,7 @@ int links_plan(struct supervisor *s, struct failure *f)
         if (!first)
             continue;
         struct end *writer = add_end(s, (uint32_t)c->head->writer, WRITES, c->writer_file, i, f);
-        if (!writer ||
-            (fans || !writer_mapped || in_circle(job, i) ? add_log(s, i, writer, f) : add_direct(s, i, writer, f)))
+        if (!writer || (fans || plain || in_circle(job, i) ? add_log(s, i, writer, f) : add_direct(s, i, writer, f)))
             return -1;
     }
     return 0;
@@ -203,12 +208,16 @@ static int set_option(int fd, int option, int value)
  * read down from INT_MAX. */
 static int make_connection(const struct job *job, bool pipe, int ends[2], struct failure *f)
 {
-    if (pipe)
-        return members_make_pipe(job, ends, f);
+    if (pipe) {
+        if (members_make_pipe(job, ends, f))
+            return -1;
+        fcntl(ends[1], F_SETPIPE_SZ, ROOM); /* fails where the user has many large pipes: any size works */
+        return 0;
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
         set_option(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set_option(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
         return set_failure(f, "socketpair", "");
-    set_option(ends[1], SO_SNDBUF, 256 << 10); /* a smaller buffer blocks the writer more often, with a larger one the
+    set_option(ends[1], SO_SNDBUF, ROOM); /* a smaller buffer blocks the writer more often, with a larger one the
                                                   bytes leave the CPU cache */
     return 0;
 }

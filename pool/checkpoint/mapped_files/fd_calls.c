@@ -30,16 +30,25 @@ ino_t inode_at(pid_t pid, int number)
     return inode;
 }
 
+/* Whether a descriptor whose inode is the end's is that end: both ends of a pipe have the same inode. */
+static bool is_way_of(const struct end *e, pid_t pid, int number)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    return !e->pipe || (lstat(path, &st) == 0 && st.st_mode & (e->way == READS ? S_IRUSR : S_IWUSR));
+}
+
 struct end *end_at(pid_t pid, int number)
 {
     ino_t inode = inode_at(pid, number);
     for (uint32_t i = 0; inode && i < over->end_count; i++)
-        if (over->ends[i].inode == inode)
+        if (over->ends[i].inode == inode && is_way_of(&over->ends[i], pid, number))
             return &over->ends[i];
     return NULL;
 }
 
-int number_in(pid_t pid, ino_t inode, int but)
+int number_in(pid_t pid, const struct end *end, int but)
 {
     char path[64];
     int found = NOT_HELD;
@@ -48,7 +57,8 @@ int number_in(pid_t pid, ino_t inode, int but)
     if (!all && errno == EACCES)
         return UNSEEN;
     for (struct dirent *e; all && found < 0 && (e = readdir(all));)
-        if (e->d_name[0] != '.' && atoi(e->d_name) != but && inode_at(pid, atoi(e->d_name)) == inode)
+        if (e->d_name[0] != '.' && atoi(e->d_name) != but && inode_at(pid, atoi(e->d_name)) == end->inode &&
+            is_way_of(end, pid, atoi(e->d_name)))
             found = atoi(e->d_name);
     if (all)
         closedir(all);
@@ -71,7 +81,7 @@ int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
         *pid = (pid_t)atoi(d->d_name);
         if (*pid <= 0 || *pid == getpid())
             continue;
-        found = number_in(*pid, e->inode, *pid == not_pid ? not_number : -1);
+        found = number_in(*pid, e, *pid == not_pid ? not_number : -1);
         unseen |= found == UNSEEN && of_job(*pid);
     }
     if (proc)
@@ -153,11 +163,14 @@ static bool whole_size(const struct end *e, uint64_t *size)
     return ended;
 }
 
-/* Describes the end as a regular file. */
+/* Describes the end as a regular file; as a pipe, if its reader accepts short reads. */
 void describe_end(const struct notification *q, struct end *e, bool extended, void *into)
 {
     uint64_t size = 0;
-    if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
+    const uint32_t mode = (shows_pipe(e) ? S_IFIFO : S_IFREG) | 0644;
+    if (shows_pipe(e))
+        size = 0;
+    else if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
         size = unread_length(q, e);
     if (extended) {
         struct statx *x = into;
@@ -166,7 +179,7 @@ void describe_end(const struct notification *q, struct end *e, bool extended, vo
                             .stx_nlink = 1,
                             .stx_uid = over->job->start->uid,
                             .stx_gid = over->job->start->gid,
-                            .stx_mode = S_IFREG | 0644,
+                            .stx_mode = (uint16_t)mode,
                             .stx_ino = e->shown,
                             .stx_size = size,
                             .stx_blocks = (size + 511) / 512,
@@ -178,7 +191,7 @@ void describe_end(const struct notification *q, struct end *e, bool extended, vo
     struct stat *st = into;
     *st = (struct stat){.st_dev = e->device,
                         .st_ino = e->shown,
-                        .st_mode = S_IFREG | 0644,
+                        .st_mode = mode,
                         .st_nlink = 1,
                         .st_uid = over->job->start->uid,
                         .st_gid = over->job->start->gid,
@@ -243,9 +256,11 @@ static void control(struct notification *q, struct end *e, int number)
     case F_DUPFD_CLOEXEC:
         return duplicate(q, number, (int)q->notif->data.args[2], q->notif->data.args[1] == F_DUPFD_CLOEXEC);
     case F_SETFL: /* O_NONBLOCK has no effect on files */
+        if (shows_pipe(e))
+            answer_pass(q);
         return;
     case F_GETFL:
-        return answer_value(q, e->way == READS ? O_RDONLY : O_WRONLY);
+        return shows_pipe(e) ? answer_pass(q) : answer_value(q, e->way == READS ? O_RDONLY : O_WRONLY);
     case F_SETLK:
     case F_SETLKW:
     case F_GETLK:

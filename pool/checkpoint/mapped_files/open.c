@@ -41,6 +41,8 @@ static bool may_open(struct notification *q, struct end *e, uint64_t flags)
 
 static void give_end(struct notification *q, struct end *e, int fd, uint64_t flags)
 {
+    if (shows_pipe(e) && flags & O_NONBLOCK)
+        fcntl(fd, F_SETFL, O_NONBLOCK);
     if (!answer_descriptor(q, fd, 0, flags & O_CLOEXEC)) {
         answer_error(q, EMFILE);
         return;
@@ -57,6 +59,10 @@ static void open_again(struct notification *q, struct end *e, uint64_t flags)
     pid_t pid;
     int number = holder_of(e, 0, -1, &pid);
     bool fresh = position(e, &so_far) && so_far == 0;
+    if (shows_pipe(e)) {
+        misuse(q, e, "open: it was open before, and with short_reads a file can be opened once; keep it open");
+        return;
+    }
     if (number < 0) {
         misuse(q, e,
                e->way == READS ? "open: it was read and closed before, and a pipe can be read only once; keep it open"

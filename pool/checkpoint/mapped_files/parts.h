@@ -35,7 +35,8 @@ struct end { /* one direction of a member's mapped file; or an end that a log fe
     uint32_t member;
     enum way way;
     bool mapped; /* by name; else an inherited file descriptor */
-    bool pipe; /* a kernel pipe instead of a socket: the other end is some process's stdin */
+    bool pipe; /* a kernel pipe instead of a socket: its other end is some process's stdin or stdout, or its reader
+                  accepts short reads */
     bool opened; /* once at least */
     bool told_empty; /* its reader was given a length of 0, before the length was known */
     bool unread; /* no process is left that could read it, and no bytes have come yet: `fd` is watched (unread.c) */
@@ -177,10 +178,11 @@ enum { NOT_HELD = -1, UNSEEN = -2 }; /* UNSEEN: the supervisor may not read a pr
 int holder_of(const struct end *e, pid_t not_pid, int not_number,
               pid_t *pid); /* a file descriptor number of some process, or one of these */
 ino_t inode_at(pid_t pid, int number);
-int number_in(pid_t pid, ino_t inode, int but); /* the first number except `but`; or one of these */
+int number_in(pid_t pid, const struct end *end, int but); /* the first number except `but`; or one of these */
 
 /* readers.c */
 bool reads_directly(const struct end *e);
+bool shows_pipe(const struct end *e); /* its program is not shown a file, but the pipe that it is */
 void readers_begin(void);
 void readers_keep(struct end *e, pid_t pid, int number);
 void readers_stir(struct end *e);

@@ -56,6 +56,8 @@ static void set_place(struct end *e, pid_t pid, int number)
 /* Whether the end is a socket, opened by name, and joined directly with another program. */
 bool reads_directly(const struct end *e) { return e->way == READS && e->mapped && !e->pipe && e->peer; }
 
+bool shows_pipe(const struct end *e) { return e->way == READS && e->mapped && e->pipe; }
+
 static void begin_watching(struct end *e)
 {
     spots[index_of(e)] = (struct spot){.exit = -1, .next_us = 1};

@@ -66,6 +66,8 @@ static void put_ends(const struct restoring *r, struct supervisor *s, int above)
         e->told_empty = ends[i].told_empty;
         e->shown = ends[i].shown;
         e->inode = ends[i].file == NOBODY ? 0 : inode_of(r->opened[ends[i].file]);
+        if (e->inode) /* the description may say otherwise by now */
+            e->pipe = ((const struct file *)r->image->files.rows)[ends[i].file].kind == FILE_PIPE;
         if (reads_directly(e) && e->fd < 0)
             e->guard = own(r, ends[i].file, above);
     }

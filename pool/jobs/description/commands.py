@@ -206,7 +206,7 @@ _FAMILIES = re.compile(
 )
 _PER_PROCESS = re.compile(
     r"(?P<process>.+)\.(?P<command>input|output|error|arguments?|initialdir|(?P<more>executable|environment"
-    r"|exit_codes_ok|append_output|append_error|transfer_executable|transfer_input_files|requirements"
+    r"|exit_codes_ok|append_output|append_error|short_reads|transfer_executable|transfer_input_files|requirements"
     r"|request_cpus|request_memory|request_disk))",
     re.IGNORECASE,
 )

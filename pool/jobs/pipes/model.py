@@ -35,6 +35,7 @@ class PipelineProcess:
         iwd: absolute initial directory; stdin, stdout, stderr are meant against it, '' is /dev/null.
         append_stdout, append_stderr: the file is not emptied. errors_to_stdout: stderr goes where stdout goes.
         codes_ok: exit codes that are no failure; None for all.
+        short_reads: its mapped files may give fewer bytes than a read asked for, as any pipe does.
         inputs: further files carried into its directory.
     """
 
@@ -49,6 +50,7 @@ class PipelineProcess:
     append_stderr: bool = False
     errors_to_stdout: bool = False
     codes_ok: tuple[int, ...] | None = None
+    short_reads: bool = False
     carried: bool = True
     inputs: tuple[str, ...] = ()
     environment: str = ""
@@ -96,7 +98,12 @@ OF_NODES = ("host", "at")
 _FLAGS = ("core", "with_job", "failed")
 
 _TEXTS = (("In", "stdin"), ("Out", "stdout"), ("Err", "stderr"))
-_TRUTHS = (("AppendOut", "append_stdout"), ("AppendErr", "append_stderr"), ("ErrToOut", "errors_to_stdout"))
+_TRUTHS = (
+    ("AppendOut", "append_stdout"),
+    ("AppendErr", "append_stderr"),
+    ("ErrToOut", "errors_to_stdout"),
+    ("ShortReads", "short_reads"),
+)
 
 
 def attributes_of(processes: Sequence[PipelineProcess], joints: Sequence[Joint]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
  *
  * make: COUNT records to OUT. pass: what is in IN changed, by a child and in parts (readv, writev), to OUT. sum: of what is in
  * IN. turn: COUNT records to OUT, then the sum of what is in IN. A read that gives less than it was asked for before the
- * end is not what a file does: the stage then ends with 9. */
+ * end is not what a file does: the stage then ends with 9. send and take are make and sum for pipes, which have no
+ * position and whose reads may give less. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ static void rest(void)
 
 static uint32_t next(uint32_t *seed) { return *seed = *seed * 1664525u + 1013904223u; }
 
-static int make(const char *out)
+static int make(const char *out, int tells)
 {
     uint32_t seed = 7;
     int to = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -35,7 +36,7 @@ static int make(const char *out)
         if (write(to, record, size) != (ssize_t)size)
             return 8;
     }
-    return lseek(to, 0, SEEK_CUR) == (off_t)size * count && close(to) == 0 ? 0 : 7;
+    return (!tells || lseek(to, 0, SEEK_CUR) == (off_t)size * count) && close(to) == 0 ? 0 : 7;
 }
 
 /* The next record; what is left of it at the end. */
@@ -67,17 +68,17 @@ static int pass(const char *in, const char *out)
     return wait(&status) > 0 && status == 0 ? 0 : WEXITSTATUS(status);
 }
 
-static int sum(const char *in)
+static int sum(const char *in, int whole)
 {
     uint64_t sum = 0, bytes = 0;
     int from = open(in, O_RDONLY);
-    for (ssize_t n; (n = fill(from, size)) > 0; rest()) {
+    for (ssize_t n; (n = whole ? fill(from, size) : read(from, record, size)) > 0; rest()) {
         for (ssize_t j = 0; j < n; j++)
             sum = sum * 31 + record[j];
         bytes += (uint64_t)n;
     }
     printf("%lu bytes, %016lx\n", bytes, sum);
-    return lseek(from, 0, SEEK_CUR) == (off_t)bytes ? 0 : 7;
+    return !whole || lseek(from, 0, SEEK_CUR) == (off_t)bytes ? 0 : 7;
 }
 
 int main(int argc, char **argv)
@@ -88,12 +89,12 @@ int main(int argc, char **argv)
     count = strtol(argv[3], NULL, 10);
     pause_us = strtol(argv[4], NULL, 10);
     record = malloc(size + 64);
-    if (strcmp(argv[1], "make") == 0)
-        return make(argv[5]);
-    if (strcmp(argv[1], "sum") == 0)
-        return sum(argv[5]);
+    if (strcmp(argv[1], "make") == 0 || strcmp(argv[1], "send") == 0)
+        return make(argv[5], *argv[1] == 'm');
+    if (strcmp(argv[1], "sum") == 0 || strcmp(argv[1], "take") == 0)
+        return sum(argv[5], *argv[1] == 's');
     if (strcmp(argv[1], "pass") == 0)
         return pass(argv[5], argv[6]);
-    int bad = make(argv[6]);
-    return bad ? bad : sum(argv[5]);
+    int bad = make(argv[6], 1);
+    return bad ? bad : sum(argv[5], 1);
 }

@@ -33,6 +33,6 @@ def program(scratch: Path, name: str, *argv: str, **more: Any) -> Member:
 
 
 def job(scratch: Path, members: tuple[Member, ...], *pipes: tuple[Any, ...], **more: Any) -> KeeperSpec:
-    """A job of `members` and pipes (writer, its file, reader, its file), which may hold 64 MiB."""
-    made = tuple(Pipe(w, r, from_file, to_file, 0, 64 << 20) for w, from_file, r, to_file in pipes)
+    """A job of `members` and pipes (writer, its file, reader, its file, short reads), which may hold 64 MiB."""
+    made = tuple(Pipe(w, r, from_file, to_file, 0, 64 << 20, *short) for w, from_file, r, to_file, *short in pipes)
     return spec(scratch, "x", members=members, pipes=made, **more)

@@ -43,6 +43,15 @@ while block := os.read(source, 30000):
     seen[block[0]] = seen.get(block[0], 0) + 1
 print(sorted(seen.items()), os.getuid())
 """
+#: Reads its standard input slowly.
+SLOW = """
+import hashlib, os, time
+seen = hashlib.md5()
+while block := os.read(0, 65536):
+    seen.update(block)
+    time.sleep(PAUSE)
+print(seen.hexdigest())
+"""
 #: Of the example.
 SMC = ("phnx", "geom", "snomux")
 #: System calls.
@@ -81,6 +90,25 @@ def fan(scratch: Path, stages: str, pause: int) -> KeeperSpec:
     return job(scratch, members, (0, "o", 1, "i"), (0, "o", 2, "i"), (0, "o", 3, ""))
 
 
+def short(scratch: Path, stages: str, pause: int) -> KeeperSpec:
+    """Kernel pipes, for readers that accept short reads: from a file, and from a standard output."""
+    members = (
+        program(scratch, "a", stages, "send", "70001", "300", str(pause), "o"),
+        sh(scratch, "b", "exec cat i", stdout=""),
+        program(scratch, "c", stages, "take", "50000", "0", "0", "i"),
+    )
+    return job(scratch, members, (0, "o", 1, "i", True), (1, "", 2, "i", True))
+
+
+def to_stdin(scratch: Path, stages: str, pause: int) -> KeeperSpec:
+    """Writes that are larger than the pipe to a standard input, so that a stop is inside one."""
+    members = (
+        program(scratch, "a", stages, "send", "300001", "60", "0", "o"),
+        python(scratch, "b", f"PAUSE = {pause / 4e6}\n{SLOW}"),
+    )
+    return job(scratch, members, (0, "o", 1, ""))
+
+
 def fortran(scratch: Path, stages: str, pause: int) -> KeeperSpec:
     """The job of examples/smc, with fewer events: unformatted records, and units that nobody has opened."""
     members = tuple(program(scratch, name, str(scratch / name)) for name in SMC)
@@ -113,10 +141,10 @@ async def ends_well(keeper: NativeKeeper, scratch: Path) -> None:
     assert (end.error, [one.code for one in end.members]) == ("", [0] * len(end.members)), results(scratch)
 
 
-MOVES: dict[Shape, int] = {line: 8, circle: 8, fan: 8, fortran: 4}
+MOVES: dict[Shape, int] = {line: 8, circle: 8, fan: 8, short: 8, to_stdin: 4, fortran: 4}
 
 
-@pytest.mark.parametrize("shape", [line, circle, fan, fortran])
+@pytest.mark.parametrize("shape", [line, circle, fan, short, to_stdin, fortran])
 async def test_moved_at_any_moment(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, programs: Program, shape: Shape
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.checkpoint.mapping.conftest import Program
 from tests.checkpoint.mapping.support import job, program, sh
-from tests.checkpoint.mapping.test_moves import circle, ends_well
+from tests.checkpoint.mapping.test_moves import Shape, circle, ends_well, short, to_stdin
 from tests.starter.support import opened, soon, to_end
 
 
@@ -53,12 +53,17 @@ async def test_names_calls_logs_and_ends(
         circle = (sh(scratch, "a", "seq 1 800000 > o; wc i; seq 1 9 > p"), sh(scratch, "b", "cat i > o; cat p"))
         round_trip = ((0, "o", 1, "i"), (1, "o", 0, "i"))
         assert (await to_end(keepers, job(scratch, circle, *round_trip, (0, "p", 1, "p")))).code == 0
+        short = (sh(scratch, "a", "seq 1 300000 > x"), sh(scratch, "b", "stat x; tail -n 1 x"))
+        assert (await to_end(keepers, job(scratch, short, (0, "x", 1, "x", True)))).code == 0
+        twice = (short[0], sh(scratch, "b", "exec 5< x 6< x"))
+        assert (await to_end(keepers, job(scratch, twice, (0, "x", 1, "x", True)))).cause == "misuse"
         still = (sh(scratch, "a", "cat i > o"), sh(scratch, "b", "cat i > o"))
         assert (await to_end(keepers, job(scratch, still, *round_trip))).error.startswith("deadlock: ")
 
 
-async def test_moves(tmp_path: Path, sanitized_keeper: Path, scratch: Path, programs: Program) -> None:
-    wanted = circle(scratch, programs("stages.c"), 500)
+@pytest.mark.parametrize("shape", [circle, short, to_stdin])
+async def test_moves(tmp_path: Path, sanitized_keeper: Path, scratch: Path, programs: Program, shape: Shape) -> None:
+    wanted = shape(scratch, programs("stages.c"), 1000)
     async with opened(tmp_path, sanitized_keeper) as keepers:
         keeper = await soon(keepers.start(wanted), 20)
         for number in range(2):

@@ -109,6 +109,19 @@ def _check_unique(job: JobDraft, joints: list[Joint]) -> None:
             )
 
 
+def check_short_reads(job: JobDraft, joints: list[Joint], made: list[PipelineProcess]) -> None:
+    """A process whose reads may be short reads a file from a pipe: reads of stdin may be short in any case."""
+    readers = {joint.reader for joint in joints if _is_file(joint.reader_file)}
+    for process in made:
+        if process.short_reads and process.name not in readers:
+            raise job.refuse(
+                f"{process.name}.short_reads",
+                f"'{process.name}.short_reads' is for files that a process reads from a pipe, and {process.name}"
+                " reads none",
+                "leave it out: reads of stdin may be short in any case",
+            )
+
+
 Parts = list[list[str]]
 
 

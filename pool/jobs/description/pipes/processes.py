@@ -70,6 +70,7 @@ def processes(job: JobDraft) -> None:
     made = [_process(job, draft, stage) for stage in draft.line.stages]
     _job_wide(job, made, draft)
     connections.check(job, draft.line.joints, made)
+    connections.check_short_reads(job, draft.line.joints, made)
     places, job.apart = spread.parts(job, [process.name for process in made], draft.commands)
     connections.join_readers(made, draft.line.joints, _program(job, "tee")[0], places)
     connections.join_other_part(made, draft.line.joints, _program(job, "cat")[0], places)
@@ -157,6 +158,7 @@ def _process(job: JobDraft, draft: _Draft, stage: Stage) -> PipelineProcess:
         append_stderr=stage.append_stderr or ("append_error" in given and _truth(job, given["append_error"])),
         errors_to_stdout=stage.errors_to_stdout,
         codes_ok=_codes(job, given.get("exit_codes_ok", "")),
+        short_reads="short_reads" in given and _truth(job, given["short_reads"]),
         carried=carried,
         inputs=tuple(one.strip() for one in text("transfer_input_files").split(",") if one.strip()),
         environment=_environment(job, given.get("environment", "")),

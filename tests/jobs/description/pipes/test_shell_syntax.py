@@ -169,6 +169,12 @@ def test_what_is_the_whole_jobs() -> None:
     assert (bar.stdout, bar.stderr, bar.errors_to_stdout) == ("out", "", True)
 
 
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_short_reads_are_a_processes(value: str) -> None:
+    text = f"executable = foo bar\npipe = foo > o i > bar, bar > o i > foo\nbar.short_reads = {value}\nqueue\n"
+    assert [one.short_reads for one in job(text)[0]] == [False, value == "true"]
+
+
 def test_own_environment_and_exit_codes() -> None:
     text = "executable = foo | bar\nbar.environment = \"A='b c'\"\nfoo.exit_codes_ok = 1, 0\n"
     text += "on_process_failure = wait\nqueue\n"
@@ -245,6 +251,10 @@ def test_a_process_may_read_itself_what_it_writes_to_a_file() -> None:
         ("foo | bar\nfoo.requirements = (", "expected an expression"),
         ("foo | bar\nfoo.request_memory = much", "expected a size"),
         ("foo | bar\npipe_buffer = 3", "expected a size of at least 64 KB"),
+        ("foo bar\npipe = foo > o i > bar\nbar.short_reads = perhaps", "expected true or false for 'bar.short_reads'"),
+        ("foo bar\npipe = foo > o - > bar\nbar.short_reads = true", "'bar.short_reads' is for files that a process"),
+        ("foo bar\npipe = foo > o i > bar\nfoo.short_reads = true", "from a pipe, and foo reads none"),
+        ("foo bar\npipe = foo > - /dev/fd/5 > bar\nbar.short_reads = true", "and bar reads none"),
         (" ".join(f"p{i}=foo" for i in range(65)) + "\nuniverse = pipe", "a job has at most 64 processes"),
     ],
 )
@@ -276,7 +286,7 @@ def test_an_ad_gives_back_what_was_put_into_it() -> None:
 
     processes = (
         PipelineProcess("a", "/x y", iwd="/d", **given),
-        PipelineProcess("b", "/b", environment="A='1 2'", carried=False),
+        PipelineProcess("b", "/b", environment="A='1 2'", carried=False, short_reads=True),
     )
     joints = (Joint("a", "b", "o 1", "/dev/fd/9"),)
     ad = ClassAd.from_wire(attributes_of(processes, joints))
