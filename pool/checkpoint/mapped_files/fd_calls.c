@@ -116,11 +116,11 @@ static uint64_t waiting_in(int fd)
 }
 
 /* The number of bytes read: each byte read lowers the peek offset, from INT_MAX to 0, where it stays. */
-static bool read_so_far(const struct end *e, int fd, uint64_t *at)
+static bool read_so_far(int fd, uint64_t *at)
 {
     int left = 0;
     socklen_t size = sizeof left;
-    if (e->pipe || getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &left, &size) < 0 || left == 0)
+    if (getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &left, &size) < 0 || left == 0)
         return false;
     *at = (uint64_t)(INT_MAX - left);
     return true;
@@ -134,6 +134,8 @@ bool position(const struct end *e, uint64_t *at)
         *at = e->log->end + (e->log->fd < 0 ? 0 : waiting_in(e->log->fd));
         return true;
     }
+    if (!e->log && reader->pipe) /* a kernel pipe counts no bytes */
+        return false;
     int fd = borrow(reader);
     if (fd < 0)
         return false;
@@ -142,7 +144,7 @@ bool position(const struct end *e, uint64_t *at)
             if (e->log->outlets[i].end == e)
                 *at = e->log->outlets[i].sent - waiting_in(fd);
         known = true;
-    } else if (read_so_far(reader, fd, at)) {
+    } else if (read_so_far(fd, at)) {
         *at += e->way == WRITES ? waiting_in(fd) : 0;
         known = true;
     }

@@ -99,6 +99,28 @@ async def test_any_program_gets_all_bytes(keepers: NativeKeepers, scratch: Path,
     assert (scratch / "b.out").read_text() == (scratch / "c.out").read_text()
 
 
+@pytest.mark.parametrize("writes_first", [True, False])
+async def test_saved_before_it_is_opened(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, writes_first: bool
+) -> None:
+    """The supervisor has the ends that no process has; the writer may wait for room."""
+    waits = "" if writes_first else f"{UNTIL_GO}; "
+    members = (
+        sh(scratch, "a", f"touch on; {waits}exec head -c 3000001 /dev/zero > o"),
+        sh(scratch, "b", f"{UNTIL_GO}; wc -c i"),
+    )
+    wanted = job(scratch, members, (0, "o", 1, "i", True))
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: waits_to_write(keeper, "head") if writes_first else (scratch / "on").exists())
+    for number in range(2):
+        await saved(keepers, keeper, tmp_path / f"image{number}", stop=True)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
+    (scratch / "go").touch()
+    end = await soon(keeper.ended)
+    assert (end.error, end.code, end.members[0].code) == ("", 0, 0)
+    assert (scratch / "b.out").read_text() == "3000001 i\n"
+
+
 @pytest.mark.parametrize("block", [1000, 4096, 8192])
 async def test_reads_and_writes_of_one_size_are_whole(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, block: int
