@@ -95,14 +95,18 @@ async def test_a_process_that_fails_ends_those_on_other_machines(pool3: Nodes, h
         assert "process foo exited with 7" in ad.value("ExitReason")
 
 
-async def test_a_file_that_is_a_pipe_may_lead_to_another_machine(pool3: Nodes, home: Path) -> None:
+@pytest.mark.parametrize(
+    "bar", ["- > bar", "fort.10 > bar\nbar.arguments = fort.10\nbar.short_reads = true"], ids=["stdin", "file"]
+)
+async def test_a_file_that_is_a_pipe_may_lead_to_another_machine(pool3: Nodes, home: Path, bar: str) -> None:
     foo = program(home, "seq 1 5000 > fort.11", "foo")
-    text = f"executable = {foo} bar=/usr/bin/tail\npipe = foo > fort.11 - > bar\nbar.output = out\n{PARTS}\nqueue\n"
+    text = f"executable = {foo} bar=/usr/bin/tail\npipe = foo > fort.11 {bar}\nbar.output = out\n{PARTS}\nqueue\n"
     async with client(pool3.all[0]) as pool:
         (result,) = await (await pool.submit(text, iwd=str(home))).wait(support.PATIENCE)
         assert result.ok, result
         assert (home / "out").read_text().split()[-1] == "5000"
-        assert [end["name"] for end in result.processes] == ["foo", "foo_out", "bar"]
+        carried = ["bar_in"] if "fort.10" in bar else []
+        assert [end["name"] for end in result.processes] == ["foo", "foo_out", *carried, "bar"]
 
 
 @pytest.mark.parametrize("how", ["vacate", "crash"])
