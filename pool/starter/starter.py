@@ -333,9 +333,14 @@ class Starter:
         await self.checkpoints.forget_earlier()
         if self._start.keeper is not None:
             await self._start.keeper.forget()
+        self.leave_scratch()
+
+    def leave_scratch(self, *, clean: bool = True) -> None:
+        """The job has ended, and the scratch directory is the next one's: `discard` leaves it alone from now on."""
         if not self._left:
             self._left = True
-            self.clean()
+            if clean:
+                self.clean()
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""

@@ -28,6 +28,12 @@ def on_top_of_others(keeper: Keeper) -> bool:
     return bool(keeper.spec.claim.get("urgent"))
 
 
+def in_order(keeper: Keeper) -> tuple[bool, float]:
+    """Keepers in the order in which they are taken up: of those of one claim the one that began first."""
+    began = keeper.spec.claim.get("began")
+    return on_top_of_others(keeper), float(began) if isinstance(began, (int, float)) else 0.0
+
+
 class Recovery:
     """Takes up the jobs of an earlier run of this node.
 
@@ -58,6 +64,8 @@ class Recovery:
     def adopt(self, keeper: Keeper) -> Slot | None:
         """Find the slot of a keeper's job, and look after the job there; without a slot it is killed."""
         slot = self._slot_of(keeper)
+        if slot is not None and slot.claim is not None and slot.claim.id == str(keeper.spec.claim.get("claim")):
+            return self._take_up_next(slot, slot.claim, keeper)
         if slot is None or slot.claim is not None:
             self._log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
             self._spawn(RunningJob.discard(keeper), "discard", alone=True)
@@ -71,6 +79,16 @@ class Recovery:
         if slot.kind == "urgent" and slot.parent is not None and slot.parent.claim is not None:
             why = f"an urgent job of {claim.submitter} has the slot for a while"
             self._urgent.stop(slot.parent, slot.parent.claim, why)
+        running = self._activations.found(slot, claim, keeper)
+        self._log.info("a running job was found again", extra={"job": running.name, "slot": slot.name})
+        return slot
+
+    def _take_up_next(self, slot: Slot, claim: SlotClaim, keeper: Keeper) -> Slot | None:
+        """Look after a job that was begun on a claim before the end of the one before it was acknowledged."""
+        if not self._activations.overtaken(claim):
+            self._log.error("a second job was found on one claim", extra={"keeper": keeper.id})
+            self._spawn(RunningJob.discard(keeper), "discard", alone=True)
+            return None
         running = self._activations.found(slot, claim, keeper)
         self._log.info("a running job was found again", extra={"job": running.name, "slot": slot.name})
         return slot

@@ -46,7 +46,7 @@ from pool.roles.startd.owner.judge import OwnerJudge
 from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.owner.policy import PolicyInForce
 from pool.roles.startd.owner.watch import OwnerWatch
-from pool.roles.startd.recovery import Recovery, on_top_of_others
+from pool.roles.startd.recovery import Recovery, in_order
 from pool.roles.startd.running.activations import Activations
 from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.networks import NetworkLinks, forward_to
@@ -100,7 +100,7 @@ class Startd(Role):
         self.machine.read()
         self._lay_out()
         self.loans.load()
-        for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
+        for keeper in sorted(await self.keepers.open(), key=in_order):
             if (found := self.recovery.adopt(keeper)) is not None:
                 self.loans.claimed(found)
         self.image_cache.begin()
@@ -326,16 +326,29 @@ class Startd(Role):
 
     @method(
         Right.SUBMIT,
-        takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None, "outputs": bool | None},
+        takes={
+            "claim": str,
+            "job": optional(JOB_ID),
+            "run": int | None,
+            "save": str | None,
+            "signal": int | None,
+            "outputs": bool | None,
+        },
     )
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever.
+        """Stop the job of a claim, softly or at once: {claim, job, run, graceful, save, signal}
+
+        Its end is told as ever. One that was handed on to the claim, and has not begun, is given back.
 
         With `outputs` its job has ended elsewhere, and what this part of it has written is wanted.
         """
-        _, claim = self._claimed(call, params)
-        running = claim.running
-        if running is not None and params.get("run") in (None, running.start.run):
+        slot, claim = self._claimed(call, params)
+        running, job, waiting = claim.running, params.get("job"), claim.handed_on
+        if job is not None and waiting is not None and waiting.start.mark == (*job, params.get("run")):
+            self.activations.return_unbegun(slot, claim, waiting)
+            return {}
+        present = running is not None and params.get("run") in (None, running.start.run)
+        if running is not None and present and job in (None, list(running.start.job)):
             save = params.get("save")
             saves = SaveWish(save) if save in set(SaveWish) else SaveWish.WORTH
             signal = params.get("signal")
@@ -404,11 +417,22 @@ class Startd(Role):
             slot.claim.retiring = True
         return {}
 
-    @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None, "set": str | None})
+    @method(
+        Right.SUBMIT,
+        takes={
+            "claim": str,
+            "job": optional(JOB_ID),
+            "run": int | None,
+            "set": str | None,
+            "handed_on": list | None,
+        },
+    )
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A schedd is back: {claim, job, run, set} -> {state: unknown | idle | running | ending, ad, forgot}
+        """A schedd is back: {claim, job, run, set, handed_on} -> {state, ad, forgot, has_handed_on}
 
-        `set` is the checkpoint of a job on several machines that it makes, empty for none.
+        The state is unknown, idle, running or ending. `set` is the checkpoint of a job on several machines that it
+        makes, empty for none. `handed_on` is the job that it handed on: cluster, process, run. Where that is not here,
+        it is not begun any more if it comes after all.
         """
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
@@ -425,6 +449,9 @@ class Startd(Role):
         running = claim.running
         self.spawn(self.leases.renew(call.connection, [slot]), "renew", alone=True)
         ad = self.claiming.claimed_ad(slot)
+        handed = tuple(params.get("handed_on") or ())
+        has_it = bool(handed) and self.activations.has_start(claim, handed)
+        claim.lapsed = None if has_it else handed
         if running is None:
             claim.last = None
             return {"state": "idle", "ad": ad}
@@ -434,7 +461,7 @@ class Startd(Role):
         running.report_condition()
         if state == "running" and params.get("set") is not None:
             running.sets.reconnected(params["set"])
-        return {"state": state, "ad": ad, "forgot": running.forgot}
+        return {"state": state, "ad": ad, "forgot": running.forgot, "has_handed_on": has_it}
 
     @method(Right.SUBMIT, takes=ORDER)
     async def restore_order(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

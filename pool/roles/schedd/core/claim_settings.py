@@ -25,6 +25,7 @@ class ClaimSettings:
         life: after it a claim is given back at the next end of a job (CLAIM_LIFE).
         lease: a claim lives so long without being renewed, if its job does not say (CLAIM_LEASE).
         longest_lease: the longest that a job may ask for (CLAIM_LEASE_MAX).
+        hand_on_below: while a claim's jobs are shorter, the next is handed on before they end (HAND_ON_BELOW).
         linger: an idle claim is kept so long for the owner's next job.
         patience: so long the schedd waits for a slot that another job has to leave (CLAIM_PATIENCE).
         gather_patience: so long a job that needs several claims keeps those it has (GANG_PATIENCE).
@@ -40,6 +41,7 @@ class ClaimSettings:
     patience: float
     gather_patience: float
     unheard: float
+    hand_on_below: float = 0.0
     rematch: MovingTerms | None = None
     rhythm: CheckpointInterval = field(default_factory=CheckpointInterval)
     linger: float = LINGER
@@ -72,6 +74,7 @@ def _values(settings: Settings) -> dict[str, Any]:
         "patience": number("CLAIM_PATIENCE"),
         "gather_patience": number("GANG_PATIENCE"),
         "unheard": CYCLES_MISSED * number("NEGOTIATION_INTERVAL"),
+        "hand_on_below": number("HAND_ON_BELOW"),
         "rematch": terms,
         "gang_network": settings.text("GANG_NETWORK"),
         "rhythm": CheckpointInterval(number("CHECKPOINT_FIRST"), number("CHECKPOINT_MOST")),

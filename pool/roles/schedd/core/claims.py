@@ -50,6 +50,23 @@ def lease_for(asked: Any, usual: float, longest: float) -> float:
 
 
 @dataclass(slots=True, eq=False)
+class HandedOn:
+    """A job that a claim's startd has been given before the job that it follows has ended.
+
+    Attributes:
+        run, start: its start; the latter is not known of a job that an earlier run of this schedd handed on.
+    """
+
+    job: QueuedJob
+    run: int
+    start: Activation | None = None
+
+    def is_run(self, job: tuple[int, int], run: int) -> bool:
+        """Whether it is this run of this job."""
+        return self.job.id == job and self.run == run
+
+
+@dataclass(slots=True, eq=False)
 class HeldClaim:
     """A slot that is ours for a while.
 
@@ -59,6 +76,9 @@ class HeldClaim:
         charge: what it was granted for; it serves jobs of no other.
         fits: whether it may serve a group of jobs, by the group's number.
         job, run, start: the last start that was sent to it and has not ended.
+        handed_on: the job that its startd begins as soon as that one has ended.
+        took: seconds that the job before ran, where it ended by itself; inf else.
+        turn: how many starts there were on it; the number of a job's is in the job's `_run`.
         template: the start of the last job, where others may start alike; template_key: what it goes by;
             template_of: the cluster of which all jobs start so that have nothing of their own.
         writing: its start is not durable yet; the task that writes it sends it, and no other.
@@ -89,6 +109,9 @@ class HeldClaim:
     job: QueuedJob | None = None
     run: int = 0
     start: Activation | None = None
+    handed_on: HandedOn | None = None
+    took: float = math.inf
+    turn: int = 0
     going: bool = False
     writing: bool = False
     idle_timer: asyncio.TimerHandle | None = None
@@ -125,6 +148,12 @@ class HeldClaim:
                 use = self.network = PartsUse()
             use.add_report(self.part, said)
         return use
+
+    def promote(self) -> None:
+        """The job before has ended: the one that was handed on is the claim's job."""
+        handed, self.handed_on = self.handed_on, None
+        assert handed is not None
+        self.job, self.run, self.start, self.going = handed.job, handed.run, handed.start, True
 
     def learn_loan(self, now: float) -> None:
         """Take in from the slot's ad, which came just now, for how long it is lent.

@@ -30,6 +30,8 @@ from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
 COMPLETED = Decision(ExitVerdict.COMPLETE)
 #: How a program ends by itself.
 BY_ITSELF = ("exit", "signal", "misuse")
+#: The cause of the end of a job that was handed on to a claim and was not begun there.
+NOT_BEGUN = "not_begun"
 #: When the program of the present run began; there once the log has its beginning.
 BEGAN = "JobCurrentStartExecutingDate"
 #: So many starts that could not go on from a checkpoint are remembered.
@@ -104,6 +106,17 @@ def end_steps(job: QueuedJob, slot: str, report: dict[str, Any], now: float, aft
             data["reason"] = str(report["reason"])
         steps.append(JobChange(job, Happening.EVICT, changes, EventKind.EVICTED, data))
     return steps
+
+
+def not_begun_step(job: QueuedJob, report: dict[str, Any]) -> JobChange:
+    """The step for a job that was handed on and did not begin: idle again, as if nothing had been, or as was wished."""
+    changes: dict[str, Any] = {"_run": None, "RemoteHost": None}
+    if int(job.get("NumJobStarts") or 0) == 1:
+        changes["JobStartDate"] = None
+    wish = job.stored_note("_wish")
+    if wish:
+        return as_wished(job, wish, {**changes, "_wish": None}, report)
+    return JobChange(job, Happening.EVICT, changes)
 
 
 def over_resources(

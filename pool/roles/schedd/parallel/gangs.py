@@ -411,7 +411,7 @@ class Gangs:
         gang = self._running.get(job)
         if gang is not None:
             return list(gang.claims.values())
-        return [job.run] if job.run is not None else []
+        return [job.run] if job.run is not None and job.run.job is job else []
 
     def extra_slots(self, owner: str) -> int:
         """How many slots an owner's gangs have or hold beyond one for each running job."""

@@ -92,7 +92,8 @@ class Matches:
 
     def holds(self, owner: str) -> int:
         """How many slots an owner has, those on the way included."""
-        running = self._queue.count(owner, RUNNING, SUSPENDED)
+        waiting = sum(claim.handed_on is not None for claim in self._context.claims.values() if claim.owner == owner)
+        running = self._queue.count(owner, RUNNING, SUSPENDED) - waiting
         return running + self.on_the_way(owner) + self._beyond(owner)
 
     def on_the_way(self, owner: str) -> int:

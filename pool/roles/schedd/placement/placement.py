@@ -21,6 +21,7 @@ needs. These rules keep two copies of a job from running
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -35,7 +36,7 @@ from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import TROUBLE, ClaimTable, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ended_jobs import EndedJobs
-from pool.roles.schedd.core.job_ends import BEGAN, After, add_network, as_wished, end_steps
+from pool.roles.schedd.core.job_ends import BEGAN, NOT_BEGUN, After, add_network, as_wished, end_steps, not_begun_step
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.roles.schedd.parallel.gangs import Gangs
@@ -154,6 +155,7 @@ class Placement:
             send=self.send,
             stop=stop,
             requeue=self.requeue,
+            take_back=self.take_back,
         )
 
     def negotiator_heard(self) -> bool:
@@ -287,6 +289,12 @@ class Placement:
     async def _record_end(
         self, claim: HeldClaim, job_id: tuple[int, int], run: int, report: dict[str, Any]
     ) -> dict[str, Any]:
+        handed = claim.handed_on
+        if handed is not None and handed.is_run(job_id, run):
+            if report.get("cause") == NOT_BEGUN:
+                await self.take_back(claim)
+                return {"next": None, "keep": claim.id in self.claims}
+            await self._end_was_lost(claim)
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
             return self._reported_before(claim)
@@ -308,9 +316,11 @@ class Placement:
         claim.left_by = job if vacated else None
         if report.get("cause") in BY_ITSELF:
             self.images.begin_anew(job, steps)
-        start = None if released or claim.dedicated else self.starts.choose(claim, steps)
+        start = None if released or claim.dedicated or claim.job is not None else self.starts.choose(claim, steps)
+        claim.took = _seconds_run(report)
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
+        more = self.starts.hand_on(claim, steps)
         self._costs.charge(job, steps, self._context.outside.thread_cpu() - turn_began)
         await self._commit_start(claim, steps)
         self._ended.end_recorded(job)
@@ -321,9 +331,10 @@ class Placement:
             if not released:
                 self.claims.empty(claim)
             return {"next": None, "keep": not released}
-        if start is not None:
+        if start is not None or claim.job is not None:
             claim.going = True
-            return {"next": self.starts.order(claim), "keep": True}
+            answer = {"next": self.starts.order(claim) if start is not None else None, "keep": True}
+            return answer | await self._handed_on(claim, more)
         if idle_again:
             self._context.spawn(self.use(claim), "use")
         elif not released:
@@ -333,19 +344,57 @@ class Placement:
     def _reported_before(self, claim: HeldClaim) -> dict[str, Any]:
         """The end of an earlier job is reported again: its answer was lost, and so was the successor in it."""
         order = self.starts.order(claim, whole=True) if claim.job else None
-        return {"next": order, "keep": claim.id in self.claims}
+        answer = {"next": order, "keep": claim.id in self.claims}
+        handed = self.starts.handed_order(claim, whole=True)
+        return answer if handed is None else answer | {"handed_on": handed}
+
+    async def _handed_on(self, claim: HeldClaim, start: Activation | None) -> dict[str, Any]:
+        """The order for a job that is handed on now, if it is still wanted when its start is durable."""
+        handed = claim.handed_on
+        if start is None or handed is None or handed.start is not start:
+            return {}
+        if handed.job.stored_note("_wish"):
+            await self.take_back(claim)
+            return {}
+        return {"handed_on": self.starts.handed_order(claim)}
+
+    async def take_back(self, claim: HeldClaim) -> None:
+        """The job that was handed on to a claim does not begin there: it is idle again, or as its user wished."""
+        handed, claim.handed_on = claim.handed_on, None
+        if handed is None:
+            return
+        claim.sent = None  # the next order cannot build on one that may never have come
+        self._leaves(handed.job)
+        await self._ledger.commit(not_begun_step(handed.job, {}))
+        self.changed(handed.job.cluster.owner, True)
+
+    async def _end_was_lost(self, claim: HeldClaim) -> None:
+        """The job that was handed on has ended; the end of the one before, which comes first, is lost."""
+        handed = claim.handed_on
+        if claim.job is not None:
+            await self.requeue(claim, claim.job, "its machine lost its end", None)
+        if claim.handed_on is handed:
+            claim.promote()
 
     def _end_steps(self, claim: HeldClaim, job: QueuedJob, report: dict[str, Any]) -> list[JobChange]:
         self._detach_job(claim, job)
-        if report.get("cause") == "start" or report.get("released"):
+        if claim.handed_on is not None:
+            claim.promote()  # where no more jobs are taken there, its startd gives it back next
+        elif report.get("cause") == "start" or report.get("released"):
             self.claims.drop(claim)
         network, claim.network = claim.take_network(report), None
+        if report.get("cause") == NOT_BEGUN:
+            return [not_begun_step(job, report)]
         after = After(lambda tries: self.images.newest(job, tries=tries), self._context.name, network)
         return end_steps(job, claim.slot, report, self._context.outside.wall(), after)
 
     def _detach_job(self, claim: HeldClaim, job: QueuedJob) -> None:
         """The job is on this claim no more."""
         claim.job, claim.start, claim.going = None, None, False
+        self._leaves(job)
+
+    def _leaves(self, job: QueuedJob) -> None:
+        """A job is on no claim any more."""
         job.run = None
         self.rematch.machine_lost(job)
         self.successors.machine_lost(job)
@@ -390,3 +439,11 @@ class Placement:
         for claim in idle:
             self.claims.drop(claim)
         return [(claim.startd, claim.id) for claim in idle]
+
+
+def _seconds_run(report: dict[str, Any]) -> float:
+    """Seconds that a job ran, by its end; inf where none is handed on after it."""
+    wall = report.get("wall")
+    if report.get("takes_next") is not True or report.get("cause") not in BY_ITSELF:
+        return math.inf
+    return float(wall) if isinstance(wall, (int, float)) else math.inf

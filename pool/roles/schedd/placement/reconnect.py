@@ -10,7 +10,7 @@ is left of the job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from pool.classad import ClassAd
@@ -19,7 +19,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.events import EventKind
 from pool.policy.charges import charge
 from pool.policy.queue import QueuedJob
-from pool.roles.schedd.core.claims import TROUBLE, HeldClaim, patience
+from pool.roles.schedd.core.claims import TROUBLE, HandedOn, HeldClaim, patience
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.parallel.gangs import Gangs
@@ -43,6 +43,7 @@ class Reconnect:
         use: starts the next job on a claim. send: sends a durable start once more.
         stop: has a running job stopped.
         requeue: the job of a claim is not running any more, without having ended.
+        take_back: the job that was handed on to a claim does not begin there.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class Reconnect:
         started: Callable[[QueuedJob], None],
         use: Callable[[HeldClaim], Awaitable[None]],
         send: Callable[[HeldClaim, Activation], Awaitable[None]],
-        stop: Callable[[QueuedJob, dict[str, Any], bool], Awaitable[None]],
+        stop: Callable[[QueuedJob, dict[str, Any], bool], Coroutine[Any, Any, None]],
         requeue: Callable[[HeldClaim, QueuedJob, str, EventKind | None], Awaitable[None]],
+        take_back: Callable[[HeldClaim], Awaitable[None]],
     ) -> None:
         self._context = context
         self._watch = watch
@@ -67,6 +69,7 @@ class Reconnect:
         self._send = send
         self._stop = stop
         self._requeue = requeue
+        self._take_back = take_back
         context.claims.when_lost(self.mark_unreachable)
 
     def adopt(self, job: QueuedJob) -> None:
@@ -90,7 +93,15 @@ class Reconnect:
                 now + patience(float(note["lease"])),
             )
             claims.add(claim)
-        claim.job, claim.run, job.run = job, int(note["run"]), claim
+        job.run = claim
+        turn, run = int(note.get("turn") or 0), int(note["run"])
+        if claim.job is None:
+            claim.job, claim.run, claim.turn = job, run, turn
+        elif turn > claim.turn:
+            claim.handed_on, claim.turn = HandedOn(job, run), turn
+        else:
+            claim.handed_on = HandedOn(claim.job, claim.run)
+            claim.job, claim.run = job, run
         self._started(job)
         if (job.stored_note("_wish") or {}).get("what") == "move":
             job.update({"_wish": None})  # the other slot is nobody's any more
@@ -108,21 +119,22 @@ class Reconnect:
         context = self._context
         loop = asyncio.get_running_loop()
         retry = FIRST_RETRY
+        handed: HandedOn | None
         while context.claims.get(claim.id) is claim:
             try:
                 async with asyncio.timeout(max(0.1, min(10.0, claim.until - loop.time()))):
                     link = await context.links.connect(claim.startd)
-                    answer = await link.call(
-                        "startd.resume",
-                        {
-                            "claim": claim.id,
-                            "job": list(claim.job.id) if claim.job else None,
-                            "run": claim.run,
-                            "lease": claim.lease,  # a world on the way may have been restarted
-                            "set": claim.gang.set.number if claim.gang and claim.gang.set else "",
-                        },
-                        timeout=10.0,
-                    )
+                    handed = claim.handed_on
+                    asked = {
+                        "claim": claim.id,
+                        "job": list(claim.job.id) if claim.job else None,
+                        "run": claim.run,
+                        "lease": claim.lease,  # a world on the way may have been restarted
+                        "set": claim.gang.set.number if claim.gang and claim.gang.set else "",
+                    }
+                    if handed is not None:
+                        asked["handed_on"] = [*handed.job.id, handed.run]
+                    answer = await link.call("startd.resume", asked, timeout=10.0)
                     state, slot = _understood(answer)
             except (*TROUBLE, RemoteError):
                 if loop.time() >= claim.until:
@@ -137,6 +149,7 @@ class Reconnect:
             claim.lost = False
             self._watch.begin(claim, link)
             self._remember(claim, slot)
+            await self._settle_handed(claim, handed, answer.get("has_handed_on") is True and state != "unknown")
             if answer.get("forgot") and claim.start is not None:
                 try:
                     await link.call("startd.restore_order", self._starts.order(claim, whole=True), timeout=10.0)
@@ -144,6 +157,19 @@ class Reconnect:
                     continue
             await self._taken_up(claim, state)
             return
+
+    async def _settle_handed(self, claim: HeldClaim, handed: HandedOn | None, there: bool) -> None:
+        """The startd has the job that was handed on, or will never begin it."""
+        if handed is None:
+            return
+        if claim.handed_on is not handed:
+            if not there and claim.job is handed.job and claim.run == handed.run and claim.start is not None:
+                await self._send(claim, claim.start)  # the end of the one before was counted meanwhile: it is its turn
+            return
+        if not there:
+            await self._take_back(claim)
+        elif wish := handed.job.stored_note("_wish"):
+            self._context.spawn(self._stop(handed.job, wish, bool(wish.get("graceful", True))), "stop", alone=True)
 
     def _remember(self, claim: HeldClaim, slot: ClassAd | None) -> None:
         """Know again, after a restart, what the slot is and what had been sent to it."""
@@ -157,7 +183,10 @@ class Reconnect:
                 if claim.gang is not None:
                     claim.start = self._gangs.start_of(claim)
                     return
-                claim.start = self._starts.restore_start(claim, claim.job)
+                claim.start = self._starts.restore_start(claim, claim.job, claim.run)
+                if claim.handed_on is not None and claim.handed_on.start is None:
+                    handed = claim.handed_on
+                    handed.start = self._starts.restore_start(claim, handed.job, handed.run)
             except PoolError as error:
                 self._context.log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
 
@@ -205,6 +234,7 @@ class Reconnect:
                 said = {"slot": claim.slot, "job": job.id if job is not None else None}
                 self._context.log.warning("a lease has ended: its machine was not heard of", extra=said)
             self._context.claims.drop(claim)
+            await self._take_back(claim)
             if job is not None:
                 await self._requeue(claim, job, why, EventKind.RECONNECT_FAILED)
 

@@ -101,7 +101,7 @@ class Rematch:
         found: list[dict[str, Any]] = []
         for job in self._movers.get(owner, ()):
             claim: HeldClaim | None = job.run
-            if claim is None or claim.lost or not self._free_to_move(job):
+            if claim is None or claim.job is not job or claim.lost or not self._free_to_move(job):
                 continue
             wire = public(job.wire())
             if not moving.may_move(terms, wire, now):

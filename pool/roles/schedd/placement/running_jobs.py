@@ -46,6 +46,8 @@ class RunningJobs:
         claim: HeldClaim | None = job.run
         if claim is None:
             return "it is not running"
+        if claim.job is not job:
+            return "it has not begun"
         if claim.gang is not None:
             try:
                 await self._gangs.sets.save_parts(claim.gang)
@@ -69,10 +71,15 @@ class RunningJobs:
         await self._context.ledger.commit(JobChange(job, None, {"_wish": wish}))
         if await self._local.stop(job, graceful, signal_of(job, wish)):
             return
-        await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self._gangs.claims_of(job)))
+        claims = self._gangs.claims_of(job)
+        if not claims and job.run is not None:
+            claims = [job.run]  # it was handed on
+        await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in claims))
 
     async def _deactivate(self, job: QueuedJob, claim: HeldClaim, wish: dict[str, Any], graceful: bool) -> None:
-        asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
+        handed = claim.handed_on
+        run = handed.run if handed is not None and handed.job is job else claim.run
+        asked = {"claim": claim.id, "job": list(job.id), "run": run, "graceful": graceful, "save": _saves(wish)}
         asked["signal"] = signal_of(job, wish)
         try:
             await self._context.calls.call_startd(claim, "startd.deactivate", asked, STOP_SECONDS)

@@ -7,6 +7,7 @@ that marks a job as running has to be durable before the start is sent (docs/arc
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -23,12 +24,16 @@ from pool.policy.managed import SCHEDULER, submitter_of
 from pool.policy.queue import IDLE, JobGroup, QueuedJob
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
-from pool.roles.schedd.core.claims import HeldClaim
+from pool.roles.schedd.core.claims import HandedOn, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.job_ends import hold_step, not_begun
 from pool.roles.schedd.core.ledger import JobChange
 from pool.roles.schedd.files.remote_io import copied
 from pool.roles.schedd.parallel.gathering import is_gang
+
+#: A job that was handed on comes back unless it has begun within so many seconds, and so many times what the job before
+#: took.
+SHORTEST_TURN, LONGER = 0.5, 2.0
 
 
 class ExecutableDigests(Protocol):
@@ -89,6 +94,44 @@ class Starts:
                     return start
         return None
 
+    def hand_on(self, claim: HeldClaim, steps: list[JobChange]) -> Activation | None:
+        """The start of the job that follows a claim's present one, which is marked as running; None without one.
+
+        Only a job of the same cluster that needs nothing of the submit side to begin is handed on: its startd begins it
+        before the end of the present one is acknowledged.
+
+        Args:
+            steps: the steps to commit are added to it.
+        """
+        queue, present = self._context.queue, claim.job
+        if present is None or not self._hands_on(claim):
+            return None
+        for group in queue.groups(claim.owner):
+            if not self._fits(claim, group):
+                continue
+            job = queue.first(group)
+            if job is None or job.cluster is not present.cluster or job is claim.left_by:
+                return None
+            try:
+                start = self._start_of(claim, job, int(job.get("NumJobStarts", 0)) + 1)
+            except (CannotStart, CannotFill):
+                return None  # it is held when its turn comes
+            if not _begins_alone(start):
+                return None
+            claim.handed_on = HandedOn(job, start.run, start)
+            steps.append(self._start_step(claim, job, start))
+            self._context.ledger.apply_early(steps[-1])
+            return start
+        return None
+
+    def _hands_on(self, claim: HeldClaim) -> bool:
+        """Whether a job is handed on: jobs are short there, and there are more than claims that could begin them."""
+        if claim.took >= self._settings.hand_on_below or claim.handed_on is not None or claim.keep:
+            return False
+        if claim.lost or claim.dedicated or claim.gang is not None or self.is_spent(claim):
+            return False
+        return self._context.queue.count(claim.owner, IDLE) > len(self._context.claims)
+
     def is_spent(self, claim: HeldClaim) -> bool:
         """Whether no other job follows on a claim. Without a negotiator nobody could grant another for it."""
         now = asyncio.get_running_loop().time()
@@ -97,8 +140,18 @@ class Starts:
 
     def order(self, claim: HeldClaim, *, whole: bool = False) -> dict[str, Any]:
         """The message that starts the claim's present job: all of it, or the differences from the order before."""
-        job, start = claim.job, claim.start
-        assert job is not None
+        assert claim.job is not None
+        return self._order(claim, claim.job, claim.start, whole)
+
+    def handed_order(self, claim: HeldClaim, *, whole: bool = False) -> dict[str, Any] | None:
+        """The order for the job that was handed on, None without one: comes after that for the present one."""
+        handed = claim.handed_on
+        if handed is None or handed.start is None:
+            return None
+        within = SHORTEST_TURN + LONGER * (claim.took if math.isfinite(claim.took) else 0.0)
+        return {**self._order(claim, handed.job, handed.start, whole), "within": within}
+
+    def _order(self, claim: HeldClaim, job: QueuedJob, start: Activation | None, whole: bool) -> dict[str, Any]:
         assert start is not None
         before = None if whole else claim.sent
         same_cluster = before is not None and before.job[0] == job.cluster.id
@@ -114,7 +167,7 @@ class Starts:
             "own": own,
         }
 
-    def restore_start(self, claim: HeldClaim, job: QueuedJob) -> Activation:
+    def restore_start(self, claim: HeldClaim, job: QueuedJob, run: int) -> Activation:
         """The start that a job was sent before the schedd was restarted.
 
         Raises:
@@ -122,13 +175,15 @@ class Starts:
         """
         mode = (job.stored_note("_run") or {}).get("mode")
         made_in = FileMode(mode) if mode in set(FileMode) else None
-        return activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job), made_in=made_in)
+        return activation(job.ad(), claim.ad, run, self._executables.digest_of(job), made_in=made_in)
 
     def mark(self, claim: HeldClaim, job: QueuedJob, steps: list[JobChange]) -> Activation | None:
         """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
         start: Activation | None = None
         try:
             start = self._start_of(claim, job, int(job.get("NumJobStarts", 0)) + 1)
+            claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
+            claim.idle_until = None
             step = self._start_step(claim, job, start)
         except (CannotStart, CannotFill) as error:
             step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
@@ -182,8 +237,7 @@ class Starts:
         return known
 
     def _start_step(self, claim: HeldClaim, job: QueuedJob, start: Activation) -> JobChange:
-        claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
-        claim.idle_until = None
+        claim.turn += 1
         job.run = claim
         self._started(job)
         now = int(self._context.outside.wall())
@@ -198,6 +252,7 @@ class Starts:
                 "owner": claim.owner,
                 "lease": claim.lease,
                 "run": start.run,
+                "turn": claim.turn,
                 "mode": start.mode.value,
             },
         }
@@ -208,3 +263,11 @@ class Starts:
         changes |= costs.goes_on(job.get, job.stored_note(costs.HELD), start.checkpoint)
         changes |= costs.restarts(job.get, start.checkpoint)
         return JobChange(job, Happening.START, changes | not_begun(job))
+
+
+def _begins_alone(start: Activation) -> bool:
+    """Whether its startd needs nothing more of the submit side to begin it, and has nothing to send after its end."""
+    if start.mode is not FileMode.SHARED or start.checkpoint is not None or start.checkpoint_code is not None:
+        return False
+    several = start.gang or start.processes or start.mpi
+    return not (several or start.image or start.not_before or start.job_network or start.manifest)

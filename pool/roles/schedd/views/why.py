@@ -206,7 +206,7 @@ class JobExplanations:
         if wish:
             wished = _WISHES.get(str(wish.get("what")), "idle again")
             return Running(slot, "stopping", since, wished, others=others, more=more)
-        if phase == "running" and claim is not None and not claim.going:
+        if phase == "running" and claim is not None and not (claim.going and claim.job is job):
             phase = "starting"
         because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
         mpi = phase == "running" and bool(job.get(FAMILY))

@@ -19,7 +19,8 @@ class JobReports:
     """The reports of one start of a job.
 
     Attributes:
-        start_is_told: the schedd knows that the program runs.
+        start_is_reported: the schedd knows that the program runs.
+        after: reports wait until this is set: the schedd hears of the claim's earlier jobs first.
     """
 
     def __init__(self, slot: Slot, claim: SlotClaim, start: Activation, spawn: Spawn, log: logging.Logger) -> None:
@@ -29,6 +30,7 @@ class JobReports:
         self._spawn = spawn
         self._log = log
         self.start_is_reported = False
+        self.after: asyncio.Event | None = claim.overtaken[-1].gone if claim.overtaken else None
 
     def report(self, kind: str, data: dict[str, Any]) -> None:
         """Report in the background; see `report_now`."""
@@ -36,6 +38,8 @@ class JobReports:
 
     async def report_now(self, kind: str, data: dict[str, Any]) -> None:
         """Report something of the running job, if the schedd can be reached: its end will be reported in any case."""
+        if self.after is not None:
+            await self.after.wait()
         link = self._claim.link
         if link is None or link.closed.done():
             return
@@ -51,6 +55,8 @@ class JobReports:
 
     async def acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
         """The schedd's answer to the end, None when the lease was over first."""
+        if self.after is not None:
+            await self.after.wait()
         claim = self._claim
         params = {"claim": claim.id, "job": list(self._start.job), "run": self._start.run, "report": report}
         while True:

@@ -95,13 +95,23 @@ class RunningJob:
 
     Args:
         acknowledged: called at the end with the schedd's answer to the job's end, None if the lease was over first.
+        over: called when the job has ended by itself, and nothing of it is needed for the next one to begin.
     """
 
     def __init__(
-        self, context: JobContext, slot: Slot, claim: SlotClaim, start: Activation, acknowledged: Acknowledged
+        self,
+        context: JobContext,
+        slot: Slot,
+        claim: SlotClaim,
+        start: Activation,
+        acknowledged: Acknowledged,
+        over: Callable[[RunningJob], None] = lambda job: None,
     ) -> None:
         self._context = context
         self._acknowledged = acknowledged
+        self._over = over
+        #: The next job of the claim may begin, or has begun, before this one's end is acknowledged.
+        self.may_be_overtaken = False
         self.slot = slot
         self.claim = claim
         self.start = start
@@ -152,7 +162,13 @@ class RunningJob:
 
     @classmethod
     def found(
-        cls, context: JobContext, slot: Slot, claim: SlotClaim, keeper: Keeper, acknowledged: Acknowledged
+        cls,
+        context: JobContext,
+        slot: Slot,
+        claim: SlotClaim,
+        keeper: Keeper,
+        acknowledged: Acknowledged,
+        over: Callable[[RunningJob], None] = lambda job: None,
     ) -> RunningJob:
         """A job whose keeper outlived the node. What it was started with comes when the schedd is back."""
         note = keeper.spec.claim
@@ -167,7 +183,7 @@ class RunningJob:
             env={},
             iwd="/",
         )
-        running = cls(context, slot, claim, start, acknowledged)
+        running = cls(context, slot, claim, start, acknowledged, over)
         running.forgot = running.was_found = True
         running.started_at = float(note.get("began") or running.started_at)
         running.starter = context.starters.found(keeper, start, slot, claim)
@@ -298,7 +314,34 @@ class RunningJob:
             await self.starter.discard()
             self._drop_abandoned()
             return
-        await self._report(self._end(end, error) | carried)
+        report = self._end(end, error) | carried
+        self.may_be_overtaken = self._leaves_nothing(end, report)
+        if self.may_be_overtaken:
+            self._over(self)
+        await self._report(report)
+
+    def _leaves_nothing(self, end: EndReport, report: dict[str, Any]) -> bool:
+        """Whether the job has ended by itself and only its end is left to be told."""
+        if report["cause"] not in ("exit", "signal") or "output_error" in report or self.abandoned:
+            return False
+        stays = self.why is None and not self.claim.retiring and not self.saving.saved
+        return stays and not self.was_found and self._stands_for_itself
+
+    @property
+    def _stands_for_itself(self) -> bool:
+        """Whether the job works in its owner's files on this machine, alone, with the machine's network."""
+        start = self.start
+        alone = start.mode is FileMode.SHARED and not start.gang and not start.image
+        return alone and self.starter is not None and self.starter.room is None
+
+    def give_way(self, *, clean: bool = True) -> None:
+        """The scratch directory is the claim's next job's from now on, which has not begun if it is to be `clean`."""
+        if self.starter is not None:
+            self.starter.leave_scratch(clean=clean)
+
+    def tell_after(self, event: asyncio.Event) -> None:
+        """Report nothing more before this is set."""
+        self._reports.after = event
 
     async def _streams_end(self, end: EndReport) -> None:
         """Wait until all that the processes wrote for other machines has arrived there, or the job has ended."""
@@ -388,7 +431,9 @@ class RunningJob:
 
     def _drop_abandoned(self) -> None:
         """An abandoned job is dead."""
-        if self.slot.claim is self.claim:
+        if self in self.claim.overtaken:
+            self.claim.overtaken.remove(self)
+        elif self.slot.claim is self.claim:
             self._context.drop(self.slot)
         self.gone.set()
 
@@ -502,6 +547,8 @@ class RunningJob:
             report["suspended"] = round(still, 3)
         if output_error is not None:
             report["output_error"] = output_error
+        if self._stands_for_itself and not self.claim.retiring:
+            report["takes_next"] = True
         return self._evicted(report)
 
     def _ranks_end(self, end: EndReport) -> dict[str, Any]:
@@ -529,8 +576,9 @@ class RunningJob:
         self._end_is_known = True
         if self.starter is not None:
             await self.starter.handle_event(Event.SUCCESS)
-        self.claim.running = None
-        dedicated.is_empty(self.claim)
+        if self.claim.running is self:
+            self.claim.running = None
+            dedicated.is_empty(self.claim)
         self.gone.set()
         self._acknowledged(self, answer)
 

@@ -45,6 +45,7 @@ class PresentJob(Protocol):
     Attributes:
         started_at: wall time; suspended: seconds for which it stood still, up to its last suspension's end.
         ended: its processes are gone; gone: so is everything that it had here.
+        may_be_overtaken: it has ended, and the claim's next job need not wait until that is acknowledged.
         forgot: it outlived the node, and the schedd has not yet said again what it was started with.
         job_is_over: it is a part of a job that has ended elsewhere, and its output is wanted.
     """
@@ -54,6 +55,7 @@ class PresentJob(Protocol):
     started_at: float
     suspended: float
     ended: bool
+    may_be_overtaken: bool
     forgot: bool
     job_is_over: bool
     gone: asyncio.Event
@@ -86,6 +88,10 @@ class PresentJob(Protocol):
     async def resume(self) -> None: ...
 
     def report_condition(self) -> None: ...
+
+    def give_way(self, *, clean: bool = True) -> None: ...
+
+    def tell_after(self, event: asyncio.Event) -> None: ...
 
     def clock_was_set(self, jumped: float) -> None: ...
 

@@ -81,6 +81,23 @@ class WaitingClaimant(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class NextJob:
+    """A job that its schedd has handed on: it begins as soon as the present one has ended.
+
+    Attributes:
+        ad, own: its ad, and what of that is its own.
+        returns: gives it back when it has waited for too long.
+        unwanted: it is not to begin.
+    """
+
+    start: Activation
+    ad: Wire
+    own: Wire
+    returns: asyncio.TimerHandle | None = None
+    unwanted: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class SlotClaim:
     """A slot in the hands of a schedd.
 
@@ -94,6 +111,9 @@ class SlotClaim:
         verified, ranked: what the slot accepted last, and how much it likes it, so that the same is not asked twice.
         since: wall time at which the claim was made.
         running: the job that is here, from its activation until its end is acknowledged.
+        handed_on: the job that follows the one that is here.
+        overtaken: the jobs before it, oldest first, that have ended and whose ends are not acknowledged.
+        lapsed: the start of a job that was handed on and did not come in time: it is not to begin any more.
         prepared: the checkpoint of the job that comes next, as far as it has come.
         place: of the claim's jobs on this machine, from the first one on.
         retiring: no other job follows the present one.
@@ -114,6 +134,9 @@ class SlotClaim:
     link: Connection | None
     ad_wire: Wire
     running: PresentJob | None = None
+    handed_on: NextJob | None = None
+    overtaken: list[PresentJob] = field(default_factory=list)
+    lapsed: tuple[int, ...] | None = None
     prepared: PreparedCheckpoint | None = None
     last: Activation | None = None
     shared: Wire = field(default_factory=dict)
