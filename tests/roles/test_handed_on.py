@@ -15,10 +15,11 @@ from pool.testing import run_virtual
 from pool.testing.faults import TrapPhase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK as SHORT_LEASES
 
-#: Jobs short enough that each claim's next is handed on.
+#: Of jobs, seconds: a claim's next is handed on where they are below five.
 SHORT = 2.0
+QUICK = {**SHORT_LEASES, "HAND_ON_BELOW": "5"}
 JOBS = 9
 
 
