@@ -6,6 +6,8 @@ fewer pages to mark for the frozen copy.
 
 from __future__ import annotations
 
+import functools
+
 #: The job's wishes; without one the machine decides.
 ON, OFF = WISHES = ("on", "off")
 #: The machine's offers: its kernel gives none; programs that ask get them, and parts that are never written are not
@@ -46,6 +48,7 @@ def has_spare_memory(slot: int, available: int, *, enforced: bool) -> bool:
     return not enforced and 0 < slot <= available
 
 
+@functools.lru_cache(maxsize=16)  # it is the same for nearly all jobs
 def tunables(own: str) -> str:
     """The value of glibc's variable that asks for huge pages.
 

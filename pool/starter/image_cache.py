@@ -91,8 +91,10 @@ class ImageCache:
 
     def holds(self, root: str) -> Path | None:
         """Hold the image that is the root of a job that was found again; None when it is none of these."""
+        if not root:
+            return None
         path = Path(root)
-        if not root or path.parent.parent != self.directory:
+        if path.parent.parent != self.directory:
             return None
         self._held[path] += 1
         return path

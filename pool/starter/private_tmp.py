@@ -5,6 +5,7 @@ Its names are judged as they are written. No link is followed, since the file sy
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -48,6 +49,7 @@ def names_a_file_there(processes: Iterable[NamedFiles], scratch: str) -> bool:
     return any(_named(each, scratch) for each in processes)
 
 
+@functools.lru_cache(maxsize=16)  # jobs that begin one after the other are mostly alike
 def _named(process: NamedFiles, scratch: str) -> bool:
     cwd = process.cwd
     if _lies_there(cwd, cwd, scratch, DIRECTORIES):

@@ -32,6 +32,9 @@ from pool.starter.checkpointing import CheckpointReport
 from pool.starter.place import StartRefused
 from pool.starter.spec import EndReport
 
+#: Nothing is planned for a job that ends within so many seconds.
+SHORT = 0.05
+
 
 class JobCheckpoints:
     """The checkpoints of one running job.
@@ -63,6 +66,8 @@ class JobCheckpoints:
         #: The next periodic checkpoint, or the end of the patience with a job that has to leave.
         self._timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[Any] | None = None
+        #: Plans the first checkpoint and the first look at the job, once it has run for a moment.
+        self._began: asyncio.TimerHandle | None = None
 
     def report(self) -> dict[str, Any]:
         """The part about checkpoints in the report of an end."""
@@ -105,6 +110,8 @@ class JobCheckpoints:
                 used = merge_reports(used, end)
         finally:
             self._cancel_alarm()
+            if self._began is not None:
+                self._began.cancel()
             self._examination.cancel()
             self._own.settle("the job has ended")
         return used
@@ -141,8 +148,7 @@ class JobCheckpoints:
         for action in actions:
             if action is StartAction.SUPERVISE:
                 self._costs.program_runs()
-                self.plan()
-                self._examination.plan_first()
+                self._began = asyncio.get_running_loop().call_later(SHORT, self._plan_first)
             elif action is StartAction.DUMP_LAST:
                 self._running.report_leaving()
                 self._leaving = self._context.spawn(self._save_and_leave(), "last checkpoint", alone=True)
@@ -153,8 +159,12 @@ class JobCheckpoints:
 
     # -- periodically, and on demand ---------------------------------------------------------------------
 
-    def plan(self) -> None:
-        """Set the time of the next periodic checkpoint."""
+    def plan(self, passed: float = 0.0) -> None:
+        """Set the time of the next periodic checkpoint.
+
+        Args:
+            passed: seconds that have passed already of the time until then.
+        """
         settings = self._context.settings()
         if self._running.why is not None:
             return  # the alarm is the end of its patience
@@ -164,7 +174,11 @@ class JobCheckpoints:
         pool = CheckpointInterval(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made, self._failed)
         if interval is not None:
-            self._timer = asyncio.get_running_loop().call_later(interval, self._due)
+            self._timer = asyncio.get_running_loop().call_later(max(interval - passed, 0.0), self._due)
+
+    def _plan_first(self) -> None:
+        self.plan(SHORT)
+        self._examination.plan_first()
 
     def _cancel_alarm(self) -> None:
         if self._timer is not None:
