@@ -68,6 +68,23 @@ async def two_nodes(slots: int, *arguments: str) -> AsyncIterator[tuple[Node, No
 
 
 @contextlib.asynccontextmanager
+async def many_nodes(count: int, slots: int) -> AsyncIterator[Node]:
+    """A submitting node with collector and negotiator, and many with a startd that joined it by token; the first."""
+    async with contextlib.AsyncExitStack() as stack:
+        here = stack.enter_context(directory_for_nodes())
+        head = (*PROGRAM, "--roles", "collector,negotiator,schedd", *LISTEN)
+        submit = await stack.enter_async_context(_node(here, *head))
+        async with await Pool.connect(submit.address) as pool:
+            params = {"roles": ["startd"], "lifetime": 3600, "uses": count}
+            token = (await pool.call("node.token", params))["token"]
+        for number in range(count):
+            there = stack.enter_context(directory_for_nodes())
+            joining = (*PROGRAM, "--roles", "startd", "--join", token, "--set", f"NODE_NAME=m{number}")
+            await stack.enter_async_context(_node(there, *joining, *LISTEN, *_slots(slots)))
+        yield submit
+
+
+@contextlib.asynccontextmanager
 async def flocking_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
     """A pool without a machine, and another that lends it the machine that it has."""
     with directory_for_nodes() as here, directory_for_nodes() as there:
