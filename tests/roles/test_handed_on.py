@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pool.errors import PoolError
 from pool.policy.queue import HELD, QueuedJob
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
@@ -240,6 +241,23 @@ def test_both_nodes_are_killed_between_two_ends(restarted: bool, tmp_path: Path)
                 await pool.restart("m1")
             await pool.restart("submit")
             await all_end(pool)
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_an_end_that_is_refused_for_a_while_is_told_before_those_after_it(count: int, tmp_path: Path) -> None:
+    """The schedd takes the end of a later job as a sign that the earlier one is lost, and would run it again."""
+
+    async def refuse() -> None:
+        raise PoolError("the disk is busy", retry=True)
+
+    async def work() -> None:
+        async with SimPool(11, settings=QUICK, directory=tmp_path) as pool:
+            trap = pool.run_at("schedd.ended", TrapPhase.BEFORE, refuse, count=count)
+            await begin(pool)
+            await all_end(pool)
+            assert trap.sprung
 
     run_virtual(work())
 
