@@ -102,6 +102,12 @@ _NODE = (
         "idle slots that another pool is shown one by one; where it may have more, they are summed up by kind",
     ),
     _flag(
+        "FLOCK_GUESTS_LEAVE",
+        "true",
+        "whether jobs of other pools leave our machines when our own jobs need them; FLOCK_FILE may say otherwise of "
+        "one pool",
+    ),
+    _flag(
         "PRIVATE_FLOCK", "true", "users of this pool may let jobs that they have queued in other pools run here, too"
     ),
     _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False),
@@ -475,6 +481,12 @@ _NEGOTIATOR = (
     ),
     _expression("PREEMPTION_RANK", "0", "which of several jobs gives way: the one where this is highest (RL 4.3)"),
     _duration("PREEMPTION_MINIMUM_RUN", "1 h", "time that a job runs before a better priority may end it", least=0.0),
+    _duration(
+        "GUEST_MINIMUM_RUN",
+        "5 min",
+        "time that a job of another pool which cannot be saved has a machine before it leaves for one of this pool",
+        least=0.0,
+    ),
     _number("REMATCH_GAIN", "0", "", "how much more a running job must like another machine to move there (RL 4.1)"),
 )
 

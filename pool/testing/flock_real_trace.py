@@ -30,9 +30,10 @@ SETTINGS = {
     "UPDATE_INTERVAL": "7200",
     "AD_LIFETIME": "21600",
     "NEGOTIATION_INTERVAL": "300",
+    "FLOCK_GUESTS_LEAVE": "false",
 }
 #: With credit: guests give way to jobs of the machine's pool.
-GIVING_WAY = {"PREEMPTION_REQUIREMENTS": "MY.RemoteNiceUser =?= true", "PREEMPTION_MINIMUM_RUN": "0"}
+GIVING_WAY = {"FLOCK_GUESTS_LEAVE": "true"}
 #: Seconds until it is first checked whether all jobs have ended.
 LOOK = 60.0
 

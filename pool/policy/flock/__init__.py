@@ -4,6 +4,7 @@ agreements.py   what one pool lets another do; read from a file that an administ
 ledger.py       agreements with credit: entries of use, their signatures, and how both sides come to the same
 private.py      one user's jobs in several pools, without an agreement between them
 explain.py      another pool with one job's eyes, and what its machines are worth
+guests.py       which jobs of other pools leave our machines for our own jobs
 gangs.py        which jobs on several machines may have machines of other pools
 cards.py        what the parts of such a job hear of each other
 idleness.py     for how long machines are likely to stay idle

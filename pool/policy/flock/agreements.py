@@ -6,6 +6,7 @@
     machines = 20        # of our slots at most, at a time
     users = ["alice"]    # of its users only these
     status = true        # its users may list our machines
+    guests_leave = false # its jobs stay on our machines while our own jobs wait
     agreement = "credit" # use is counted and paid back (EV 4.2); or "idle-only"
     bound = 100          # machine-hours that one may owe the other
     half_life = 30       # days after which half of a debt is forgotten; 0 forgets nothing
@@ -48,6 +49,7 @@ class FlockAgreement:
         machines: slots of this pool that it may have at a time.
         users: of its users only these; None lets in all.
         shows_status: its users may list our machines.
+        guests_leave: whether its jobs leave our machines when own jobs need them; None where the file does not say.
         terms: of credit; None where the file says nothing of them.
     """
 
@@ -58,6 +60,7 @@ class FlockAgreement:
     users: frozenset[str] | None = None
     shows_status: bool = False
     terms: CreditTerms | None = None
+    guests_leave: bool | None = None
 
     def admits(self, user: str) -> bool:
         """Whether jobs of this user of the other pool may run here."""
@@ -71,6 +74,7 @@ _KNOWN: dict[str, tuple[type | UnionType, str]] = {
     "machines": (int, "a number of slots"),
     "users": (list, "a list of user names"),
     "status": (bool, "true or false"),
+    "guests_leave": (bool, "true or false"),
     "agreement": (str, "'credit' or 'idle-only'"),
     "bound": (int | float, "a number of machine-hours"),
     "half_life": (int | float, "a number of days"),
@@ -119,6 +123,7 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
         credit_terms(table["agreement"], table.get("bound", USUAL_BOUND), table.get("half_life", 0.0))
         if "agreement" in table
         else None,
+        table.get("guests_leave"),
     )
 
 

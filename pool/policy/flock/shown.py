@@ -24,6 +24,9 @@ Wire = dict[str, Any]
 
 #: In a machine's ad: the pool that lends it, and its name there. In a job's ad: the pool that it comes from.
 LENDER, LENT_MACHINE, GUEST_OF = "FlockPool", "FlockMachine", "FlockGuestOf"
+#: In a guest's ad, by our world: our own jobs do not have it leave (`guests_leave = false`). In the ad of our machine
+#: that it has: its pool, and whether it leaves for our own jobs.
+GUEST_STAYS, GUEST_POOL, GUEST_LEAVES = "FlockGuestStays", "RemoteGuestOf", "RemoteGuestLeaves"
 #: In a lent machine's ad: the server value of one of its processors (EV 4.3.3).
 SERVER_VALUE = "FlockValue"
 #: In a job's ad: false keeps it in its own pool.
@@ -40,7 +43,7 @@ _MACHINES_OWN = frozenset(
     for name in (
         "Name", "Machine", "StartdAddress", "MyType", LENDER, LENT_MACHINE, "FileSystemDomain", "UidDomain",
         "DedicatedScheduler", "DedicatedSchedulers", "Rank", "StartUrgent", "Requirements", "RemoteUser",
-        "RemoteOwner", "ClientMachine", COUNT, SERVER_VALUE,
+        "RemoteOwner", "ClientMachine", COUNT, SERVER_VALUE, GUEST_POOL, GUEST_LEAVES,
     )
 )  # fmt: skip
 #: Attributes of a job that mean something in its own pool only; in lower case.
@@ -48,7 +51,7 @@ FOREIGN = frozenset(
     name.lower()
     for name in (
         "Owner", "User", "AcctGroup", "AcctGroupUser", "AccountingGroup", NICE_USER, "Scheduler", "FileSystemDomain",
-        "UidDomain", "Submitter", GUEST_OF,
+        "UidDomain", "Submitter", GUEST_OF, GUEST_STAYS,
     )
 )  # fmt: skip
 #: The condition for jobs on a lent machine: not kept at home by its user, no part of a job whose parts have links, and
@@ -133,7 +136,7 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str, round_trip: float
     }
 
 
-def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False) -> Wire:
+def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False, stays: bool = False) -> Wire:
     """A request of another pool as this pool's negotiator and startds see it.
 
     Args:
@@ -141,6 +144,7 @@ def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False) -> Wi
         owner: the user there.
         pool: the other pool.
         ahead: it comes before all jobs of this pool, which owes the other machine time; else after them.
+        stays: it does not leave its machine for jobs of this pool.
     """
     own = {name: value for name, value in ad.items() if name.lower() not in FOREIGN}
     guest = f"{owner}@{pool}"
@@ -152,15 +156,17 @@ def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False) -> Wi
         "FileSystemDomain": f"flock.{pool}",
         "UidDomain": f"flock.{pool}",
         NICE_USER: not ahead,
+        GUEST_STAYS: stays,
     }
 
 
-def guest_order(order: Wire, pool: str, *, ahead: bool = False) -> Wire:
+def guest_order(order: Wire, pool: str, *, ahead: bool = False, stays: bool = False) -> Wire:
     """The order to start a job of another pool, as our startd gets it.
 
     Args:
         order: {claim, base, start, shared, own} as a startd takes it; not trusted.
         ahead: its claim was given ahead of this pool's own jobs.
+        stays: as in `guest_request`.
 
     Raises:
         NotForGuests: the job would work on files of this pool's machines.
@@ -178,7 +184,7 @@ def guest_order(order: Wire, pool: str, *, ahead: bool = False) -> Wire:
             own = {key: value for key, value in part.items() if str(key).lower() not in FOREIGN}
             owner = next((value for key, value in part.items() if str(key).lower() == "owner"), None)
             guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
-            found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead}
+            found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead, GUEST_STAYS: stays}
     return found
 
 

@@ -1,9 +1,10 @@
 """The slots that may answer one request, best first, as RL 4.3 compares them.
 
 In this order: the administrator's pre_job_rank; the job's Rank of the machine; the administrator's post_job_rank; less
-preemption (none, then by urgency, by rank, by priority); the administrator's rank of the preemption; the machine's Rank
-of the job; the order in which the pool came to know the slots. FIND SERVER walks through the machines twice, with
-preferences and then without (EV 3.5); that is the case of a Rank that is true or false.
+preemption (none, then of a guest, by urgency, by rank, by priority); the administrator's rank of the preemption; the
+machine's Rank of the job; the order in which the pool came to know the slots. A machine that a guest has, a job of
+another pool, is no candidate while an idle machine of this pool is one (`guests`). FIND SERVER walks through the
+machines twice, with preferences and then without (EV 3.5); that is the case of a Rank that is true or false.
 """
 
 from __future__ import annotations
@@ -80,10 +81,25 @@ class Candidates:
         return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish)
 
     def _ordered(self) -> Iterator[Candidate]:
-        terms, picture, pair = self._terms, self._picture, self._pair
         here = self.matching & self._rooms.available & ~self._rooms.too_full(self.wish)
         kinds = self._kinds(here)
-        here = kinds.free | kinds.by_urgency | kinds.by_rank | kinds.by_priority
+        here = kinds.free | kinds.guests | kinds.by_urgency | kinds.by_rank | kinds.by_priority
+        if not kinds.guests:
+            yield from self._walk(here, kinds)
+            return
+        idle, passed = kinds.free & ~self._preemption.guests.lent, list[int]()
+        if idle:
+            for candidate in self._walk(here & ~kinds.guests, kinds):
+                if not idle & self._rooms.available:
+                    break
+                idle &= ~(1 << candidate[0])
+                passed.append(candidate[0])
+                yield candidate
+        yield from self._walk(here & ~bits_of(passed, self._picture.size) & self._rooms.available, kinds)
+
+    def _walk(self, here: Bits, kinds: _Kinds) -> Iterator[Candidate]:
+        """These slots, in order."""
+        terms, picture, pair = self._terms, self._picture, self._pair
         if not here:
             return
         least, ranks = self._least_rank(), picture.job_ranks(pair)
@@ -103,14 +119,15 @@ class Candidates:
         """The slots by what would have to be preempted."""
         free, claimed = here & self._rooms.free, here & self._rooms.claimed
         if self._request.moving or not claimed:
-            return _Kinds(free, 0, 0, 0)
+            return _Kinds(free, 0, 0, 0, 0)
         by_urgency = self._preemption.by_urgency(self._pair, claimed)
-        by_rank = self._preemption.by_rank(self._pair, claimed & ~by_urgency)
+        guests = self._preemption.by_guest(self._pair, claimed & ~by_urgency)
+        by_rank = self._preemption.by_rank(self._pair, claimed & ~by_urgency & ~guests)
         by_priority = 0
         if self._by_priority:
-            rest = claimed & ~by_urgency & ~by_rank
+            rest = claimed & ~by_urgency & ~guests & ~by_rank
             by_priority = self._preemption.by_priority(self._submitter, self._pair, rest)
-        return _Kinds(free, by_urgency, by_rank, by_priority)
+        return _Kinds(free, guests, by_urgency, by_rank, by_priority)
 
     def _least_rank(self) -> float:
         """The job's rank that a slot must exceed."""
@@ -132,6 +149,10 @@ class Candidates:
         if not claimed:
             return
         preferred = self._preemption.levels(self._submitter, self._pair)
+        for _, equal in divided(claimed & kinds.guests, preferred):
+            bits = 1 << equal.place if isinstance(equal, SingleCandidate) else equal
+            for place in self._preemption.guests.by_loss(bits):
+                yield place, "guest"
         grounds: tuple[tuple[Bits, Preempts], ...] = (
             (kinds.by_urgency, "urgent"),
             (kinds.by_rank, "rank"),
@@ -147,10 +168,11 @@ class Candidates:
 class _Kinds:
     """Slots by what would have to be preempted for a request."""
 
-    __slots__ = ("_digits", "by_priority", "by_rank", "by_urgency", "free")
+    __slots__ = ("_digits", "by_priority", "by_rank", "by_urgency", "free", "guests")
 
-    def __init__(self, free: Bits, by_urgency: Bits, by_rank: Bits, by_priority: Bits) -> None:
+    def __init__(self, free: Bits, guests: Bits, by_urgency: Bits, by_rank: Bits, by_priority: Bits) -> None:
         self.free = free
+        self.guests = guests
         self.by_urgency = by_urgency
         self.by_rank = by_rank
         self.by_priority = by_priority
@@ -163,6 +185,8 @@ class _Kinds:
         free, by_rank = self._digits
         if free[place : place + 1] == "1":
             return None
+        if self.guests >> place & 1:
+            return "guest"
         if self.by_urgency >> place & 1:
             return "urgent"
         return "rank" if by_rank[place : place + 1] == "1" else "priority"

@@ -10,7 +10,9 @@ The same picture, requests, turns and terms give the same outcome.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -74,6 +76,9 @@ def cycle(
         if left:
             outcome.unmatched[name] = left
             outcome.rejections[name] = submitter.rejections()
+    outcome.guests_leave_at = whole.preemption.guests.leave_at(
+        functools.reduce(operator.or_, (one.for_guests() for one in submitters.values()), 0)
+    )
     return outcome
 
 
@@ -292,6 +297,16 @@ class _Submitter:
         return UnmatchedReason.CLAIMED
 
     # --- what is left
+
+    def for_guests(self) -> Bits:
+        """The slots that match what is left of jobs for which guests leave."""
+        guests, now = self._whole.preemption.guests, self._whole.now
+        left = [one for one in self._all if one.left and one.matching & guests.young]
+        picture = self._whole.picture
+        found = 0
+        for one in left:
+            found |= one.matching if guests.takes(picture.pair(one.request.ad, now)) else 0
+        return found
 
     def left(self) -> dict[int, int]:
         return {wanted.request.number: wanted.left for wanted in self._all if wanted.left}

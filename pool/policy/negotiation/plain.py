@@ -8,7 +8,7 @@ from typing import Literal
 
 from pool.classad import ClassAd
 
-Preempts = Literal["urgent", "rank", "priority"]
+Preempts = Literal["guest", "urgent", "rank", "priority"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,12 @@ class Outcome:
         unmatched: for each submitter the jobs left over, by request number.
         rejections: for the same requests why.
         machines: how many slots were known.
+        guests_leave_at: wall time at which a machine may be had for jobs left over, once a job of another pool has had
+            its minimum time; None where there is none.
     """
 
     matches: list[Match] = field(default_factory=list)
     unmatched: dict[str, dict[int, int]] = field(default_factory=dict)
     rejections: dict[str, dict[int, Rejection]] = field(default_factory=dict)
     machines: int = 0
+    guests_leave_at: float | None = None

@@ -1,11 +1,12 @@
 """Which claimed slots may be taken for a request, and on what ground (RL 4.3).
 
-By *urgency*: the job asks for it and the machine's owner allows it (START_URGENT); the job there is only stopped for a
-while (D7). By *rank*: the machine likes the new job better than the one it has; this is its owner's wish. By
-*priority*: the submitter stands better than the slot's present user, the administrator's requirements hold, the job has
-had its minimum time, and the machine likes the new job no less, so that an owner's wish is never overruled (WR 3.1). No
-user preempts himself by priority. Priorities stand still within a cycle, so a user preempted by priority cannot take
-the slot back in the same cycle.
+From a *guest*, which is a job of another pool: the request is a job of this one (`guests`). By *urgency*: the job asks
+for it and the machine's owner allows it (START_URGENT); the job there is only stopped for a while (D7). By *rank*: the
+machine likes the new job better than the one it has; this is its owner's wish. By *priority*: the submitter stands
+better than the slot's present user, the administrator's requirements hold, the job has had its minimum time, and the
+machine likes the new job no less, so that an owner's wish is never overruled (WR 3.1). No user preempts himself by
+priority. Priorities stand still within a cycle, so a user preempted by priority cannot take the slot back in the same
+cycle.
 
 A slot that does not say what its present job is worth to it (CurrentRank) or whose it is (RemoteUser) is not taken on
 that ground.
@@ -25,6 +26,7 @@ from pool.policy.matching.columns import Partition
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.administration import Administration
 from pool.policy.negotiation.capacity import Capacity, slot_weight
+from pool.policy.negotiation.guests import GuestSlots
 from pool.policy.negotiation.terms import NegotiationTerms
 from pool.policy.urgent import START_URGENT, is_urgent
 
@@ -37,6 +39,10 @@ class NotPreemptible(StrEnum):
     """Why a claimed slot may not be taken for a request; the first of these that applies."""
 
     LEAVING = "its job is leaving already, for somebody else"
+    GUEST_NICE = "its job is of another pool, and leaves for no nice job"
+    GUEST_STAYS = "its job is of another pool, and stays as is agreed (guests_leave)"
+    GUEST_AHEAD = "its job is of a pool that gets back machine time which it is owed"
+    GUEST_YOUNG = "its job is of another pool, cannot be saved, and has its minimum time (GUEST_MINIMUM_RUN)"
     URGENT = "its owner lets no such urgent job in (START_URGENT)"
     OWN = "it is the user's own"
     NEVER = "priority takes no machine away here"
@@ -56,6 +62,7 @@ class Preemption:
         self._now = now
         self._users = self._by_user()
         self._ripe = self._old_enough()
+        self.guests = GuestSlots(picture, rooms.claimed, terms.guest_minimum, now)
         self._ranks, self._below = self._current_ranks()
         self._allowed: dict[str, Bits] = {}
         self._administration = Administration(picture, terms, now, self._weights)
@@ -81,6 +88,13 @@ class Preemption:
             found |= bits if allowed > 0 else 0
         return found & among
 
+    def by_guest(self, pair: Pair, among: Bits) -> Bits:
+        """Those of these slots that jobs of other pools leave for the request."""
+        among &= self.guests.leaving
+        if not among or not self.guests.takes(pair):
+            return 0
+        return self._liking(pair, among & self._rooms.claimed, bisect_right)
+
     def by_rank(self, pair: Pair, among: Bits) -> Bits:
         """Those of these slots that like the request better than what they have."""
         if not self._terms.rank_preemption:
@@ -100,7 +114,7 @@ class Preemption:
 
     def why_kept(self, submitter: str, pair: Pair, among: Bits) -> dict[NotPreemptible, Bits]:
         """Those of these slots that may not be taken for a request, by the first thing that keeps them."""
-        among &= ~(self.by_rank(pair, among) | self.by_urgency(pair, among))
+        among &= ~(self.by_rank(pair, among) | self.by_urgency(pair, among) | self.by_guest(pair, among))
         found: dict[NotPreemptible, Bits] = {}
 
         def exclude(kept: NotPreemptible, bits: Bits) -> None:
@@ -110,6 +124,12 @@ class Preemption:
                 among &= ~bits
 
         exclude(NotPreemptible.LEAVING, ~self._rooms.claimed)
+        guests, own = self.guests, self.guests.takes(pair)
+        taken = self.by_priority(submitter, pair, among & guests.all)
+        exclude(NotPreemptible.GUEST_STAYS, guests.staying & ~taken)
+        exclude(NotPreemptible.GUEST_AHEAD, guests.ahead & ~taken)
+        exclude(NotPreemptible.GUEST_YOUNG, guests.young & ~taken if own else 0)
+        exclude(NotPreemptible.GUEST_NICE, guests.leaving & ~taken if not own else 0)
         if is_urgent(pair.request):
             exclude(NotPreemptible.URGENT, among & ~self.by_priority(submitter, pair, among))
         exclude(NotPreemptible.OWN, self._users.get(submitter, 0))

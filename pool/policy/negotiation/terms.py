@@ -26,6 +26,7 @@ class NegotiationTerms:
         rank_preemption: whether a claim gives way to a job that the machine ranks higher.
         minimum_run: seconds that a job has had before priority may end it. A slot that does not say since when its
             job runs counts as too young.
+        guest_minimum: seconds for which a job of another pool that cannot be saved has a machine before it leaves.
         moving_gain: how much more a running job must like another machine to move there.
         priorities: effective priority of each submitter, for preemption and its expressions.
         default_priority: of a submitter that is not among them.
@@ -43,6 +44,7 @@ class NegotiationTerms:
     post_job_rank: Any = 0.0
     rank_preemption: bool = True
     minimum_run: float = 0.0
+    guest_minimum: float = 0.0
     moving_gain: float = 0.0
     priorities: Mapping[str, float] = field(default_factory=dict)
     default_priority: float = 0.5

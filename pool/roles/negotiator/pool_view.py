@@ -13,6 +13,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.policy.carve import CarveRefusal, demand
 from pool.policy.flock.kinds import COUNT
+from pool.policy.flock.shown import GUEST_LEAVES
 from pool.policy.managed import is_dedicated
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Match, ResourceRequest
@@ -159,7 +160,7 @@ class PoolView:
     def _may_be_preferred(self, ad: ClassAd) -> bool:
         """Whether a taken slot could be given to somebody else at all."""
         rank = ad.get("Rank")
-        if ad.get(START_URGENT) is not None:
+        if ad.get(START_URGENT) is not None or ad.value(GUEST_LEAVES, False) is True:
             return True
         liked = rank is not None and not isinstance(ad.value("Rank", None), (int, float))
         return self.by_priority or liked

@@ -25,7 +25,7 @@ from pool.roles.base import Role
 from pool.roles.negotiator.accounting import Accounting
 from pool.roles.negotiator.explaining import CycleSnapshot, Explaining
 from pool.roles.negotiator.match_delivery import MatchDelivery
-from pool.roles.negotiator.pool_view import PoolView, idle
+from pool.roles.negotiator.pool_view import SOON, PoolView, idle
 from pool.roles.negotiator.request_collection import TROUBLE, RequestCollection
 from pool.wire import Call, Right, method
 from pool.wire.parameter_checks import TEXTS
@@ -50,6 +50,7 @@ class Negotiator(Role):
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
         self._lengths = JobDurations()
         self._later: asyncio.TimerHandle | None = None
+        self._guests_leave: asyncio.TimerHandle | None = None
         self.pool_view = PoolView(self.accounting, self._wake_in, self._record_change, by_priority=self._by_priority())
         self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set, self._refresh())
         self._delivery = MatchDelivery(given.links, self.pool_view, self.log, self.spawn)
@@ -222,6 +223,14 @@ class Negotiator(Role):
         self._later = None
         self._wake.set()
 
+    def _wake_for_guests(self, seconds: float | None) -> None:
+        """Jobs wait for a guest's minimum time, which is over in so many seconds; None where none does."""
+        if self._guests_leave is not None:
+            self._guests_leave.cancel()
+            self._guests_leave = None
+        if seconds is not None:
+            self._guests_leave = asyncio.get_running_loop().call_later(max(SOON, seconds), self._wake.set)
+
     def _by_priority(self) -> bool:
         return self.settings.text("PREEMPTION_REQUIREMENTS").strip().lower() != "false"
 
@@ -268,6 +277,8 @@ class Negotiator(Role):
         self._cycles += 1
         self._matched += len(outcome.matches)
         self._last = (now, requests, outcome)
+        at = outcome.guests_leave_at
+        self._wake_for_guests(at - now if at is not None else None)
         for submitter, weight in turns.taken.items():
             accounting.granted(submitter, weight)
             self._collection.invalidate(submitter)
@@ -308,6 +319,7 @@ class Negotiator(Role):
             post_job_rank=_rank(settings, "NEGOTIATOR_POST_JOB_RANK"),
             rank_preemption=settings.flag("RANK_PREEMPTION"),
             minimum_run=settings.number("PREEMPTION_MINIMUM_RUN"),
+            guest_minimum=settings.number("GUEST_MINIMUM_RUN"),
             moving_gain=settings.number("REMATCH_GAIN"),
             priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
             default_priority=accounting.newcomer_priority,

@@ -207,6 +207,7 @@ class MachineLender(Service):
     Args:
         peer: the connection to another pool's world. Raises NoWay.
         agreement: what a pool may do.
+        stays: whether its jobs keep our machines while our own jobs wait.
         order: what becomes of an order to start a job, of a pool, with whether its claim was given ahead.
         changed: called with (slot, ad or None) when a machine that can be lent has changed, or cannot be any more.
 
@@ -231,6 +232,7 @@ class MachineLender(Service):
         log: logging.Logger,
         peer: Callable[[str], Connection],
         agreement: Callable[[str], FlockAgreement],
+        stays: Callable[[str], bool],
         order: Callable[[str, Wire, bool], Wire],
         changed: Callable[[str, Wire | None], None],
     ) -> None:
@@ -246,6 +248,7 @@ class MachineLender(Service):
         self._log = log
         self._peer = peer
         self._agreement = agreement
+        self._stays = stays
         self._order = order
         self._changed = changed
         self.machines: dict[str, Wire] = {}
@@ -376,7 +379,7 @@ class MachineLender(Service):
         if room <= 0:
             raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
-        ad = guest_request(params["ad"], owner, pool)
+        ad = guest_request(params["ad"], owner, pool, stays=self._stays(pool))
         lease = min(max(lease, 1.0), self._longest_lease())
         taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
         ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken), max(0, self._spare()))

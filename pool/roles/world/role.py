@@ -118,6 +118,7 @@ class World(Role):
             log=self.log,
             peer=self._borrower,
             agreement=self._agreement,
+            stays=self._guests_stay,
             order=self._guest_order,
             changed=self._machine_changed,
         )
@@ -191,7 +192,12 @@ class World(Role):
         if OF in pool:
             home, _, user = pool.partition(OF)
             return users_order(order, user, home, self.settings.text("UID_DOMAIN"))
-        return guest_order(order, pool, ahead=ahead)
+        return guest_order(order, pool, ahead=ahead, stays=self._guests_stay(pool))
+
+    def _guests_stay(self, pool: str) -> bool:
+        """Whether jobs of a pool keep our machines while our own jobs wait for one."""
+        leave = self._agreement(pool).guests_leave
+        return not (self.settings.flag("FLOCK_GUESTS_LEAVE") if leave is None else leave)
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -410,6 +416,7 @@ class World(Role):
                     "pool": pool,
                     "in": agreement.lets_in,
                     "out": agreement.sends_out and pool in self._admitting_pools(),
+                    "guests_leave": not self._guests_stay(pool),
                     "connected_in": pool in self._borrowers,
                     "trouble": lender[0].trouble if lender is not None else "",
                     "address": lender[0].address if lender is not None else "",

@@ -16,6 +16,11 @@ def test_a_pool_has_the_rights_that_the_file_says() -> None:
     assert not found["physics"].admits("ada"), "nobody, where the pool's jobs may not run here"
 
 
+def test_the_file_may_say_whether_guests_leave() -> None:
+    found = read_agreements("[physics]\nguests_leave = false\n[math]\nguests_leave = true\n[bio]\n")
+    assert [found[pool].guests_leave for pool in ("physics", "math", "bio")] == [False, True, None]
+
+
 def test_an_agreement_with_credit_has_a_bound_and_a_half_life() -> None:
     found = read_agreements('[physics]\nagreement = "credit"\nbound = 2\nhalf_life = 1\n[math]\nin = true\n')
     assert found["physics"].terms == CreditTerms(True, 7200.0, 86400.0)
@@ -30,6 +35,8 @@ def test_an_agreement_with_credit_has_a_bound_and_a_half_life() -> None:
         ('[physics]\nin = "yes"', "in of [physics] is not true or false"),
         ("[physics]\nin = 1", "in of [physics] is not true or false"),
         ("[physics]\nmachines = true", "is not a number of slots"),
+        ('[physics]\nguests_leave = "never"', "guests_leave of [physics] is not true or false"),
+        ("[physics]\nguests_leave = 0", "guests_leave of [physics] is not true or false"),
         ("[physics]\nmachines = -1", "is negative"),
         ('[physics]\nagreement = "gift"', "agreement of [physics] is not 'credit' or 'idle-only'"),
         ('[physics]\nagreement = "credit"\nbound = -1', "bound of [physics] is negative"),

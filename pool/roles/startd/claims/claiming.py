@@ -25,6 +25,8 @@ from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
 from pool.wire.connection import Connection
 
+#: Grounds on which a slot is taken from its job (`pool.policy.negotiation.plain.Preempts`).
+GROUNDS = ("urgent", "rank", "guest", "priority")
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
 #: Seconds that a reading of the machine's state may be old at a claim: one reading serves all claims of a moment.
@@ -237,11 +239,11 @@ class ClaimGrants:
 
 
 def _preempts(grant: Wire) -> str:
-    """On what ground a grant preempts: `urgent`, `rank`, `priority`, `unsaid`; empty where it does not.
+    """On what ground a grant preempts: one of `GROUNDS`, or `unsaid`; empty where it does not.
 
     Told as `preempt`, which is true or the ground itself, and `why`.
     """
     said = grant.get("preempt")
     if not said:
         return ""
-    return next((ground for ground in (grant.get("why"), said) if ground in ("urgent", "rank", "priority")), "unsaid")
+    return next((ground for ground in (grant.get("why"), said) if ground in GROUNDS), "unsaid")

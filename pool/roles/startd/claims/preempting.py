@@ -26,6 +26,8 @@ from typing import Protocol
 
 from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
+from pool.policy.flock.guests import is_guest
+from pool.policy.flock.shown import GUEST_LEAVES
 from pool.policy.owner import OwnerVerdict
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
 from pool.roles.startd.claims.claiming import AT_A_CLAIM, ClaimGrants
@@ -38,6 +40,10 @@ from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRefused, Wire
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
+
+#: The reason that a job of another pool is given. It does not say whose job takes its place: that is no business of
+#: the other pool.
+OWN_POOL_FIRST = "a job of the machine's own pool needs it: jobs of other pools leave then"
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +129,7 @@ class Preempting:
         claim = slot.claim
         assert claim is not None
         try:
-            reason = self._reason(slot, claim, grant, job)
+            reason = self._reason(slot, claim, grant, job, params)
             if grant.preempts == "urgent" and (
                 made := self._urgent.suspend_and_claim(slot, job, call, grant.submitter, params)
             ):
@@ -146,7 +152,7 @@ class Preempting:
             if slot.waiting is waiting:
                 self._forget(slot)
 
-    def _reason(self, slot: Slot, claim: SlotClaim, grant: MatchGrant, job: ClassAd) -> Reason:
+    def _reason(self, slot: Slot, claim: SlotClaim, grant: MatchGrant, job: ClassAd, params: Wire) -> Reason:
         """Why the present job has to make room.
 
         Raises:
@@ -161,6 +167,10 @@ class Preempting:
         if grant.preempts == "urgent":
             return self._urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
         now, then = ad["CurrentRank"], self._judge.preference(slot, ad, job)
+        if grant.preempts == "guest":
+            if ad.get(GUEST_LEAVES) is not True or then < now or is_guest(params["ad"]):
+                raise SlotRefused(f"slot {slot.name} is not given up by a job of another pool", retry=True)
+            return Reason(Evict.USER_PRIORITY, OWN_POOL_FIRST)
         if then > now:
             return Reason(
                 Evict.BETTER_JOB,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pool.classad import ClassAd
+from pool.policy.flock.guests import guest_facts
 from pool.policy.registry import difference
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Slot, SlotClaim, Wire, slot_wire
@@ -188,7 +189,7 @@ class SlotAds:
             held["RemoteGroup"] = group
         if claim.ad_wire.get("NiceUser") is True:
             held["RemoteNiceUser"] = True
-        return held
+        return held | guest_facts(claim.ad_wire)
 
     def _rank(self, slot: Slot, claim: SlotClaim, wire: Wire) -> float:
         """How much the machine likes the claim's job; worked out once for each job and each look at the machine."""

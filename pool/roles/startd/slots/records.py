@@ -42,7 +42,8 @@ class MatchGrant:
     """A match as the startd heard of it: who may claim, how often, and until when (monotonic).
 
     Attributes:
-        preempts: for a slot that is taken, why: `rank`, `priority`, or `unsaid`; empty for a free one.
+        preempts: for a slot that is taken, why: `urgent`, `rank`, `guest`, `priority`, or `unsaid`; empty for a free
+            one.
     """
 
     submitter: str
