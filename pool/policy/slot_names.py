@@ -15,3 +15,9 @@ def machine_of_slot(slot: str) -> str:
 def pool_of_slot(slot: str) -> str:
     """The pool that lends a slot; empty for one of this pool."""
     return machine_of_slot(slot).partition("@")[2]
+
+
+def parent_of(name: str) -> str:
+    """`slot1@m` of `slot1_3@m`."""
+    slot, at, machine = name.partition("@")
+    return f"{slot.rpartition('_')[0]}{at}{machine}"

@@ -96,12 +96,13 @@ class SimFlock:
         *,
         behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour(),
         settings: dict[str, str] | None = None,
+        cpus: int = 1,
     ) -> None:
-        """Start a pool's head and its machines, POOL-m0 and so on. Call `agree` before it."""
+        """Start a pool's head and its machines, POOL-m0 and so on, of so many processors. Call `agree` before it."""
         pool = self.pools[name]
         await pool.add(head(name), HEAD_ROLES, settings=settings)
         for number in range(machines):
-            await pool.add(f"{name}-m{number}", "startd", behave=behave, settings=settings)
+            await pool.add(f"{name}-m{number}", "startd", behave=behave, settings=settings, cpus=cpus)
 
     def agree(self, *, lender: str, borrower: str) -> None:
         """Keep the lender's certificate at the borrower, as `poolnode flock accept` does. The head is not up yet."""

@@ -166,8 +166,9 @@ class SimPool:
         *,
         behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour(),
         settings: dict[str, str] | None = None,
+        cpus: int = 1,
     ) -> SimNode:
-        """A new node, started."""
+        """A new node with so many processors, started."""
         store = self._directory / f"{name}.db" if self._directory is not None else None
         node = SimNode(
             name,
@@ -175,7 +176,7 @@ class SimPool:
             {**self._settings, **(settings or {})},
             FakeMachine(name, self.witness, behave, self._pool),
             FakeMachine(name, self.witness, behave, self._pool),
-            FakeSensors(name),
+            FakeSensors(name, cpus=cpus),
             store,
             Disk(Path(self._scratch.name) / name),
         )

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from pool.policy.negotiation.preemption import NotPreemptible
+from pool.roles.startd.claims.preempting import OWN_POOL_FIRST
 from pool.roles.world.lending import OWN_FIRST, PAID_BACK
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
 from pool.testing.keepers import Behaviour
+from pool.wire import Connection
 from tests.roles.schedd.parallel.test_parallel_jobs import parallel
 from tests.roles.support import QUICK
 from tests.roles.test_flock_credit import TERMS, book
@@ -24,6 +27,8 @@ from tests.roles.test_private_flock import also, join
 LONG, SHORT = 2000.0, 100.0
 #: In the ad of a job that is not to be saved.
 UNSAVED: dict[str, Any] = {"JobCheckpoint": "off"}
+#: Processors of a divided machine.
+CPUS = 6
 #: Seconds within which an own job starts where a guest leaves that is saved in one second.
 SOON = 3.0
 
@@ -34,6 +39,7 @@ async def lender(
     machines: int,
     *,
     directory: Path | None = None,
+    cpus: int = 1,
     **settings: str,
 ) -> AsyncIterator[SimFlock]:
     """Chem lends to physics. Jobs of physics are long, and those of chem short."""
@@ -44,7 +50,7 @@ async def lender(
 
     async with SimFlock(["physics", "chem"], seed, settings={**QUICK, **settings}, directory=directory) as flock:
         flock.agree(lender="chem", borrower="physics")
-        await flock.add_pool("chem", machines, behave=behave)
+        await flock.add_pool("chem", machines, behave=behave, cpus=cpus)
         await flock.add_pool("physics", 0)
         await flock.run_until(lambda: len(flock.machines_shown("physics")) == machines, within=60)
         yield flock
@@ -250,18 +256,37 @@ def test_a_users_jobs_from_another_pool_without_agreement_are_own_ones() -> None
     run_virtual(work())
 
 
-def test_the_reason_says_what_has_happened_and_not_for_whom() -> None:
+def test_both_users_are_told_what_has_happened_and_the_guest_not_for_whom() -> None:
     async def work() -> None:
-        async with lender(12, 1) as flock:
-            await guests_come(flock, 1)
+        async with lender(12, 1, GUEST_MINIMUM_RUN="100") as flock:
+            await guests_come(flock, 1, saved=False)
+            await flock.settle(20)
             await flock.submit("chem", owner="bob")
-            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=60)
+            await flock.settle(5)
+            user = await flock.network.user("bob", head("chem"))
+            (busy,) = await explained(user, "negotiator.why", "Busy")
+            assert [(one["value"], one["count"]) for one in busy["kept"]] == [(NotPreemptible.GUEST_YOUNG, 1)]
+            slots = {"slots": ["slot1@chem-m0"]}
+            found = (await user.call("negotiator.why_machine", slots))["slots"]["slot1@chem-m0"]
+            assert found[0]["guests"] == 0
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=200)
             await flock.settle(1)
+            guests = await flock.network.user("alice", head("physics"))
+            (left,) = await explained(guests, "schedd.why", "LeftMachine")
+            assert left["why"] == OWN_POOL_FIRST
             (job,) = flock.pool("physics").role(head("physics"), "schedd").queue.jobs()
-            assert "a job of the machine's own pool needs it" in job.get("VacateReason")
+            assert job.get("VacateReason") == OWN_POOL_FIRST
             assert "bob" not in str(job.wire())
 
     run_virtual(work())
+
+
+async def explained(user: Connection, method: str, kind: str) -> list[dict[str, Any]]:
+    """Findings of one kind about the first job of a user's pool."""
+    answer = await user.call("schedd.why", {"id": [1, 0]})
+    if method != "schedd.why":
+        answer = await user.call(method, {"request": answer["request"]})
+    return [one for one in answer["findings"] if one["kind"] == kind]
 
 
 def test_a_machine_that_was_given_ahead_of_own_jobs_is_no_guests() -> None:
@@ -335,5 +360,188 @@ def test_own_jobs_wait_no_longer_than_without_a_flock_but_for_the_eviction(saved
         assert max(shared) <= max(alone) + most
         assert all(one <= other + 3 * most for one, other in zip(sorted(shared), sorted(alone), strict=True))
         assert 8 < left <= 30
+
+    run_virtual(work())
+
+
+@asynccontextmanager
+async def divided_lender(seed: int, *, directory: Path | None = None, **settings: str) -> AsyncIterator[SimFlock]:
+    """Chem lends parts of one machine."""
+    async with lender(seed, 1, directory=directory, cpus=CPUS, SLOTS="partitionable", **settings) as flock:
+        yield flock
+
+
+def parts(flock: SimFlock) -> list[tuple[str, int]]:
+    """The parts of chem's machine: their pools, and processors."""
+    startd = flock.pool("chem").role("chem-m0", "startd")
+    return sorted(
+        (slot.claim.owner.partition("@")[2] or "own", int(slot.resources["Cpus"]))
+        for slot in startd.slots.values()
+        if slot.claim is not None
+    )
+
+
+def free(flock: SimFlock) -> int:
+    startd = flock.pool("chem").role("chem-m0", "startd")
+    return int(startd.slots["slot1"].resources["Cpus"])
+
+
+async def fill(flock: SimFlock, each: int = 1) -> int:
+    """Guests with so many processors each have the whole machine: how many."""
+    count = CPUS // each
+    await flock.submit("physics", count=count, ad={"RequestCpus": each})
+    await flock.run_until(lambda: len(flock.witness.running) == count, within=60)
+    await flock.settle(20)
+    return count
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_as_few_guests_leave_a_machine_as_give_an_own_job_enough(wanted: int, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with divided_lender(20, directory=tmp_path) as flock:
+            count = await fill(flock)
+            began = flock.now()
+            await flock.submit("chem", owner="bob", ad={"RequestCpus": wanted})
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=60)
+            assert flock.now() - began < SOON
+            await flock.settle(5)
+            assert parts(flock) == [("own", wanted), *[("physics", 1)] * (count - wanted)]
+            await flock.run_until(lambda: flock.running("physics") == count, within=300)
+            await flock.run_until(lambda: flock.queued() == 0, within=9000)
+            assert free(flock) == CPUS, "nothing of the machine was lost"
+
+    run_virtual(work())
+
+
+def test_an_own_job_has_what_it_asks_for_and_no_more() -> None:
+    """It takes the place of a guest with more processors: the others are the machine's again."""
+
+    async def work() -> None:
+        async with divided_lender(21) as flock:
+            count = await fill(flock, each=2)
+            await flock.submit("chem", owner="bob")
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=60)
+            await flock.settle(5)
+            assert parts(flock) == [("own", 1), *[("physics", 2)] * (count - 1)]
+            assert free(flock) == 1 + CPUS % 2
+
+    run_virtual(work())
+
+
+def test_own_jobs_on_one_machine_start_together() -> None:
+    async def work() -> None:
+        async with divided_lender(22) as flock:
+            count = await fill(flock)
+            began = flock.now()
+            await flock.submit("chem", owner="bob", count=count)
+            await flock.run_until(lambda: len(starts(flock, "chem")) == count, within=60)
+            assert flock.now() - began < 2 * SOON
+            await flock.settle(SHORT / 2)
+            assert parts(flock) == [("own", 1)] * count
+            assert evictions(flock) == 0
+
+    run_virtual(work())
+
+
+def test_nobody_else_has_what_guests_leave_for_a_large_job() -> None:
+    """A guest and a small own job wait; the guests leave one after the other, as long as their checkpoints take."""
+
+    async def work() -> None:
+        async with divided_lender(23) as flock:
+            count = await fill(flock)
+            machine = flock.pool("chem").nodes["chem-m0"].machine
+            for number, keeper in enumerate(machine.keepers.values()):
+                keeper._behaviour = Behaviour(LONG, saving=1.0 + 5.0 * number)
+            await flock.submit("physics", count=2)
+            await flock.submit("chem", owner="bob", ad={"RequestCpus": count})
+            await flock.settle(1)
+            await flock.submit("chem", owner="carl")
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=100)
+            assert parts(flock) == [("own", count)]
+            assert evictions(flock) == 0
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("when", [0.02, 0.5, 3.0])
+def test_a_machine_is_whole_again_where_the_own_job_is_removed(when: float) -> None:
+    """While guests save themselves for it: they have left, and come back to all of the machine."""
+
+    async def work() -> None:
+        async with divided_lender(24) as flock:
+            count = await fill(flock)
+            await flock.submit("chem", owner="bob", ad={"RequestCpus": 2})
+            await flock.settle(when)
+            user = await flock.network.user("bob", head("chem"))
+            await user.call("schedd.act", {"action": "remove", "all": True})
+            await flock.run_until(lambda: flock.running("physics") == count, within=200)
+            await flock.settle(60)
+            assert parts(flock) == [("physics", 1)] * count
+            await flock.run_until(lambda: flock.queued() == 0, within=9000)
+            assert free(flock) == CPUS
+
+    run_virtual(work())
+
+
+def test_an_own_job_on_several_nodes_has_guests_leave_parts_of_one_machine() -> None:
+    async def work() -> None:
+        async with divided_lender(25) as flock:
+            count = await fill(flock)
+            await flock.submit("chem", owner="bob", ad=parallel(2))
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 2, within=60)
+            await flock.settle(2)
+            assert parts(flock) == [("own", 1)] * 2 + [("physics", 1)] * (count - 2)
+
+    run_virtual(work())
+
+
+def test_a_machine_that_is_restarted_while_guests_leave_is_whole_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with divided_lender(26, directory=tmp_path) as flock:
+            await fill(flock)
+            await flock.submit("chem", owner="bob", ad={"RequestCpus": 2})
+            await flock.settle(0.2)
+            await flock.pool("chem").restart_role("chem-m0", "startd")
+            await flock.run_until(lambda: len(starts(flock, "chem")) > 0, within=300)
+            await flock.run_until(lambda: flock.queued() == 0, within=9000)
+            await flock.settle(100)
+            assert free(flock) == CPUS
+
+    run_virtual(work())
+
+
+def test_a_job_hears_of_a_divided_machine_of_another_pool_that_has_more_to_give() -> None:
+    """It waits for processors of a machine that is offered all the while, and does not wait for the next cycle."""
+
+    async def work() -> None:
+        async with divided_lender(27, NEGOTIATION_INTERVAL="3000") as flock:
+            await flock.submit("chem", owner="bob", ad={"RequestCpus": CPUS})
+            await flock.run_until(lambda: flock.running("chem") == 1, within=30)
+            await flock.submit("physics")
+            await flock.settle(20)
+            assert flock.running("physics") == 0
+            await flock.run_until(lambda: flock.queued("chem") == 0, within=200)
+            await flock.run_until(lambda: flock.running("physics") == 1, within=5)
+
+    run_virtual(work())
+
+
+def test_a_guest_that_can_be_saved_from_now_on_leaves_from_now_on() -> None:
+    """The cycle comes before the machine has found out that it can be; then no other one is waited for."""
+
+    async def work() -> None:
+        async with lender(28, 1, NEGOTIATION_INTERVAL="3000") as flock:
+            await guests_come(flock, 1)
+            await flock.settle(5)
+            registry = flock.pool("chem").role(head("chem"), "negotiator").pool_view
+            (name,) = registry.picture.ads
+            ad = registry.picture.ad(name).to_wire()
+            key = {"ClaimId": registry.key(name)}
+            registry.update_ad("Machine", name, {**ad, "JobCanCheckpoint": False, "JobStart": ad["ClaimStart"]}, key)
+            await flock.submit("chem", owner="bob")
+            await flock.settle(5)
+            assert starts(flock, "chem") == []
+            registry.update_ad("Machine", name, {**ad, "JobCanCheckpoint": True, "JobStart": ad["ClaimStart"]}, key)
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=5)
 
     run_virtual(work())

@@ -9,21 +9,20 @@ machines twice, with preferences and then without (EV 3.5); that is the case of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from pool.classad import Expr
-from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
+from pool.policy.matching import Bits, Pair, SlotIndex, bits_of
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.capacity import Capacity, CarveRequest, wish_of
+from pool.policy.negotiation.guest_parts import GuestParts, GuestPlan
+from pool.policy.negotiation.ordering import SingleCandidate, divided, places_in
 from pool.policy.negotiation.plain import Preempts, ResourceRequest
 from pool.policy.negotiation.preemption import Preemption
 from pool.policy.negotiation.terms import NegotiationTerms
 
-Candidate = tuple[int, Preempts | None]
-#: Up to so many different ranks the slots are divided set by set.
-_FEW = 48
-#: One slot in so many: fewer are sorted by themselves, more are picked from the order of all.
-_MANY = 16
+#: A slot's place, on what ground its job has to leave, and which guests leave parts of it.
+Candidate = tuple[int, Preempts | None, GuestPlan | None]
 
 
 class Candidates:
@@ -43,6 +42,7 @@ class Candidates:
         picture: SlotIndex,
         rooms: Capacity,
         preemption: Preemption,
+        guest_parts: GuestParts,
         terms: NegotiationTerms,
         now: float,
         by_priority: bool = True,
@@ -54,6 +54,8 @@ class Candidates:
         self._rooms = rooms
         self._preemption = preemption
         self._terms = terms
+        self._now = now
+        self._guest_parts = guest_parts
         self._pair = picture.pair(request.ad, now)
         self.wish: CarveRequest = self._pair.remembered(CarveRequest, wish_of)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
@@ -64,7 +66,7 @@ class Candidates:
     def best(self) -> Candidate | None:
         """The best candidate that is still there; the same again until it is given away or passed over."""
         present = self._present
-        while present is None or not self._is_there(present[0]):
+        while present is None or not self._is_there(present):
             present = self._present = next(self._order, None)
             if present is None:
                 return None
@@ -74,8 +76,10 @@ class Candidates:
         """Look at the present one no more."""
         self._present = None
 
-    def _is_there(self, place: int) -> bool:
-        rooms = self._rooms
+    def _is_there(self, candidate: Candidate) -> bool:
+        rooms, place, plan = self._rooms, candidate[0], candidate[2]
+        if plan is not None:
+            return self._guest_parts.holds(plan)
         if rooms.is_taken(place):
             return False
         return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish)
@@ -84,10 +88,12 @@ class Candidates:
         here = self.matching & self._rooms.available & ~self._rooms.too_full(self.wish)
         kinds = self._kinds(here)
         here = kinds.free | kinds.guests | kinds.by_urgency | kinds.by_rank | kinds.by_priority
-        if not kinds.guests:
+        parts = self._guest_parts if self._guest_parts.any and self._leaves_for_it() else None
+        if not kinds.guests and parts is None:
             yield from self._walk(here, kinds)
             return
-        idle, passed = kinds.free & ~self._preemption.guests.lent, list[int]()
+        lent = self._preemption.guests.lent
+        idle, passed = kinds.free & ~lent, list[int]()
         if idle:
             for candidate in self._walk(here & ~kinds.guests, kinds):
                 if not idle & self._rooms.available:
@@ -95,7 +101,30 @@ class Candidates:
                 idle &= ~(1 << candidate[0])
                 passed.append(candidate[0])
                 yield candidate
-        yield from self._walk(here & ~bits_of(passed, self._picture.size) & self._rooms.available, kinds)
+        here &= ~bits_of(passed, self._picture.size) & self._rooms.available
+        later = False
+        if parts is not None:
+            is_first = self._comes_before(here & kinds.free & lent)
+            for plan in parts.plans(self._request.ad, self._now):
+                if is_first(plan.place):
+                    yield plan.place, "guest", plan
+                else:
+                    later = True
+        yield from self._walk(here, kinds)
+        if later and parts is not None:
+            for plan in parts.plans(self._request.ad, self._now):
+                yield plan.place, "guest", plan
+
+    def _leaves_for_it(self) -> bool:
+        return not self._request.moving and self.wish.sound and self._preemption.guests.takes(self._pair)
+
+    def _comes_before(self, others: Bits) -> Callable[[int], bool]:
+        """Whether the administrator has a slot come before all of these."""
+        before = _levels(self._terms.pre_job_rank, self._picture, self._pair)
+        greatest = next((number for number, _ in divided(others, before)), None)
+        if greatest is None or before is None:
+            return lambda place: greatest is None
+        return lambda place: before.number(place) > greatest
 
     def _walk(self, here: Bits, kinds: _Kinds) -> Iterator[Candidate]:
         """These slots, in order."""
@@ -111,7 +140,7 @@ class Candidates:
                     break
                 for _, inner in divided(middle, after):
                     if isinstance(inner, SingleCandidate):
-                        yield inner.place, kinds.ground(inner.place)
+                        yield inner.place, kinds.ground(inner.place), None
                     else:
                         yield from self._among_equals(inner & self._rooms.available, kinds)
 
@@ -121,7 +150,7 @@ class Candidates:
         if self._request.moving or not claimed:
             return _Kinds(free, 0, 0, 0, 0)
         by_urgency = self._preemption.by_urgency(self._pair, claimed)
-        guests = self._preemption.by_guest(self._pair, claimed & ~by_urgency)
+        guests = self._preemption.by_guest(self._pair, claimed & ~by_urgency & ~self._guest_parts.parts)
         by_rank = self._preemption.by_rank(self._pair, claimed & ~by_urgency & ~guests)
         by_priority = 0
         if self._by_priority:
@@ -144,7 +173,7 @@ class Candidates:
             self._liked = self._picture.machine_ranks(self._pair)
         for _, some in divided(here & kinds.free, self._liked):
             for place in places_in(some):
-                yield place, None
+                yield place, None, None
         claimed = here & ~kinds.free
         if not claimed:
             return
@@ -152,7 +181,7 @@ class Candidates:
         for _, equal in divided(claimed & kinds.guests, preferred):
             bits = 1 << equal.place if isinstance(equal, SingleCandidate) else equal
             for place in self._preemption.guests.by_loss(bits):
-                yield place, "guest"
+                yield place, "guest", None
         grounds: tuple[tuple[Bits, Preempts], ...] = (
             (kinds.by_urgency, "urgent"),
             (kinds.by_rank, "rank"),
@@ -162,7 +191,7 @@ class Candidates:
             for _, equal in divided(claimed & bits, preferred):
                 for _, some in divided(equal, self._liked):
                     for place in places_in(some):
-                        yield place, ground
+                        yield place, ground, None
 
 
 class _Kinds:
@@ -194,57 +223,3 @@ class _Kinds:
 
 def _levels(expression: object, picture: SlotIndex, pair: Pair) -> Levels | None:
     return picture.levels(expression, "machine", pair) if type(expression) is Expr else None
-
-
-class SingleCandidate:
-    """A single slot, where a set would be too much."""
-
-    __slots__ = ("place",)
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-
-def places_in(slots: Bits | SingleCandidate) -> Iterator[int]:
-    """The places of slots, lowest first."""
-    return iter((slots.place,)) if isinstance(slots, SingleCandidate) else members(slots)
-
-
-def divided(slots: Bits | SingleCandidate, levels: Levels | None) -> Iterator[tuple[float, Bits | SingleCandidate]]:
-    """Slots by their number, greatest first."""
-    if isinstance(slots, SingleCandidate):
-        yield (levels.number(slots.place) if levels else 0.0), slots
-    elif not slots:
-        return
-    elif levels is None:
-        yield 0.0, slots
-    elif len(levels) <= _FEW:
-        for number, places in levels.sets():
-            some = slots & places
-            if some:
-                yield number, some
-    else:
-        yield from _one_by_one(slots, levels)
-
-
-def _in_order(bits: Bits, levels: Levels, size: int) -> Iterable[tuple[float, int]]:
-    """(number with the other sign, place) of the slots of a set, the greatest number first."""
-    if bits.bit_count() * _MANY < size:
-        number = levels.number
-        return sorted([(-number(place), place) for place in members(bits)])
-    digits = bin(bits)[:1:-1].ljust(size, "0")
-    return (entry for entry in levels.order() if digits[entry[1]] == "1")
-
-
-def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | SingleCandidate]]:
-    size = len(levels.grouping.groups)
-    run: list[int] = []
-    present = 0.0
-    for negative, place in _in_order(bits, levels, size):
-        if run and negative != present:
-            yield -present, SingleCandidate(run[0]) if len(run) == 1 else bits_of(run, size)
-            run.clear()
-        run.append(place)
-        present = negative
-    if run:
-        yield -present, SingleCandidate(run[0]) if len(run) == 1 else bits_of(run, size)

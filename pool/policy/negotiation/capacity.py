@@ -12,7 +12,7 @@ gets, and whether it fits there beside another, the other pool's negotiator says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pool.classad import ClassAd, Expr, symmetric_match
@@ -171,6 +171,25 @@ class Capacity:
             many = int(alike * fitting + _TRIFLE)
             return SlotShare(wanted, slot_weight(slot, wanted), many, fitting) if many else None
         return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
+
+    def rest(self, place: int) -> Resources:
+        """The resources that a partitionable slot has left."""
+        left = self._left.get(place)
+        return left if left is not None else _amounts(self._picture.ad_at(place))
+
+    def amounts(self, place: int) -> Resources:
+        """The resources of a slot."""
+        return _amounts(self._picture.ad_at(place))
+
+    def take_parts(self, place: int, parts: Iterable[int], wanted: Resources) -> None:
+        """Give parts of a partitionable slot that have jobs, and what is missing of its rest, to one job."""
+        missing = dict(wanted)
+        for part in parts:
+            for name, amount in self.amounts(part).items():
+                missing[name] = max(0, missing.get(name, 0) - amount)
+            self._exhaust(part)
+        if any(missing.values()):
+            self._set_left(place, _after(self.rest(place), missing, 1))
 
     def assign(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""

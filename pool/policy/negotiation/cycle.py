@@ -10,16 +10,15 @@ The same picture, requests, turns and terms give the same outcome.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from pool.classad import UNDEFINED
 from pool.policy.matching import Bits, SlotIndex
 from pool.policy.negotiation.candidates import Candidates
-from pool.policy.negotiation.capacity import MOST_FOR_ONE_SLOT, Capacity, SlotShare
+from pool.policy.negotiation.capacity import MOST_FOR_ONE_SLOT, Capacity, SlotShare, wish_of
+from pool.policy.negotiation.guest_parts import GuestParts
 from pool.policy.negotiation.limits import Limits, parse_limits
 from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, ResourceRequest, UnmatchedReason
 from pool.policy.negotiation.preemption import Preemption
@@ -76,9 +75,9 @@ def cycle(
         if left:
             outcome.unmatched[name] = left
             outcome.rejections[name] = submitter.rejections()
-    outcome.guests_leave_at = whole.preemption.guests.leave_at(
-        functools.reduce(operator.or_, (one.for_guests() for one in submitters.values()), 0)
-    )
+    if whole.preemption.guests.young:
+        times = [at for one in submitters.values() if (at := one.guests_leave_at()) is not None]
+        outcome.guests_leave_at = min(times, default=None)
     return outcome
 
 
@@ -99,19 +98,29 @@ class _Cycle:
         self.now = now
         self.rooms = Capacity(picture, now, withheld)
         self.preemption = Preemption(picture, self.rooms, terms, now)
+        self.guest_parts = GuestParts(picture, self.rooms, self.preemption.guests)
         in_use = terms.limits_in_use if terms.limits_in_use is not None else _limits_in_use(picture)
         self.limits = Limits(terms, in_use)
-        self._counts: dict[tuple[str, int, int, Preempts | None], int] = {}
+        self._counts: dict[tuple[str, int, int, Preempts | None, tuple[int, ...]], int] = {}
 
-    def matched(self, submitter: str, request: int, place: int, count: int, preempts: Preempts | None) -> None:
-        key = (submitter, request, place, preempts)
+    def matched(
+        self,
+        submitter: str,
+        request: int,
+        place: int,
+        count: int,
+        preempts: Preempts | None,
+        leaving: tuple[int, ...] = (),
+    ) -> None:
+        key = (submitter, request, place, preempts, leaving)
         self._counts[key] = self._counts.get(key, 0) + count
 
     def matches(self) -> list[Match]:
         """The matches in the order in which they began; parts of one slot that went to one request are one match."""
+        name = self.picture.name
         return [
-            Match(submitter, request, self.picture.name(place), some, preempts)
-            for (submitter, request, place, preempts), count in self._counts.items()
+            Match(submitter, request, name(place), some, preempts, tuple(map(name, leaving)))
+            for (submitter, request, place, preempts, leaving), count in self._counts.items()
             for some in _portions(count)
         ]
 
@@ -233,8 +242,8 @@ class _Submitter:
             return wanted.refused(UnmatchedReason.MALFORMED)
         refused = 0
         while refused < _REFUSALS and (best := walk.best()) is not None:
-            place, preempts = best
-            part = whole.rooms.part(place, walk.wish)
+            place, preempts, plan = best
+            part = whole.rooms.part(place, walk.wish) if plan is None else SlotShare(plan.wanted, plan.weight, 1)
             if part is None:
                 walk.pass_over()
             elif not self._allows(part.weight, preempts, holder := whole.preemption.holder(place, preempts)):
@@ -243,8 +252,14 @@ class _Submitter:
             else:
                 most = self._most_jobs(part, preempts, weight_left, holder)
                 most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most, jobs)
-                count = whole.rooms.assign(place, walk.wish, part, most)
-                self._match(wanted, place, count, part.weight, preempts, holder)
+                leaving = plan.leaving if plan is not None else ()
+                if plan is None:
+                    count = whole.rooms.assign(place, walk.wish, part, most)
+                else:
+                    count = 1
+                    whole.rooms.take_parts(place, leaving, plan.wanted)
+                    walk.pass_over()
+                self._match(wanted, place, count, part.weight, preempts, holder, leaving)
                 return part.weight * count
         if refused or wanted.held_back:
             self._aside.append(wanted)
@@ -265,9 +280,16 @@ class _Submitter:
         return most
 
     def _match(
-        self, wanted: _Wanted, place: int, count: int, each: float, preempts: Preempts | None, holder: str
+        self,
+        wanted: _Wanted,
+        place: int,
+        count: int,
+        each: float,
+        preempts: Preempts | None,
+        holder: str,
+        leaving: tuple[int, ...],
     ) -> None:
-        self._whole.matched(self._name, wanted.request.number, place, count, preempts)
+        self._whole.matched(self._name, wanted.request.number, place, count, preempts, leaving)
         self._whole.limits.count_matches(wanted.limits or {}, count)
         self._turns.charge(self._name, each * count, holder)
         wanted.left -= count
@@ -281,6 +303,7 @@ class _Submitter:
             whole.picture,
             whole.rooms,
             whole.preemption,
+            whole.guest_parts,
             whole.terms,
             whole.now,
             by_priority,
@@ -298,15 +321,15 @@ class _Submitter:
 
     # --- what is left
 
-    def for_guests(self) -> Bits:
-        """The slots that match what is left of jobs for which guests leave."""
-        guests, now = self._whole.preemption.guests, self._whole.now
-        left = [one for one in self._all if one.left and one.matching & guests.young]
-        picture = self._whole.picture
-        found = 0
-        for one in left:
-            found |= one.matching if guests.takes(picture.pair(one.request.ad, now)) else 0
-        return found
+    def guests_leave_at(self) -> float | None:
+        """When a guest will have had its minimum time whose machine one of the jobs left over could have."""
+        whole, guests, times = self._whole, self._whole.preemption.guests, list[float]()
+        for one in self._all:
+            pair = whole.picture.pair(one.request.ad, whole.now)
+            if one.left and one.seen and not one.request.moving and guests.takes(pair):
+                found = (guests.leave_at(one.matching), whole.guest_parts.leave_at(wish_of(one.request.ad)))
+                times += [at for at in found if at is not None]
+        return min(times, default=None)
 
     def left(self) -> dict[int, int]:
         return {wanted.request.number: wanted.left for wanted in self._all if wanted.left}

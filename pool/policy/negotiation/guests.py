@@ -59,19 +59,7 @@ class GuestSlots:
         job = request.request
         return not is_guest({GUEST_OF: job.value(GUEST_OF, None)}) and not charge(job).nice
 
-    def by_loss(self, bits: Bits) -> Iterator[int]:
-        """The places of slots, those first whose guests lose the least."""
-        return iter(sorted(members(bits), key=self._loss))
-
-    def leave_at(self, bits: Bits) -> float | None:
-        """When the first of these slots' guests has had its minimum; None where no such guest is among them."""
-        starts = [self._picture.ad_at(place).value("ClaimStart", 0) for place in members(bits & self.young)]
-        return min(starts) + self._minimum if starts else None
-
-    def _is_young(self, began: object) -> bool:
-        return _is_time(began) and self._now - float(began) < self._minimum  # type: ignore[arg-type]
-
-    def _loss(self, place: int) -> tuple[bool, float]:
+    def loss(self, place: int) -> tuple[bool, float]:
         """The loss of the guest in a slot: whether it cannot be saved, and seconds since its last save or its begin."""
         found = self._losses.get(place)
         if found is None:
@@ -81,6 +69,18 @@ class GuestSlots:
             lost = max(0.0, self._now - float(began)) if _is_time(began) else 0.0
             found = self._losses[place] = (not saved and lost > 0, lost)
         return found
+
+    def by_loss(self, bits: Bits) -> Iterator[int]:
+        """The places of slots, those first whose guests lose the least."""
+        return iter(sorted(members(bits), key=self.loss))
+
+    def leave_at(self, bits: Bits) -> float | None:
+        """When the first of these slots' guests has had its minimum; None where no such guest is among them."""
+        starts = [self._picture.ad_at(place).value("ClaimStart", 0) for place in members(bits & self.young)]
+        return min(starts) + self._minimum if starts else None
+
+    def _is_young(self, began: object) -> bool:
+        return _is_time(began) and self._now - float(began) < self._minimum  # type: ignore[arg-type]
 
 
 def _is_text(value: object) -> bool:

@@ -38,6 +38,7 @@ class Match:
 
     Attributes:
         preempts: on what ground the slot's present claim gives way; None when it has none.
+        leaving: the parts of a partitionable slot whose claims give way, by name.
     """
 
     submitter: str
@@ -45,6 +46,7 @@ class Match:
     slot: str
     count: int
     preempts: Preempts | None = None
+    leaving: tuple[str, ...] = ()
 
 
 class UnmatchedReason(StrEnum):

@@ -15,6 +15,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.carve import STANDARD, named_resources
+from pool.policy.slot_names import parent_of
 from pool.policy.urgent import SLOT_TYPE
 
 
@@ -66,12 +67,6 @@ def whole_slots(slots: Mapping[str, ClassAd]) -> list[MatchableSlot]:
         if place.parts:
             place.whole = _undivided(place)
     return list(found.values())
-
-
-def parent_of(name: str) -> str:
-    """`slot1@m` of `slot1_3@m`."""
-    slot, at, machine = name.partition("@")
-    return f"{slot.rpartition('_')[0]}{at}{machine}"
 
 
 def _undivided(place: MatchableSlot) -> ClassAd:

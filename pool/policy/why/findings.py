@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pool.policy.why.other_pools import OtherPool
+from pool.policy.why.other_pools import LeftMachine, OtherPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,6 +580,7 @@ class Demand:
         unmet: the jobs' conditions that the machine does not meet, by how many jobs have them.
         refused: the machine's clauses that keep jobs out.
         better: jobs that match and that may take it from its present one because the machine prefers them.
+        guests: jobs of this pool that match and that a job of another pool leaves it for.
         prior: jobs that match and that may take it because their users stand better.
     """
 
@@ -590,6 +591,7 @@ class Demand:
     refused: tuple[ValueCount, ...] = ()
     better: int = 0
     prior: int = 0
+    guests: int = 0
 
 
 Finding = (
@@ -605,6 +607,7 @@ Finding = (
     | GangFinding
     | DedicatedFinding
     | FailedStarts
+    | LeftMachine
     | OutOfReach
     | Deferred
     | NotItsTurn

@@ -1,4 +1,4 @@
-"""The finding about another pool, for a job that waits (EV 8)."""
+"""Findings about another pool, for a job that waits (EV 8), and about a machine that it has left."""
 
 from __future__ import annotations
 
@@ -28,3 +28,16 @@ class OtherPool:
     waiting: int = 0
     why: str = ""
     trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMachine:
+    """The job ran, and has left its machine, of this pool or another.
+
+    Attributes:
+        why: the reason that it was given.
+        when: wall seconds.
+    """
+
+    why: str
+    when: float = 0.0

@@ -54,7 +54,7 @@ from pool.policy.why.findings import (
     Unusable,
     ValueCount,
 )
-from pool.policy.why.other_pools import OtherPool
+from pool.policy.why.other_pools import LeftMachine, OtherPool
 from pool.policy.why.standing import Standing, standing
 
 F = TypeVar("F")
@@ -232,6 +232,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"{plural(failed.count, 'start')} of it failed{where}; it is held after {failed.most}")
         if failed.pause:
             made.append(f"its input could not be had; that is tried again in {ago(failed.pause)}")
+    if (left := _first(findings, LeftMachine)) is not None:
+        made.append(f"it left its last machine {ago(now - left.when)} ago: {left.why}")
     if (away := _first(findings, OutOfReach)) is not None:
         made.append(f"it goes on when that is back, and does not begin anew meanwhile; the last try said: {away.why}")
     made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _findings_of(findings, Silent)]
@@ -458,6 +460,9 @@ def _demand(demand: Demand, *, taken: bool) -> list[str]:
         made.append(f"  it refuses the others by: {shares_text(demand.refused)}")
     if demand.better:
         made.append(f"  {plural(demand.better, 'job')} that it likes better (RANK) may take it over")
+    if demand.guests:
+        which = plural(demand.guests, "job")
+        made.append(f"  {which} of this pool may take it over: its job is of another pool, and leaves")
     if demand.prior:
         made.append(f"  {plural(demand.prior, 'job')} of users who stand better may take it over")
     return made

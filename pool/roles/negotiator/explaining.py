@@ -47,6 +47,7 @@ MOST_TAKERS = 100
 #: Users named who are served first.
 NAMED = 3
 TOO_SMALL = "it is too small by itself"
+GUESTS_LEAVE = "their jobs are of other pools, and leave for it in the next negotiation"
 MAY_BE_TAKEN = "may be taken for it in the next negotiation"
 
 
@@ -184,10 +185,12 @@ def _explain_kept(
     plain = ClassAd({name: held for _, name, held in ad.all() if isinstance(held, (bool, int, float, str))})
     kept = preemption.why_kept(submitter, Pair(plain, now), busy)
     counted = {str(why): bits.bit_count() for why, bits in kept.items()}
-    if census.too_small:
-        counted[TOO_SMALL] = census.too_small
+    if guests := preemption.by_guest(Pair(plain, now), busy).bit_count():
+        counted[GUESTS_LEAVE] = guests
     if left := busy.bit_count() - sum(counted.values()):
         counted[MAY_BE_TAKEN] = left
+    if census.too_small:
+        counted[TOO_SMALL] = census.too_small
     return replace(finding, kept=shares(counted))
 
 
@@ -206,14 +209,16 @@ def _takers(finding: Demand, fitting: Sequence[IdleJobKind], known: CycleSnapsho
     if not bit or not fitting:
         return finding
     preemption = Preemption(picture, rooms, known.terms, now)
-    better = prior = 0
+    better = guests = prior = 0
     for wish in fitting[:MOST_TAKERS]:
         pair = Pair(wish.ad, now)
         if preemption.by_rank(pair, bit) or preemption.by_urgency(pair, bit):
             better += wish.count
+        elif preemption.by_guest(pair, bit):
+            guests += wish.count
         elif preemption.by_priority(wish.submitter, pair, bit):
             prior += wish.count
-    return replace(finding, better=better, prior=prior)
+    return replace(finding, better=better, guests=guests, prior=prior)
 
 
 def _order(known: CycleSnapshot, submitter: str) -> list[Finding]:

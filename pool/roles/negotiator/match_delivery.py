@@ -109,6 +109,8 @@ class MatchDelivery:
             slot = self._pool_view.picture.ad(match.slot)
             if place in accepted and slot is not None:
                 order = {"request": match.request, "startd": address, "ad": slot.to_wire(), **grant}
+                if parts := order.pop("leaving", None):
+                    order["freed"] = parts[0]["slot"]
                 by_submitter[submitter].append(order)
         await asyncio.gather(*(self._schedd(submitter, own) for submitter, own in by_submitter.items()))
 
@@ -135,6 +137,8 @@ class MatchDelivery:
         }
         if match.preempts is not None:
             grant |= {"preempt": True, "why": match.preempts}
+        if match.leaving:
+            grant["leaving"] = [{"slot": name, "claim": self._pool_view.key(name)} for name in match.leaving]
         return grant
 
     async def _send_matches(self, address: str, submitter: str, orders: list[dict[str, Any]]) -> None:

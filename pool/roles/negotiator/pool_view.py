@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pool.classad import ClassAd
-from pool.policy.carve import CarveRefusal, demand
+from pool.policy.carve import STANDARD, CarveRefusal, demand
 from pool.policy.flock.kinds import COUNT
-from pool.policy.flock.shown import GUEST_LEAVES
+from pool.policy.flock.shown import GUEST_LEAVES, LENDER
 from pool.policy.managed import is_dedicated
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Match, ResourceRequest
 from pool.policy.urgent import SLOT_TYPE, START_URGENT
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.usage import PLAIN, SlotUsage, held_by, limits_of, weight_of
+from pool.roles.negotiator.usage import PLAIN, SlotUsage, held_by, limits_of, number, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
@@ -128,7 +128,10 @@ class PoolView:
     def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
         self._given.pop(name, None)
         self._weights.pop(name, None)
-        self._seen(self.picture.ad(name), ad)
+        before = self.picture.ad(name)
+        if ad is not None and _leaves_saved(ad) and not _leaves_saved(before):
+            self._wake(0.0)  # a job may wait for that
+        self._seen(before, ad)
         if ad is None:
             self._accounting.usage.slot(name, None)
             self.picture.drop(name)
@@ -151,6 +154,8 @@ class PoolView:
                 elif self._may_be_preferred(ad):
                     # A better job may have come while the slot was on its way to its present one.
                     self._wake(SOON)
+            elif held is None and _has_more(before, ad):
+                self._wake(0.0)
             self._keys[name] = key
             self._shut.discard(name)
         else:
@@ -183,7 +188,8 @@ class PoolView:
 
     def record_match(self, match: Match, request: ResourceRequest | None) -> None:
         """A slot was given away: it counts as held by whoever it was given to."""
-        self._given[match.slot] = asyncio.get_running_loop().time()
+        for name in (match.slot, *match.leaving):
+            self._given[name] = asyncio.get_running_loop().time()
         self._watch_given()
         ad = self.picture.ad(match.slot)
         if ad is None:
@@ -223,6 +229,18 @@ class PoolView:
         elif self._let_lapse(asyncio.get_running_loop().time()):
             self._wake(0.0)
         self._watch_given()
+
+
+def _has_more(before: ClassAd | None, ad: ClassAd) -> bool:
+    """Whether a machine of another pool has more to give than before; it keeps its key, unlike machines of this one."""
+    if before is None or ad.value(LENDER, None) is None:
+        return False
+    return any(number(ad.value(name, 0)) > number(before.value(name, 0)) for name in (*STANDARD, COUNT))
+
+
+def _leaves_saved(ad: ClassAd | None) -> bool:
+    """Whether a slot has a job of another pool that leaves for jobs of this one, and can be saved."""
+    return ad is not None and ad.value(GUEST_LEAVES, False) is True and ad.value("JobCanCheckpoint", False) is True
 
 
 def idle(ad: ClassAd) -> int:

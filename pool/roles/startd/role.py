@@ -214,7 +214,8 @@ class Startd(Role):
             table, ads, judge, offers, claiming, drain, owner.act, ends.vacant, wall, spawn, log
         )
         self.preempting = Preempting(
-            table, ads, machine, judge, offers, claiming, urgent, self.leases, self.loans, owner.act, ends.revoke, log
+            *(table, ads, machine, judge, offers, claiming, urgent, self.leases, self.loans),
+            *(owner.act, ends.revoke, wall, log),
         )
         self.recovery = Recovery(table, self.activations, urgent, drain, given.leases, outside, spawn, log)
 

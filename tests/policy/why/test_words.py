@@ -39,6 +39,7 @@ from pool.policy.why.findings import (
     Unusable,
     ValueCount,
 )
+from pool.policy.why.other_pools import LeftMachine
 from pool.policy.why.standing import Standing, standing
 from pool.policy.why.words import ago, lines, ordinal
 from tests.policy.why.support import NOW
@@ -187,6 +188,11 @@ def test_the_headline_is_how_it_stands(findings: list[Any], kind: Standing, head
     known = findings if QUEUED in findings else [Queued("12.3", "alice", 9), *findings]
     assert standing(known) is kind
     assert lines(known, NOW)[0] == headline
+
+
+def test_a_job_that_left_its_machine_is_told_why() -> None:
+    left = lines([QUEUED, LeftMachine("a job of the machine's own pool needs it", NOW - 120)], NOW)
+    assert "  it left its last machine 2 min ago: a job of the machine's own pool needs it" in left
 
 
 def test_what_a_state_leads_to() -> None:

@@ -140,7 +140,8 @@ class Gatherings:
             return True
         gathering = self.progress_of(job)
         if match.get("preempt"):
-            part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
+            offered = str(match.get("freed") or match["slot"])  # several parts may have room on one divided machine
+            part = gathering.offer(parts, offered) if match["preempt"] != "urgent" else None
             taken = [part] if part is not None else []
         else:
             taken = list(islice(gathering.free_of(parts), int(match["count"])))

@@ -40,6 +40,7 @@ from pool.policy.why.findings import (
     Unsavable,
     to_wire,
 )
+from pool.policy.why.other_pools import LeftMachine
 from pool.roles.schedd.checkpoints.place import CheckpointPlace
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
@@ -169,6 +170,8 @@ class JobExplanations:
             if (gang := self._gatherings.why(job)) is not None:
                 found.append(gang)
             found += self._failed_starts(job)
+            if (reason := job.get("VacateReason")) and (when := _number(job.get("LastVacateTime"))):
+                found.append(LeftMachine(str(reason), when))
             if job.group is not None and job.group.rejected is not None:
                 found.append(Rejected(*job.group.rejected))
         return found

@@ -95,21 +95,41 @@ class ClaimGrants:
             if slot is None or not secrets_equal(slot.key, given.get("claim")):
                 continue
             preempts = _preempts(given)
-            if slot.claim is None:
+            leaving = self._leaving(slot, given) if preempts == "guest" and "leaving" in given else ()
+            if leaving is None:
+                continue
+            if slot.claim is None and not leaving:
                 if slot.condition not in (UNCLAIMED, MATCHED):
                     continue
                 preempts = ""
-            elif not preempts or not slot.grantable:
+            elif slot.claim is not None and (not preempts or not slot.grantable):
                 continue
             count = 1 if preempts else int(given["count"])
             expires = loop.time() + MATCH_LIFE
-            slot.grants.append(MatchGrant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
+            grant = MatchGrant(str(given["submitter"]), str(given["node"]), count, expires, preempts, leaving)
+            for one in (slot, *leaving):
+                one.grants.append(grant)
+                loop.call_later(MATCH_LIFE, self._lapse, one)
+                self._ads.touch(one)
             if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
                 self._table.apply_event(slot, SlotEvent.MATCH)
-            loop.call_later(MATCH_LIFE, self._lapse, slot)
-            self._ads.touch(slot)
             accepted.append(place)
         return accepted
+
+    def _leaving(self, slot: Slot, given: Wire) -> tuple[Slot, ...] | None:
+        """The parts of a partitionable slot that a grant has jobs of other pools leave, without those that have left by
+        themselves; None where somebody else has been granted one, or none is left."""
+        said, found = given["leaving"], list[Slot]()
+        if not isinstance(said, list) or not slot.is_offered:
+            return None
+        for one in said:
+            part = self._table.slot_of(str(one.get("slot"))) if isinstance(one, dict) else None
+            if part is None:
+                continue
+            if part.parent is not slot or not secrets_equal(part.key, one.get("claim")) or not part.grantable:
+                return None
+            found.append(part)
+        return tuple(found) or None
 
     def _lapse(self, slot: Slot) -> None:
         if not self._table.has(slot):
@@ -166,6 +186,19 @@ class ClaimGrants:
         for one in made:
             self._ads.touch(one)
         return self.answer(made, refused)
+
+    def claim_now(self, slot: Slot, job: ClassAd, call: Call, submitter: str, params: Wire) -> Wire:
+        """Claim a slot whose grant has been used, or a part of it, as it is now.
+
+        Raises:
+            SlotRefused: machine and job do not accept each other any more.
+        """
+        taken = self._select_slot(slot, job)
+        if isinstance(taken, str):
+            raise SlotRefused(taken, retry=True)
+        self.grant_slot(taken, call, submitter, params)
+        self._ads.touch(taken, now=True)
+        return self.answer([taken])
 
     def claimed_ad(self, slot: Slot) -> Wire:
         """The ad of a claimed slot as its schedd gets it."""

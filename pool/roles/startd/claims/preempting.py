@@ -12,7 +12,8 @@ else.
     the present schedd is gone       its lease ends, the job is killed, the bearer has the slot
     this node dies                   the bearer learns it as its connection ends; the present job is found again
 
-A dynamic slot is taken over as it is: the job must ask for no more than it has. Where an urgent job is to have the
+A dynamic slot is taken over as it is: the job must ask for no more than it has. A job that takes the place of guests on
+a divided machine has a part of its own size (`guest_room`). Where an urgent job is to have the
 slot, the present one is mostly only stopped (`pool.roles.startd.claims.urgent`).
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pool.classad import ClassAd
@@ -31,6 +32,7 @@ from pool.policy.flock.shown import GUEST_LEAVES
 from pool.policy.owner import OwnerVerdict
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
 from pool.roles.startd.claims.claiming import AT_A_CLAIM, ClaimGrants
+from pool.roles.startd.claims.guest_room import GuestRoom
 from pool.roles.startd.claims.urgent import Urgent
 from pool.roles.startd.owner.facts import MachineFacts
 from pool.roles.startd.owner.judge import OwnerJudge
@@ -104,6 +106,7 @@ class Preempting:
         loans: LenderPromises,
         act: Callable[[Slot, OwnerVerdict], Awaitable[None]],
         revoke: Callable[[Slot, Reason], None],
+        wall: Callable[[], float],
         log: logging.Logger,
     ) -> None:
         self._table = table
@@ -117,12 +120,15 @@ class Preempting:
         self._loans = loans
         self._act = act
         self._revoke = revoke
+        self._wall = wall
         self._log = log
 
     async def claim(self, call: Call, params: Wire) -> Wire:
         """`startd.preempt`: as `startd.claim`, answered when the slot is free."""
         slot, grant = self._claiming.grant_of(call, params)
         slot.grants.remove(grant)
+        if grant.leaving:
+            return await self._claim_of_guests(call, params, slot, grant)
         params = dedicated.request_of(params, grant.submitter)
         self._machine.freshen(AT_A_CLAIM)
         job = ClassAd.from_wire(params["ad"])
@@ -152,6 +158,53 @@ class Preempting:
             if slot.waiting is waiting:
                 self._forget(slot)
 
+    async def _claim_of_guests(self, call: Call, params: Wire, slot: Slot, grant: MatchGrant) -> Wire:
+        """Claim a part of a partitionable slot that jobs of other pools leave."""
+        self._machine.freshen(AT_A_CLAIM)
+        job = ClassAd.from_wire(params["ad"])
+        parts = [part for part in grant.leaving if self._table.has(part)]
+        grant = replace(grant, leaving=tuple(parts))
+        for part in parts:
+            part.grants.clear()
+        room = GuestRoom(slot, grant, Reason(Evict.USER_PRIORITY, OWN_POOL_FIRST), self._table, self._ads.withdraw)
+        try:
+            for part in parts:
+                self._check_leaves(part, self._judge.preference(slot, self._ads.wire_of(slot), job), params)
+            room.keep_rest(self._ads.ad_of(slot), job, self._wall())
+            self._log.info("a job of this pool", extra={"slot": slot.name, "for": grant.submitter, "leave": len(parts)})
+            for part in parts:
+                part.waiting = room
+            for part in parts:
+                if part.claim is not None and part.waiting is room:
+                    await self._make_room(part, part.claim, room.reason)
+                    self._ads.touch(part, now=True)
+            self._ads.touch(slot, now=True)
+            if room.leaving:
+                await room.all_left.wait()
+            room.release_kept()
+            self._offers.update_state(slot)
+            return self._claiming.claim_now(slot, job, call, grant.submitter, params)
+        finally:
+            room.release_kept()
+            for part in parts:
+                if part.waiting is room:
+                    self._forget(part)
+                elif self._table.has(part):
+                    self._offers.new_key(part)
+            if not slot.grants:
+                self._offers.new_key(slot)
+            self._ads.touch(slot, now=True)
+
+    def _check_leaves(self, part: Slot, likes: float, params: Wire) -> None:
+        """
+        Raises:
+            SlotRefused: the job in a slot does not leave for this one.
+        """
+        ad = self._ads.wire_of(part)
+        leaves = part.preemptible and ad.get(GUEST_LEAVES) is True and likes >= ad["CurrentRank"]
+        if not leaves or is_guest(params["ad"]):
+            raise SlotRefused(f"slot {part.name} is not given up by a job of another pool", retry=True)
+
     def _reason(self, slot: Slot, claim: SlotClaim, grant: MatchGrant, job: ClassAd, params: Wire) -> Reason:
         """Why the present job has to make room.
 
@@ -168,8 +221,7 @@ class Preempting:
             return self._urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
         now, then = ad["CurrentRank"], self._judge.preference(slot, ad, job)
         if grant.preempts == "guest":
-            if ad.get(GUEST_LEAVES) is not True or then < now or is_guest(params["ad"]):
-                raise SlotRefused(f"slot {slot.name} is not given up by a job of another pool", retry=True)
+            self._check_leaves(slot, then, params)
             return Reason(Evict.USER_PRIORITY, OWN_POOL_FIRST)
         if then > now:
             return Reason(

@@ -44,6 +44,7 @@ class MatchGrant:
     Attributes:
         preempts: for a slot that is taken, why: `urgent`, `rank`, `guest`, `priority`, or `unsaid`; empty for a free
             one.
+        leaving: parts of the slot that jobs of other pools leave for it.
     """
 
     submitter: str
@@ -51,6 +52,7 @@ class MatchGrant:
     count: int
     expires: float
     preempts: str = ""
+    leaving: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +258,15 @@ class Slot:
         return claim.running is None or not claim.running.forgot
 
     @property
+    def is_offered(self) -> bool:
+        """Whether it has no claim, and is the pool's."""
+        return self.claim is None and self.condition == UNCLAIMED and bool(self.key)
+
+    @property
     def grantable(self) -> bool:
         """Whether the negotiator may grant it to somebody: it is free, or may be preempted (D5)."""
         if self.claim is None:
-            return self.condition == UNCLAIMED and bool(self.key)
+            return self.is_offered
         return self.preemptible and not self.grants and self.waiting is None
 
     def split(
