@@ -105,14 +105,14 @@ class Candidates:
         later = False
         if parts is not None:
             is_first = self._comes_before(here & kinds.free & lent)
-            for plan in parts.plans(self._request.ad, self._now):
+            for plan in parts.plans(self._request.ad, self.wish, self._now):
                 if is_first(plan.place):
                     yield plan.place, "guest", plan
                 else:
                     later = True
         yield from self._walk(here, kinds)
         if later and parts is not None:
-            for plan in parts.plans(self._request.ad, self._now):
+            for plan in parts.plans(self._request.ad, self.wish, self._now):
                 yield plan.place, "guest", plan
 
     def _leaves_for_it(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from pool.classad import parse_expr
 from pool.policy.negotiation import Match, NegotiationTerms, Outcome
-from pool.policy.negotiation.guest_parts import Part, fewest
+from pool.policy.negotiation.guest_parts import GuestPart, fewest
 from tests.policy.negotiation.support import NOW, Slot, negotiate, request, slot
 from tests.policy.negotiation.test_guests import MINIMUM, TERMS, guest, lent
 
@@ -111,8 +111,8 @@ def test_no_guest_leaves_that_could_stay(seed: int) -> None:
     for _ in range(50):
         rest = {"Cpus": chance.randint(0, 3), "Memory": chance.randint(0, 3)}
         wanted = {"Cpus": chance.randint(1, 8), "Memory": chance.randint(0, 8)}
-        parts: list[Part] = [
-            (
+        parts: list[GuestPart] = [
+            GuestPart(
                 place,
                 {"Cpus": chance.randint(1, 4), "Memory": chance.randint(0, 4)},
                 (chance.random() < 0.5, chance.random()),
@@ -120,8 +120,8 @@ def test_no_guest_leaves_that_could_stay(seed: int) -> None:
             for place in range(chance.randint(0, 6))
         ]
 
-        def enough(some: list[Part], rest: dict[str, int] = rest, wanted: dict[str, int] = wanted) -> bool:
-            return all(rest[name] + sum(part[1][name] for part in some) >= wanted[name] for name in wanted)
+        def enough(some: list[GuestPart], rest: dict[str, int] = rest, wanted: dict[str, int] = wanted) -> bool:
+            return all(rest[name] + sum(part.amounts[name] for part in some) >= wanted[name] for name in wanted)
 
         chosen = fewest(rest, parts, wanted)
         if enough([]) or not enough(parts):
