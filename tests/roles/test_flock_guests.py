@@ -547,3 +547,53 @@ def test_a_guest_that_can_be_saved_from_now_on_leaves_from_now_on() -> None:
             await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=5)
 
     run_virtual(work())
+
+
+def test_a_change_of_the_terms_holds_for_jobs_that_start_after_it(tmp_path: Path) -> None:
+    """On the same claim, too: the job that follows leaves."""
+    rules = tmp_path / "flock.toml"
+    rules.write_text("[physics]\nguests_leave = false\n")
+
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 29, settings=QUICK | {"CLAIM_LIFE": "7200"}) as flock:
+            flock.agree(lender="chem", borrower="physics")
+            settings = {"FLOCK_FILE": str(rules)}
+            await flock.add_pool("chem", 1, behave=lambda spec: Behaviour(500.0, saving=1.0), settings=settings)
+            await flock.add_pool("physics", 0)
+            await guests_come(flock, 1)
+            await flock.submit("physics")
+            rules.write_text("")
+            world = flock.pool("chem").role(head("chem"), "world")
+            world.reload(world.settings)
+            await flock.submit("chem", owner="bob")
+            await flock.settle(200)
+            assert (len(starts(flock, "physics")), starts(flock, "chem")) == (1, [])
+            await flock.run_until(lambda: len(starts(flock, "chem")) == 1, within=600)
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_pools_that_lend_to_each_other_come_to_rest() -> None:
+    """Each pool's machines are full of the other's jobs; then its own come: each guest leaves once at the most."""
+
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 30, settings=QUICK) as flock:
+            flock.agree_all()
+            for name in ("physics", "chem"):
+                await flock.add_pool(name, 3, behave=lambda spec: Behaviour(LONG, saving=1.0))
+            await flock.run_until(lambda: len(flock.machines_shown("physics")) == 6, within=60)
+            elsewhere = {"Requirements": ["FlockPool =!= undefined"]}
+            for name in ("physics", "chem"):
+                await flock.submit(name, count=3, ad=elsewhere)
+            await flock.run_until(lambda: len(flock.witness.running) == 6, within=60)
+            await flock.settle(60)
+            for name in ("physics", "chem"):
+                await flock.submit(name, owner="bob", count=3)
+            await flock.settle(300)
+            assert len(flock.witness.starts) == 12, "six guests, and six own jobs in their places"
+            await flock.run_until(lambda: flock.queued() == 0, within=9000)
+            assert len(flock.witness.starts) == 18, "each guest has come back once"
+            flock.assert_sound()
+
+    run_virtual(work())
