@@ -35,11 +35,12 @@ class Expr:
         height, weight: depth in interpreter frames and size in nodes, once compiled.
     """
 
-    __slots__ = ("_node", "_references", "_text", "compiled", "height", "weight")
+    __slots__ = ("_hash", "_node", "_references", "_text", "compiled", "height", "weight")
 
     def __init__(self, node: ExprNode | None, text: str | None = None) -> None:
         self._node = node
         self._text = text
+        self._hash: int | None = None
         self._references: frozenset[str] | None = None
         self.compiled: Callable[[Scope], Any] | None = None
         self.height = 1
@@ -107,8 +108,11 @@ class Expr:
         return type(other) in SCALARS and type(self.value) in SCALARS and bool(self.value == other)
 
     def __hash__(self) -> int:
-        value = self.value
-        return hash(value) if type(value) in SCALARS else hash(self.text)
+        found = self._hash
+        if found is None:
+            value = self.value
+            found = self._hash = hash(value) if type(value) in SCALARS else hash(self.text)
+        return found
 
     # A scalar in an ad compares with, and becomes, the Python value that it is. An expression does not.
 

@@ -27,7 +27,7 @@ _LONGEST_PATTERN = 5_000
 class Pattern:
     """A pattern ready to be matched."""
 
-    __slots__ = ("_engine", "_parts", "_program", "_refused", "anchored", "groups")
+    __slots__ = ("_engine", "_parts", "_program", "_refused", "_ways", "anchored", "groups")
 
     def __init__(self, pattern: str, flags: str) -> None:
         """Raises PatternError when the text is no pattern."""
@@ -38,6 +38,7 @@ class Pattern:
         self._engine: re.Pattern[bytes] | None = None
         self._program: PatternProgram | None = None
         self._refused = False
+        self._ways: tuple[int, int] | None = None
 
     def search(self, text: str | bytes, spend: Callable[[int], None], start: int = 0) -> Spans | None:
         """Begin and end of the leftmost match at or after `start` and of its groups (-1 where a group took no
@@ -45,7 +46,9 @@ class Pattern:
         """
         data = encoded(text) if isinstance(text, str) else text
         length = len(data) - start
-        ways = backtracking.cost(self._parts, length) * (1 if self.anchored else length + 1)
+        if self._ways is None or self._ways[0] != length:  # texts of one attribute are often of one length
+            self._ways = length, backtracking.cost(self._parts, length) * (1 if self.anchored else length + 1)
+        ways = self._ways[1]
         if ways <= _EASY:
             spend(ways // 20 + 1)
             return self._by_engine(data, start)

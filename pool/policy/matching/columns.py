@@ -14,6 +14,8 @@ from pool.policy.matching.bits import Bits, bits_of, full, marked
 from pool.policy.matching.pairs import NOBODY, Pair, token
 
 Held = Mapping[str, Any]
+Moment = tuple[int, int, int]
+"""Tells a grouping from itself after slots have moved: its epoch, how many moves, how many places."""
 
 
 class Grouping:
@@ -34,6 +36,8 @@ class Grouping:
         self.single = len(self.names) == 1 and type(self) is Grouping
         self.epoch = 0
         self._dirty: dict[int, None] = {}
+        self._anew = False
+        self._flags: tuple[Moment, bytes] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -51,17 +55,26 @@ class Grouping:
         """Say that a slot's ad changed in a way that may matter."""
         self._dirty[place] = None
 
+    def touch_all(self) -> None:
+        """Say that every slot may have changed: groups are numbered anew."""
+        self._anew = True
+
     def is_stale(self) -> bool:
         """Whether slots were touched since it was settled."""
-        return bool(self._dirty)
+        return self._anew or bool(self._dirty)
 
     def update_groups(self, ads: Sequence[Any]) -> None:
         """Follow the ads: move the slots that were touched."""
-        if not self._dirty:
+        if not self._dirty and not self._anew:
             return
-        if len(self.moved) > 4 * len(ads) + 1000 or len(self.values) > 2 * len(ads) + 1000:
+        grown = len(ads) > 2 * len(self.groups)
+        crowded = len(self.moved) > 4 * len(ads) + 1000 or len(self.values) > 2 * len(ads) + 1000
+        if self._anew or grown or crowded:
             self._begin()
-            self._dirty = dict.fromkeys(place for place, held in enumerate(ads) if held is not None)
+            self._number_all(ads)
+            self._dirty.clear()
+            self._anew = False
+            return
         groups, moved = self.groups, self.moved
         if len(groups) < len(ads):
             groups.extend([0] * (len(ads) - len(groups)))
@@ -75,6 +88,37 @@ class Grouping:
                     groups[place] = group
                     moved.append(place)
         self._dirty.clear()
+
+    def _number_all(self, ads: Sequence[Any]) -> None:
+        """Give every slot its group: as moving one after another does, column by column."""
+        columns = [[None if held is None else held.get(name) for held in ads] for name in self.names]
+        if not columns:
+            self.groups = [0] * len(ads)
+            return
+        keys: Sequence[Any] = [_tokens(column) for column in columns]
+        keys = keys[0] if self.single else list(zip(*keys, strict=True))
+        numbers = self._numbers
+        for key in dict.fromkeys(keys):
+            numbers.setdefault(key, len(numbers))
+        held = dict(zip(keys, columns[0] if self.single else zip(*columns, strict=True), strict=True))
+        self.values.extend(held[key] for key in list(numbers)[1:])
+        self.groups = list(map(numbers.__getitem__, keys))
+
+    def _number_one_by_one(self, ads: Sequence[Any]) -> None:
+        """The same for groupings that read an ad in their own way."""
+        self.groups.extend([0 if held is None else self._group_of(*self.read(held)) for held in ads])
+
+    @property
+    def moment(self) -> Moment:
+        """The present one."""
+        return self.epoch, len(self.moved), len(self.groups)
+
+    def group_bytes(self) -> bytes:
+        """The group of each place, while there are no more than 256 groups."""
+        moment = self.moment
+        if self._flags is None or self._flags[0] != moment:
+            self._flags = moment, bytes(self.groups)
+        return self._flags[1]
 
     def _move_by_one(self, ads: Sequence[Any]) -> None:
         """As above for one name, which is the case that counts."""
@@ -121,11 +165,38 @@ class Grouping:
                 machine[name] = one
 
 
+_OWN_KEYS = frozenset({int, str})
+
+
+def _tokens(column: Sequence[Any]) -> list[Any]:
+    """The key of each value; `token`, which is asked once for each object that is no number and no string."""
+    found: list[Any] = []
+    if set(map(type, column)) <= _OWN_KEYS:
+        found.extend(column)
+        return found
+    known: dict[int, Any] = {}
+    for value in column:
+        kind = type(value)
+        if kind in _OWN_KEYS:
+            found.append(value)
+        elif kind is float:
+            found.append((float, value.hex()))
+        else:
+            key = known.get(id(value))  # of a value that the column holds, so that no other has its id
+            if key is None:
+                key = known[id(value)] = token(value)
+            found.append(key)
+    return found
+
+
 class SingleSlots(Grouping):
     """Every slot by itself, for expressions that may look at anything."""
 
     def __init__(self) -> None:
         super().__init__(())
+
+    def _number_all(self, ads: Sequence[Any]) -> None:
+        self._number_one_by_one(ads)
 
     def read(self, held: Any) -> tuple[Any, Any]:
         # `values` keeps the ad, so that no other has its id; what stands for nothing is not kept, and has none.
@@ -188,8 +259,11 @@ class Partition:
 
     def mark(self) -> None:
         """Note that everything until now has been followed."""
-        grouping = self.grouping
-        self._epoch, self.read, self._size = grouping.epoch, len(grouping.moved), len(grouping.groups)
+        self.mark_at(self.grouping.moment)
+
+    def mark_at(self, moment: Moment) -> None:
+        """Note that everything until a moment of the grouping has been followed."""
+        self._epoch, self.read, self._size = moment
 
     def replace(self, slots: Bits, by_code: Mapping[int, Bits], nothing: int) -> None:
         """Give slots other codes, and the code of the group of nothing to new places that are in it."""
@@ -226,7 +300,10 @@ class Partition:
         if len(occurring) == 1:
             self.bits = {codes[0]: full(len(groups))}
         elif len(occurring) <= _FEW and max(occurring) < 256:
-            flags = bytes(map(codes.__getitem__, groups))
+            if len(codes) <= 256:
+                flags = self.grouping.group_bytes().translate(bytes(codes).ljust(256, b"\0"))
+            else:
+                flags = bytes(map(codes.__getitem__, groups))
             self.bits = {code: marked(flags.translate(_one_of(code))) for code in sorted(occurring)}
         else:
             places: dict[int, list[int]] = {}

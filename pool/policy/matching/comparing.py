@@ -8,13 +8,13 @@ equal, and for one of the rest. The answers are always the evaluator's own.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pool.classad import Expr
 from pool.classad.names import fold
 from pool.classad.nodes import Chain, ExprNode, Paren, Ref
-from pool.policy.matching.bits import Bits, bits_of
+from pool.policy.matching.bits import Bits, bits_of, full, members
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Partition
 from pool.policy.matching.looking import attributes, references_of
@@ -31,19 +31,27 @@ Decision = Callable[[Any], int]
 
 
 class Comparison:
-    """A comparison, and the other side of it."""
+    """A comparison of an attribute, or of its sum or difference with something else.
 
-    __slots__ = ("name", "ordered", "other", "question")
+    Attributes:
+        other: the other side of it.
+        addend: what the attribute is added to, subtracted from or lessened by; None where it stands by itself.
+    """
 
-    def __init__(self, question: Question, name: str, sign: str, other: Expr) -> None:
+    __slots__ = ("addend", "name", "ordered", "other", "question")
+
+    def __init__(self, question: Question, name: str, sign: str, other: Expr, addend: Expr | None = None) -> None:
         self.question = question
         self.name = name
         self.ordered = sign in _ORDER
         self.other = other
+        self.addend = addend
 
     def is_fixed(self, pair: Pair) -> bool:
         """Whether no machine has a say in the other side, by way of the request's own expressions."""
         waiting, seen = [references_of(self.other).names], set[str]()
+        if self.addend is not None:
+            waiting.append(references_of(self.addend).names)
         while waiting:
             for name in attributes(waiting.pop()) - seen:
                 seen.add(name)
@@ -66,7 +74,21 @@ def comparison(question: Question, grouping: Grouping) -> Comparison | None:
     for one, other in ((node.first, right), (right, node.first)):
         if _is_attribute(_bare(one), name, question.side):
             return Comparison(question, name, sign, Expr(other))
+        if sign in _ORDER and (addend := _addend(_bare(one), name, question.side)) is not None:
+            return Comparison(question, name, sign, Expr(other), Expr(addend))
     return None
+
+
+def _addend(node: ExprNode, name: str, side: str) -> ExprNode | None:
+    """The other part of a sum or difference with the machine's attribute, as `time()` in `time() - JobStart`. Such a
+    sum never turns back along the attribute's values.
+    """
+    if not isinstance(node, Chain) or len(node.rest) != 1 or node.rest[0][0] not in ("+", "-"):
+        return None
+    _, right = node.rest[0]
+    if _is_attribute(_bare(node.first), name, side):
+        return right
+    return node.first if _is_attribute(_bare(right), name, side) else None
 
 
 def _bare(node: ExprNode) -> ExprNode:
@@ -93,109 +115,118 @@ class Ordered:
         places: which slots; all of them by default.
 
     Attributes:
-        numbers: (value, group) of plain numbers, by value.
-        strings: groups of strings, by the string without regard to case.
-        others: every other group.
+        numbers: the plain numbers that slots have, the least first, one for each slot.
         bits: the slots.
+        size: how many places there were.
     """
 
     def __init__(self, grouping: Grouping, places: Iterable[int] | None = None) -> None:
-        self.moment = moment(grouping)
-        self.numbers: list[tuple[float, int]] = []
-        self.strings: dict[str, list[int]] = {}
-        self.others: list[int] = []
-        self._size = len(grouping.groups)
-        self._places: dict[int, list[int]] = {}
-        groups, by_group = grouping.groups, self._places
-        for place in range(self._size) if places is None else places:
-            by_group.setdefault(groups[place], []).append(place)
-        for group in by_group:
-            value = grouping.values[group]
-            kind = type(value)
-            if (kind is int or kind is float) and -_EXACT < value < _EXACT:
-                self.numbers.append((value, group))
-            elif kind is str and value.isascii():
-                self.strings.setdefault(value.lower(), []).append(group)
+        self.moment = grouping.moment
+        self.size = len(grouping.groups)
+        groups, values = grouping.groups, grouping.values
+        where: Sequence[int] = range(self.size) if places is None else list(places)
+        here = groups if places is None else [groups[place] for place in where]
+        kinds = {group: _kind_of(values[group]) for group in dict.fromkeys(here)}
+        self._by_group: dict[int, list[int]] = {}
+        numbered: list[tuple[float, int, int]] = []
+        for place, group in zip(where, here, strict=True):
+            if kinds[group] in _NUMBERS:
+                numbered.append((values[group], place, group))
             else:
-                self.others.append(group)
-        self.numbers.sort()
-        self.bits = self.slots_of(list(by_group))
-        self._sums: list[tuple[int, Bits]] = []
-        self._sum_up()
-        self._kinds: dict[type, Bits] = {}
-        for kind in dict.fromkeys(type(value) for value, _ in self.numbers):
-            self._kinds[kind] = self.slots_of([group for value, group in self.numbers if type(value) is kind])
-        if self.strings:
-            self._kinds[str] = self.slots_of([group for some in self.strings.values() for group in some])
+                self._by_group.setdefault(group, []).append(place)
+        self._strings: dict[str, list[int]] = {}
+        for group in self._by_group:
+            if kinds[group] is str:
+                self._strings.setdefault(values[group].lower(), []).append(group)
+        numbered.sort()
+        self.numbers: list[float] = [value for value, _, _ in numbered]
+        self._places = [place for _, place, _ in numbered]
+        self._groups = [group for _, _, group in numbered]
+        self.bits: Bits = full(self.size) if places is None else bits_of(where, self.size)
+        self._stride = 1 + len(self._places) // _SETS
+        self._sums: list[Bits] = [0]
+        for begin in range(0, len(self._places), self._stride):
+            self._sums.append(self._sums[-1] | bits_of(self._places[begin : begin + self._stride], self.size))
+        self._kinds: dict[type, Bits] = self._bits_by_kind(kinds)
 
-    def _sum_up(self) -> None:
-        """Sets of the slots with the least numbers, every so many slots."""
-        total, begun, count = 0, 0, 0
-        stride = 1 + sum(map(len, self._places.values())) // _SETS
-        self._sums.append((0, 0))
-        for position, (_, group) in enumerate(self.numbers):
-            count += len(self._places[group])
-            if count >= stride:
-                total |= self.slots_of([group for _, group in self.numbers[begun : position + 1]])
-                begun, count = position + 1, 0
-                self._sums.append((begun, total))
+    def _bits_by_kind(self, kinds: Mapping[int, type]) -> dict[type, Bits]:
+        found: dict[type, Bits] = {}
+        occurring = dict.fromkeys(map(type, self.numbers))
+        for kind in occurring:
+            if len(occurring) == 1:
+                found[kind] = self._sums[-1]
+            else:
+                pairs = zip(self._places, self._groups, strict=True)
+                found[kind] = bits_of([place for place, group in pairs if kinds[group] is kind], self.size)
+        if self._strings:
+            found[str] = self.slots_of([group for some in self._strings.values() for group in some])
+        return found
 
-    def slots_of(self, groups: Sequence[int]) -> Bits:
-        """The slots of some groups."""
-        places = self._places
-        return bits_of([place for group in groups for place in places[group]], self._size)
+    def slots_of(self, groups: Iterable[int]) -> Bits:
+        """The slots of some groups that are no plain numbers."""
+        return bits_of([place for group in groups for place in self._by_group[group]], self.size)
 
     def kinds(self) -> dict[type, Bits]:
         """The slots with a plain number or a string, by its type."""
         return self._kinds
 
     def first(self, count: int) -> Bits:
-        """The slots of so many of the least numbers."""
-        begun, total = self._sums[bisect_right(self._sums, count, key=lambda entry: entry[0]) - 1]
-        return total | self.slots_of([group for _, group in self.numbers[begun:count]])
+        """So many slots with the least numbers."""
+        sums = count // self._stride
+        rest = self._places[sums * self._stride : count]
+        return self._sums[sums] | bits_of(rest, self.size) if rest else self._sums[sums]
 
     def between(self, least: float, most: float) -> Bits:
         """The slots with plain numbers from one to another."""
-        begin = bisect_left(self.numbers, least, key=_value_of)
-        end = bisect_right(self.numbers, most, key=_value_of)
+        begin, end = bisect_left(self.numbers, least), bisect_right(self.numbers, most)
         return self.first(end) & ~self.first(begin) if end > begin else 0
 
-    def groups_in(self, bits: Bits) -> list[int]:
-        """The groups of which any slot is in a set."""
-        if not bits:
-            return []
-        digits = bin(bits)[:1:-1].ljust(self._size, "0")
-        return [group for group, places in self._places.items() if digits[places[0]] == "1"]
+    def apart(self, *, strings: bool, numbers: bool = False) -> dict[int, list[int]]:
+        """By group the places of slots with neither a plain number nor a string, and on demand of the others."""
+        found = dict(self._by_group)
+        if not strings:
+            for some in self._strings.values():
+                for group in some:
+                    del found[group]
+        if numbers:
+            for place, group in zip(self._places, self._groups, strict=True):
+                found.setdefault(group, []).append(place)
+        return found
 
-    def sample(self, kind: type, near: set[int]) -> int | None:
+    def sample(self, kind: type, near: Collection[int]) -> int | None:
         """A group with a value of a type, not among these."""
         if kind is str:
-            groups = (group for some in self.strings.values() for group in some)
+            groups = iter([group for some in self._strings.values() for group in some])
         else:
-            groups = (group for value, group in self.numbers if type(value) is kind)
+            pairs = zip(self.numbers, self._groups, strict=True)
+            groups = (group for value, group in pairs if type(value) is kind)
         return next((group for group in groups if group not in near), None)
 
-    def groups_near(self, value: Any) -> set[int]:
-        """Groups whose value may be equal to this one."""
+    def near(self, value: Any) -> dict[int, list[int]]:
+        """By group the places of slots whose value may be equal to this one."""
         kind = type(value)
         if kind is str:
-            return set(self.strings.get(value.lower(), ()))
-        found: set[int] = set()
+            return {group: self._by_group[group] for group in self._strings.get(value.lower(), ())}
+        found: dict[int, list[int]] = {}
         if kind is int or kind is float or kind is bool:
-            for place in range(bisect_left(self.numbers, (value, -1)), len(self.numbers)):
-                if self.numbers[place][0] != value:
-                    break
-                found.add(self.numbers[place][1])
+            for at in range(bisect_left(self.numbers, value), bisect_right(self.numbers, value)):
+                found.setdefault(self._groups[at], []).append(self._places[at])
         return found
 
 
-def _value_of(entry: tuple[float, int]) -> float:
-    return entry[0]
+class _Other:
+    """The kind of whatever is neither a plain number nor a string."""
 
 
-def moment(grouping: Grouping) -> tuple[int, int, int]:
-    """Tells a grouping from itself after slots have moved."""
-    return grouping.epoch, len(grouping.moved), len(grouping.groups)
+_OTHER: type = _Other
+_NUMBERS = frozenset({int, float})
+
+
+def _kind_of(value: Any) -> type:
+    kind: type = type(value)
+    if kind is int or kind is float:
+        return kind if -_EXACT < value < _EXACT else _OTHER
+    return kind if kind is str and value.isascii() else _OTHER
 
 
 class Compared(Partition):
@@ -220,47 +251,68 @@ class Compared(Partition):
         """
         grouping = self.grouping
         if self.is_new() or len(grouping.moved) - self.read > len(grouping.groups) // 8:
-            self._compare(pair, decide, ordered())
-        else:
+            before = ordered()
+            self._compare(pair, decide, before)
+            self.mark_at(before.moment)
+        if self.is_stale():
             some = moved(self.read)
             found = self._known.codes_of(some)
             left = some.bits
             for bits in found.values():
                 left &= ~bits
-            for group in some.groups_in(left):
-                code = decide(grouping.values[group])
-                found[code] = found.get(code, 0) | some.slots_of([group])
+            apart: dict[int, list[int]] = {}
+            for place in members(left):
+                apart.setdefault(grouping.groups[place], []).append(place)
+            self._decide_each(apart, decide, found)
             self.replace(some.bits, found, decide(grouping.values[0]))
         self.mark()
 
     def _compare(self, pair: Pair, decide: Decision, ordered: Ordered) -> None:
         values, found = self.grouping.values, dict[int, Bits]()
-        alone = list(ordered.others)
         if self._comparison.ordered:
-            alone.extend(group for some in ordered.strings.values() for group in some)
-            step, sets = _step(decide, ordered, values)
-            self._known = step
-            for code, bits in sets:
-                found[code] = found.get(code, 0) | bits
+            turning = not self._is_monotonic(pair)
+            apart = ordered.apart(strings=True, numbers=turning)
+            self._known = _Step([], [])
+            if not turning:
+                self._known, sets = _step(decide, ordered)
+                for code, bits in sets:
+                    found[code] = found.get(code, 0) | bits
         else:
             question = self._comparison.question
             self.grouping.fill(pair, None)
             value = pair.value(self._comparison.other, question.side, question.through)
-            near = ordered.groups_near(value)
+            near = ordered.near(value)
             self._known = equal = _Equal(value)
-            alone.extend(sorted(near))
-            beside = ~ordered.slots_of(sorted(near))
+            apart = ordered.apart(strings=False) | near
+            beside = ~_slots_in(near, len(self.grouping.groups))
             for kind, bits in ordered.kinds().items():
                 sample = ordered.sample(kind, near)
                 if sample is not None:
                     code = equal.codes[kind] = decide(values[sample])
                     found[code] = found.get(code, 0) | bits & beside
-        by_code: dict[int, list[int]] = {}
-        for group in alone:
-            by_code.setdefault(decide(values[group]), []).append(group)
-        for code, some in by_code.items():
-            found[code] = found.get(code, 0) | ordered.slots_of(some)
+        self._decide_each(apart, decide, found)
         self.bits = found
+
+    def _is_monotonic(self, pair: Pair) -> bool:
+        """Whether the side of the attribute never turns back: sums of numbers that are small enough do not."""
+        addend, question = self._comparison.addend, self._comparison.question
+        if addend is None:
+            return True
+        self.grouping.fill(pair, None)
+        value = pair.value(addend, question.side, question.through)
+        return type(value) in _NUMBERS and -_EXACT < value < _EXACT
+
+    def _decide_each(self, apart: Mapping[int, Sequence[int]], decide: Decision, found: dict[int, Bits]) -> None:
+        """Add the slots of groups to the classes of their values."""
+        values, by_code = self.grouping.values, dict[int, list[int]]()
+        for group, places in apart.items():
+            by_code.setdefault(decide(values[group]), []).extend(places)
+        for code, some in by_code.items():
+            found[code] = found.get(code, 0) | bits_of(some, len(self.grouping.groups))
+
+
+def _slots_in(by_group: Mapping[int, Sequence[int]], size: int) -> Bits:
+    return bits_of([place for places in by_group.values() for place in places], size)
 
 
 class _Step:
@@ -292,7 +344,7 @@ class _Equal:
     def codes_of(self, slots: Ordered) -> dict[int, Bits]:
         """The slots by their class, where it follows from what was asked."""
         found: dict[int, Bits] = {}
-        beside = ~slots.slots_of(sorted(slots.groups_near(self._value)))
+        beside = ~_slots_in(slots.near(self._value), slots.size)
         for kind, bits in slots.kinds().items():
             code = self.codes.get(kind)
             if code is not None:
@@ -300,22 +352,22 @@ class _Equal:
         return found
 
 
-def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> tuple[_Step, list[tuple[int, Bits]]]:
+def _step(decide: Decision, ordered: Ordered) -> tuple[_Step, list[tuple[int, Bits]]]:
     """The slots with plain numbers, along which the class changes once at the most."""
     numbers = ordered.numbers
     if not numbers:
         return _Step([], []), []
     low, high = 0, len(numbers) - 1
-    least, most = numbers[low][0], numbers[high][0]
-    first, last = decide(values[numbers[low][1]]), decide(values[numbers[high][1]])
+    least, most = numbers[low], numbers[high]
+    first, last = decide(least), decide(most)
     if first == last:
         return _Step([(least, most)], [first]), [(first, ordered.first(len(numbers)))]
     while high - low > 1:
         middle = (low + high) // 2
-        if decide(values[numbers[middle][1]]) == first:
+        if decide(numbers[middle]) == first:
             low = middle
         else:
             high = middle
     lower = ordered.first(high)
-    runs = [(-_EXACT, numbers[low][0]), (numbers[high][0], _EXACT)]
+    runs = [(-_EXACT, numbers[low]), (numbers[high], _EXACT)]
     return _Step(runs, [first, last]), [(first, lower), (last, ordered.first(len(numbers)) & ~lower)]

@@ -8,7 +8,7 @@ sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import Expr
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 _KEPT = 4096
 
 
+#: Lists of names that are tried for one text of Requirements.
+_WAYS = 4
+
+
+def _deciding_value(value: Any) -> Any:
+    """As `deciding_attributes` has it."""
+    return value if type(value) is Expr else value is not None
+
+
 class SlotKinds(Grouping):
     """Slots by the logic of their Requirements, attributes of their own in their places.
 
@@ -37,7 +46,11 @@ class SlotKinds(Grouping):
         self._watched = {"requirements"}
         self._watch = watch
         self._trees: dict[Any, Tree] = {}
+        self._deciding: dict[Expr, list[tuple[str, ...]]] = {}
         super().__init__(("requirements",))
+
+    def _number_all(self, ads: Sequence[Any]) -> None:
+        self._number_one_by_one(ads)
 
     def read(self, held: Mapping[str, Any]) -> tuple[Any, Any]:
         requirements = held.get("requirements")
@@ -46,12 +59,22 @@ class SlotKinds(Grouping):
         if type(requirements) is not Expr:
             key: Any = token(requirements)
         else:
+            ways = self._deciding.setdefault(requirements, [])
+            for names in ways:
+                # Names are read in an order that follows from the values: equal values, the same names.
+                key = (requirements, tuple([(name, _deciding_value(held.get(name))) for name in names]))
+                known = self._trees.get(key)
+                if known is not None:
+                    return known, key
             apart = deciding_attributes(requirements, held.get)
             for name, _ in apart:
                 if name not in self._watched:
                     self._watched.add(name)
                     self._watch(name, self)
             key = (requirements, tuple(apart))
+            way = tuple([name for name, _ in apart])
+            if way not in ways and len(ways) < _WAYS:
+                ways.append(way)
         tree = self._trees.get(key)
         if tree is None:
             tree = self._trees[key] = resolved(requirements, "machine", held.get)

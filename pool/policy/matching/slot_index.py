@@ -18,8 +18,8 @@ from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
 from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
 from pool.policy.matching.clauses import Clause, Question, Side, Tree, deciding_attributes, resolved, split
-from pool.policy.matching.columns import Grouping, SingleSlots
-from pool.policy.matching.comparing import Ordered, moment
+from pool.policy.matching.columns import Grouping, Moment, SingleSlots
+from pool.policy.matching.comparing import Ordered
 from pool.policy.matching.levels import Levels, Ranks
 from pool.policy.matching.looking import NOTHING, ExprReferences, references_of
 from pool.policy.matching.offers import Offers, SlotKinds
@@ -58,7 +58,7 @@ class SlotIndex:
         self._ranks: dict[Any, Ranks] = {}
         self._trees: dict[Any, Tree] = {}
         self._by_value: dict[str, Ordered] = {}
-        self._lately: dict[str, tuple[int, Ordered]] = {}
+        self._lately: dict[str, tuple[Moment, dict[int, Ordered]]] = {}
         self._version = 0
         self._forgotten = 0
         self._pairs = Pairs()
@@ -225,8 +225,7 @@ class SlotIndex:
             found = self._groupings[names] = Grouping(names)
             for name in names:
                 self._watch(name, found)
-            for place in range(self.size):
-                found.touch(place)
+            found.touch_all()
         found.update_groups(self._held)
         return found
 
@@ -234,8 +233,7 @@ class SlotIndex:
         """Every slot by itself; up to date."""
         if self._whole is None:
             self._whole = SingleSlots()
-            for place in range(self.size):
-                self._whole.touch(place)
+            self._whole.touch_all()
         self._whole.update_groups(self._ads)
         return self._whole
 
@@ -445,24 +443,31 @@ class SlotIndex:
             closure,
             grouping,
             lambda: self.by_value(names[0]),
-            lambda read: self._recently_changed(names[0], read),
+            lambda read: self.recently_changed(names[0], read),
         )
 
     def by_value(self, name: str) -> Ordered:
-        """The slots by their value of one attribute, by its folded name."""
+        """The slots by their value of one attribute, by its folded name; as they were a while ago, when few have
+        changed since (`recently_changed`).
+        """
         grouping = self.grouping((name,))
         found = self._by_value.get(name)
-        if found is None or found.moment != moment(grouping):
+        epoch, moves, size = grouping.moment
+        if found is None or found.moment[0] != epoch or moves - found.moment[1] + size - found.moment[2] > size // 8:
             found = self._by_value[name] = Ordered(grouping)
         return found
 
-    def _recently_changed(self, name: str, read: int) -> Ordered:
+    def recently_changed(self, name: str, read: int) -> Ordered:
         """Those slots whose value of one attribute has changed since its grouping had so many moves."""
         grouping = self.grouping((name,))
-        known = self._lately.get(name)
-        if known is None or known[0] != read or known[1].moment != moment(grouping):
-            known = self._lately[name] = (read, Ordered(grouping, dict.fromkeys(grouping.moved[read:])))
-        return known[1]
+        moment, known = self._lately.get(name, (None, {}))
+        if moment != grouping.moment:
+            known = {}
+            self._lately[name] = (grouping.moment, known)
+        found = known.get(read)
+        if found is None:
+            found = known[read] = Ordered(grouping, dict.fromkeys(grouping.moved[read:]))
+        return found
 
     def references(self) -> frozenset[str]:
         """Folded names that the machines' Requirements, Rank and StartUrgent can read in a request, directly or through

@@ -14,7 +14,8 @@ from typing import Any
 from pool.classad import ClassAd, Expr
 from pool.policy.matching import Bits, Pair, SlotIndex
 from pool.policy.matching.clauses import Question, Tree
-from pool.policy.matching.columns import Codes, Grouping, Partition, SingleSlots
+from pool.policy.matching.columns import Grouping, Partition, SingleSlots
+from pool.policy.matching.comparing import Compared, comparison
 from pool.policy.matching.levels import Levels
 from pool.policy.matching.looking import ExprReferences, attributes, references_of
 from pool.policy.matching.pairs import number_of
@@ -30,6 +31,9 @@ _TIMERS = {
     "statetimer": "enteredcurrentstate",
 }
 _COUNTED = frozenset({"remoteuserresourcesinuse", "submitteruserresourcesinuse"})
+_ADDED = _FROM_USER | _TIMERS.keys()
+#: Below so many groups each is asked.
+_FEW = 64
 Filling = Callable[[Any], None]
 
 
@@ -93,17 +97,32 @@ class Administration:
         key = (question, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = Partition(grouping)
+            found = self._answers[key] = self._new_answers(question, closure, grouping, pair)
         if found.is_stale():
             fill = self._filling(closure, grouping, pair)
 
-            def extend(codes: Codes) -> None:
-                for value in grouping.values[len(codes) :]:
-                    fill(value)
-                    codes.append(pair.answer(question))
+            def decide(value: Any) -> int:
+                fill(value)
+                return pair.answer(question)
 
-            found.follow_grouping(extend)
+            if isinstance(found, Compared):
+                picture, name = self._picture, grouping.names[0]
+                found.follow(
+                    pair, decide, lambda: picture.by_value(name), lambda read: picture.recently_changed(name, read)
+                )
+            else:
+                found.follow_grouping(
+                    lambda codes: codes.extend([decide(value) for value in grouping.values[len(codes) :]])
+                )
         return found.bits
+
+    @staticmethod
+    def _new_answers(question: Question, closure: ExprReferences, grouping: Grouping, pair: Pair) -> Partition:
+        """The answers to a question, along the values of one attribute where nothing is added to the slots' ads."""
+        if closure.hidden or closure.chance or not closure.names.isdisjoint(_ADDED) or len(grouping) <= _FEW:
+            return Partition(grouping)
+        compared = comparison(question, grouping)
+        return Compared(grouping, compared) if compared and compared.is_fixed(pair) else Partition(grouping)
 
     def _closure_and_grouping(self, what: Any, begin: ExprReferences, pair: Pair) -> tuple[ExprReferences, Grouping]:
         """How far an expression looks, and the slots by what they hold of that."""

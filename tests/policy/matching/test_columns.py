@@ -66,7 +66,9 @@ def test_slots_by_value() -> None:
     ordered = Ordered(grouping)
     assert list(members(ordered.between(1.5, 5))) == [0, 1, 6]
     assert list(members(ordered.first(1))) == [1]
-    assert list(members(ordered.slots_of(sorted(ordered.groups_near("x"))))) == [2, 3]
-    assert list(members(ordered.slots_of(sorted(ordered.groups_near(5.0))))) == [0, 6]
-    assert list(members(ordered.slots_of(ordered.others))) == [4, 5, 8]
+    assert sorted(ordered.near("x").values()) == [[2], [3]]
+    assert list(ordered.near(5.0).values()) == [[0, 6]]
+    assert sorted(ordered.apart(strings=False).values()) == [[4], [5], [8]]
+    assert sorted(ordered.apart(strings=True).values()) == [[2], [3], [4], [5], [8]]
+    assert sorted(ordered.apart(strings=True, numbers=True).values()) == [[0, 6], [1], [2], [3], [4], [5], [7], [8]]
     assert ordered.bits == full(len(values))

@@ -152,15 +152,19 @@ def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: p
     def value() -> str:
         return chance.choice([chance.choice(odd), str(chance.randrange(-3, 9)), repr(chance.random() * 8)])
 
-    requests = []
-    for _ in range(10):
-        sides = ["TARGET.a", chance.choice(["b", "c", value()])]
+    def drawn() -> ClassAd:
+        sums = ["b - TARGET.a", "TARGET.a + b", "(time() - TARGET.a)", "9223372036854775807 - TARGET.a", "TARGET.a - c"]
+        others = ["b", "c", value(), f"{NOW - 4}", "9223372036854775804"]
+        sides = [chance.choice(["TARGET.a", "TARGET.a", *sums]), chance.choice(others)]
         chance.shuffle(sides)
         sign = chance.choice(["==", "!=", "<", "<=", ">", ">=", "=?=", "=!="])
         other = chance.choice(["b", "TARGET.a", "1"])
-        requests.append(machine(Requirements=f"={sides[0]} {sign} {sides[1]}", b="=" + value(), c="=" + other))
+        return machine(Requirements=f"={sides[0]} {sign} {sides[1]}", b="=" + value(), c="=" + other)
+
+    requests = [drawn() for _ in range(10)]
     slots: dict[str, ClassAd] = {}
     for turn in range(6):
+        requests += [drawn() for _ in range(4)]  # asked first when a few slots have moved since the others were
         for number in range(60):
             if turn and chance.random() < 0.9:
                 continue
