@@ -24,6 +24,18 @@ def members(bits: Bits) -> Iterator[int]:
         place = digits.find("1", place + 1)
 
 
+_places: list[int] = []
+
+
+def places_below(size: int) -> list[int]:
+    """All places below `size` in order. Lists that are made of it share its integers, which a process has once."""
+    global _places
+    known = _places
+    if len(known) < size:
+        known = _places = list(range(size))
+    return known[:size]
+
+
 def full(size: int) -> Bits:
     """The set of all places below `size`."""
     return (1 << size) - 1

@@ -13,8 +13,8 @@ from typing import Any
 
 from pool.classad import Expr
 from pool.classad.names import fold
-from pool.classad.nodes import Chain, ExprNode, Paren, Ref
-from pool.policy.matching.bits import Bits, bits_of, full, members
+from pool.classad.nodes import Chain, Elvis, ExprNode, Paren, Ref
+from pool.policy.matching.bits import Bits, bits_of, full, members, places_below
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Partition
 from pool.policy.matching.looking import attributes, references_of
@@ -23,7 +23,7 @@ from pool.policy.matching.pairs import Pair
 _ORDER = frozenset({"<", "<=", ">", ">="})
 _EQUALITY = frozenset({"==", "!=", "=?=", "=!="})
 #: Integers and reals that compare exactly, whichever type the other operand has.
-_EXACT = 2.0**53
+EXACT = 2.0**53
 #: Sets that are kept of an order, at equal distances.
 _SETS = 256
 
@@ -98,7 +98,9 @@ def _bare(node: ExprNode) -> ExprNode:
 
 
 def _is_attribute(node: ExprNode, name: str, side: str) -> bool:
-    """Whether a node is the machine's attribute and nothing else."""
+    """Whether a node is the machine's attribute and nothing else, or that with something for where there is none."""
+    if isinstance(node, Elvis):
+        return _is_attribute(_bare(node.left), name, side)
     if not isinstance(node, Ref) or node.absolute or fold(node.name) != name:
         return False
     base = node.base
@@ -124,7 +126,7 @@ class Ordered:
         self.moment = grouping.moment
         self.size = len(grouping.groups)
         groups, values = grouping.groups, grouping.values
-        where: Sequence[int] = range(self.size) if places is None else list(places)
+        where: Sequence[int] = places_below(self.size) if places is None else list(places)
         here = groups if places is None else [groups[place] for place in where]
         kinds = {group: _kind_of(values[group]) for group in dict.fromkeys(here)}
         self._by_group: dict[int, list[int]] = {}
@@ -222,10 +224,15 @@ _OTHER: type = _Other
 _NUMBERS = frozenset({int, float})
 
 
+def is_exact(value: Any) -> bool:
+    """Whether a value is a plain number that compares exactly with any other."""
+    return type(value) in _NUMBERS and -EXACT < value < EXACT
+
+
 def _kind_of(value: Any) -> type:
     kind: type = type(value)
-    if kind is int or kind is float:
-        return kind if -_EXACT < value < _EXACT else _OTHER
+    if kind in _NUMBERS:
+        return kind if -EXACT < value < EXACT else _OTHER
     return kind if kind is str and value.isascii() else _OTHER
 
 
@@ -300,7 +307,7 @@ class Compared(Partition):
             return True
         self.grouping.fill(pair, None)
         value = pair.value(addend, question.side, question.through)
-        return type(value) in _NUMBERS and -_EXACT < value < _EXACT
+        return is_exact(value)
 
     def _decide_each(self, apart: Mapping[int, Sequence[int]], decide: Decision, found: dict[int, Bits]) -> None:
         """Add the slots of groups to the classes of their values."""
@@ -369,5 +376,5 @@ def _step(decide: Decision, ordered: Ordered) -> tuple[_Step, list[tuple[int, Bi
         else:
             high = middle
     lower = ordered.first(high)
-    runs = [(-_EXACT, numbers[low]), (numbers[high], _EXACT)]
+    runs = [(-EXACT, numbers[low]), (numbers[high], EXACT)]
     return _Step(runs, [first, last]), [(first, lower), (last, ordered.first(len(numbers)) & ~lower)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pool.policy.matching.bits import Bits
+from pool.policy.matching.bits import Bits, places_below
 from pool.policy.matching.columns import Codes, Grouping, Partition
 from pool.policy.matching.looking import ExprReferences, attributes
 from pool.policy.matching.pairs import Pair, number_of
@@ -27,7 +27,7 @@ class Levels:
         self._places: dict[float, int] = {}
         self._partition = Partition(grouping, wide=True)
         self._sets: list[tuple[float, Bits]] = []
-        self._order: list[tuple[float, int]] = []
+        self._order: list[int] = []
         self._read = -1
 
     def follow_grouping(self, number: Callable[[Any], float]) -> None:
@@ -67,18 +67,17 @@ class Levels:
             self._sets = [(number, bits[place]) for number, place in ranked if bits.get(place)]
         return self._sets
 
-    def order(self) -> list[tuple[float, int]]:
-        """(number with the other sign, place) of all places, so that the greatest number comes first. Not to be
-        changed.
-        """
+    def order(self) -> list[int]:
+        """All places, those with the greatest number first. Not to be changed."""
         moved, groups, numbers = self.grouping.moved, self.grouping.groups, self._numbers
         if self._read < 0 or len(groups) != len(self._order):
-            self._order = sorted([(-numbers[group], place) for place, group in enumerate(groups)])
+            negative = [-numbers[group] for group in groups]
+            self._order = sorted(places_below(len(groups)), key=negative.__getitem__)
         elif self._read < len(moved):
             other = set(moved[self._read :])
-            kept = [entry for entry in self._order if entry[1] not in other]
-            kept.extend([(-numbers[groups[place]], place) for place in other])
-            kept.sort()
+            kept = [place for place in self._order if place not in other]
+            kept.extend(other)
+            kept.sort(key=lambda place: (-numbers[groups[place]], place))
             self._order = kept
         self._read = len(moved)
         return self._order

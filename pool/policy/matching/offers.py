@@ -183,10 +183,16 @@ class _Left:
     def answer(self, answered: Callable[[Question], int | None]) -> None:
         """Follow the machines."""
         kinds = self._partition.grouping
+        known: dict[Question, int | None] = {}
+
+        def answer_of(question: Question) -> int | None:
+            if question not in known:
+                known[question] = answered(question)
+            return known[question]
 
         def extend(codes: Codes) -> None:
             for tree in kinds.values[len(codes) :]:
-                left = NEVER if tree is None else acceptance(tree, answered)
+                left = NEVER if tree is None else acceptance(tree, answer_of)
                 left = ALWAYS if left == ALWAYS else NEVER if left == NEVER else left
                 code = self._codes.get(left)
                 if code is None:

@@ -303,6 +303,16 @@ class SlotIndex:
         self.asking(pair)
         return pair.bound
 
+    def tree_of(self, request: ClassAd) -> Tree | None:
+        """The logic of a request's Requirements; None where it has none."""
+        requirements = request.held("Requirements")
+        return None if requirements is None else self._tree(requirements, request)
+
+    def machine_tree(self, place: int) -> Tree | None:
+        """The logic of a slot's Requirements, as it was when slots were last asked what they accept."""
+        tree: Tree | None = self._kinds.values[self._kinds.groups[place]]
+        return tree
+
     def _tree(self, requirements: Any, request: ClassAd) -> Tree:
         if type(requirements) is not Expr:
             return resolved(requirements, "request")

@@ -50,7 +50,7 @@ class Table:
         self._answers: dict[Any, Partition] = {}
         self._by_value = by_value
         self._moved = moved
-        self._comparison = comparison(question, grouping)
+        self.comparison = comparison(question, grouping)
 
     def answers(self, pair: Pair) -> Mapping[int, Bits]:
         """The slots by the class of the question's value; the grouping is up to date."""
@@ -92,7 +92,7 @@ class Table:
         return found.bits
 
     def _new(self, pair: Pair) -> Partition:
-        comparison = self._comparison
+        comparison = self.comparison
         if comparison is not None and len(self.grouping) > _FEW and comparison.is_fixed(pair):
             return Compared(self.grouping, comparison)
         return Partition(self.grouping)

@@ -58,6 +58,7 @@ class Candidates:
         self._guest_parts = guest_parts
         self._pair = picture.pair(request.ad, now)
         self.wish: CarveRequest = self._pair.remembered(CarveRequest, wish_of)
+        self.remainder = rooms.remainder(self._pair)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
         self._liked: Levels | None = None
         self._order = self._ordered()
@@ -82,7 +83,7 @@ class Candidates:
             return self._guest_parts.holds(plan)
         if rooms.is_taken(place):
             return False
-        return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish)
+        return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish, self.remainder)
 
     def _ordered(self) -> Iterator[Candidate]:
         here = self.matching & self._rooms.available & ~self._rooms.too_full(self.wish)

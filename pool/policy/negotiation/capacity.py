@@ -19,7 +19,8 @@ from pool.classad import ClassAd, Expr, symmetric_match
 from pool.classad.references import external
 from pool.policy.carve import STANDARD, CarveRefusal, Resources, demand, named_resources
 from pool.policy.flock.kinds import COUNT
-from pool.policy.matching import Bits, SlotIndex, bits_of, members
+from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
+from pool.policy.negotiation.remainder import Remainder
 
 #: A match gives at most this many jobs of one request to one partitionable slot.
 MOST_FOR_ONE_SLOT = 4096
@@ -95,6 +96,8 @@ class Capacity:
         self._taken = bytearray(picture.size)
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
+        self._whole: dict[int, Resources] = {}
+        self._remainders: dict[int, Remainder] = {}
         self._promised: dict[int, tuple[CarveRequest, int]] = {}
         self._available: Bits = self.free | self.claimed
         self._gone: list[int] = []
@@ -133,15 +136,25 @@ class Capacity:
             return 0
         return self._cpus.places_below(wish.plain["Cpus"]) | self._memory.places_below(wish.plain["Memory"])
 
-    def accepts_still(self, place: int, wish: CarveRequest) -> bool:
+    def remainder(self, pair: Pair) -> Remainder:
+        """A request beside slots of which a part was given away. The pair is one that the picture keeps."""
+        found = self._remainders.get(id(pair))
+        if found is None:
+            found = self._remainders[id(pair)] = Remainder(self._picture, pair)
+        return found
+
+    def accepts_still(self, place: int, wish: CarveRequest, remainder: Remainder) -> bool:
         """Whether a slot of which a part was given away still matches."""
         promise = self._promised.get(place)
         if promise is not None and promise[0] is wish:
             return promise[1] > 0
         left = self._left[place]
-        if wish.plain is not None and any(amount > left.get(name, 0) for name, amount in wish.plain.items()):
-            return False
-        return symmetric_match(wish.ad, self._ad(place), self._now)
+        if wish.plain is not None:
+            for name, amount in wish.plain.items():
+                if amount > left.get(name, 0):
+                    return False
+        found = remainder.matches(place, left)
+        return symmetric_match(wish.ad, self._ad(place), self._now) if found is None else found
 
     def _ad(self, place: int) -> ClassAd:
         """The slot's ad with what it has left."""
@@ -158,15 +171,15 @@ class Capacity:
         if not self.is_carved(place):
             weight = slot_weight(self._picture.ad_at(place))
             return SlotShare(None, weight, 1) if alike is None else SlotShare(None, weight, int(alike), 1)
-        slot = self._ad(place) if place in self._left else self._picture.ad_at(place)
-        wanted = wish.plain
+        slot, left, wanted = self._picture.ad_at(place), self._left.get(place), wish.plain
         if wanted is None or slot.held("MachineResources") is not None:
-            found = demand(slot, wish.ad)
+            found = demand(slot if left is None else self._ad(place), wish.ad)
             if isinstance(found, CarveRefusal):
                 return None
             wanted = found
-        left = self._left.get(place)
-        fitting = _times(wanted, _amounts(slot) if left is None else left)
+        fitting = _times(wanted, self._whole_amounts(place) if left is None else left)
+        if left is not None and not _weighs_processors(slot):
+            slot = self._ad(place)
         if alike is not None:
             many = int(alike * fitting + _TRIFLE)
             return SlotShare(wanted, slot_weight(slot, wanted), many, fitting) if many else None
@@ -175,7 +188,7 @@ class Capacity:
     def rest(self, place: int) -> Resources:
         """The resources that a partitionable slot has left."""
         left = self._left.get(place)
-        return left if left is not None else _amounts(self._picture.ad_at(place))
+        return left if left is not None else self._whole_amounts(place)
 
     def amounts(self, place: int) -> Resources:
         """The resources of a slot."""
@@ -191,7 +204,13 @@ class Capacity:
         if any(missing.values()):
             self._set_left(place, _after(self.rest(place), missing, 1))
 
-    def assign(self, place: int, wish: CarveRequest, part: SlotShare, most: int) -> int:
+    def _whole_amounts(self, place: int) -> Resources:
+        found = self._whole.get(place)
+        if found is None:
+            found = self._whole[place] = _amounts(self._picture.ad_at(place))
+        return found
+
+    def assign(self, place: int, wish: CarveRequest, part: SlotShare, most: int, remainder: Remainder) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
         if part.each:
             count = min(most, part.fitting)
@@ -204,8 +223,8 @@ class Capacity:
             return 1
         left = self._left.get(place)
         if left is None:
-            left = self._left[place] = _amounts(self._picture.ad_at(place))
-        count = self._accepted(place, wish, part, min(most, part.fitting))
+            left = self._left[place] = self._whole_amounts(place)
+        count = self._accepted(place, wish, part, min(most, part.fitting), remainder)
         self._set_left(place, _after(left, part.wanted, count))
         return count
 
@@ -213,7 +232,7 @@ class Capacity:
         """Whether the slot is divided among its jobs."""
         return bool(self._carved[place])
 
-    def _accepted(self, place: int, wish: CarveRequest, part: SlotShare, count: int) -> int:
+    def _accepted(self, place: int, wish: CarveRequest, part: SlotShare, count: int, remainder: Remainder) -> int:
         """How many of so many jobs the slot accepts one after another. Where the last that fits is accepted, those
         before it are, and so is the rest of them later if nobody else comes between.
         """
@@ -226,7 +245,9 @@ class Capacity:
         left, at, wanted = self._left[place], self._picture.ad_at(place), part.wanted or {}
 
         def accepts(before: int) -> bool:
-            return symmetric_match(wish.ad, ClassAd(_after(left, wanted, before), parent=at), self._now)
+            rest = _after(left, wanted, before)
+            found = remainder.matches(place, rest)
+            return symmetric_match(wish.ad, ClassAd(rest, parent=at), self._now) if found is None else found
 
         if part.fitting > 1 and accepts(part.fitting - 1):
             self._promised[place] = (wish, part.fitting - count)
@@ -295,7 +316,8 @@ class _Steps:
 
 def _amounts(slot: ClassAd) -> Resources:
     found: Resources = {}
-    for name in (*STANDARD, *named_resources(slot)):
+    names = STANDARD if slot.held("MachineResources") is None else (*STANDARD, *named_resources(slot))
+    for name in names:
         value = slot.value(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found[name] = value
@@ -315,13 +337,22 @@ def _after(left: Resources, wanted: Resources, count: int) -> Resources:
     return {name: amount - wanted.get(name, 0) * count for name, amount in left.items()}
 
 
+def _weighs_processors(slot: ClassAd) -> bool:
+    held = slot.held("SlotWeight")
+    return held is None or (type(held) is Expr and held.text == "Cpus")
+
+
 def slot_weight(slot: ClassAd, wanted: Resources | None = None) -> float:
     """The weight of a slot: its SlotWeight, else its Cpus, else 1. For a partitionable slot, the weight of a part that
     has the resources wanted.
     """
     held = slot.held("SlotWeight")
-    if wanted is not None and (held is None or (type(held) is Expr and held.text == "Cpus")):
-        return float(wanted["Cpus"])
+    if _weighs_processors(slot):
+        if wanted is not None:
+            return float(wanted["Cpus"])
+        cpus = slot.held("Cpus")
+        if type(cpus) is int and cpus >= 0:
+            return float(cpus)
     part = slot if wanted is None else ClassAd(wanted, parent=slot)
     value = part.eval("Cpus" if held is None else "SlotWeight")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:

@@ -254,7 +254,7 @@ class _Submitter:
                 most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most, jobs)
                 leaving = plan.leaving if plan is not None else ()
                 if plan is None:
-                    count = whole.rooms.assign(place, walk.wish, part, most)
+                    count = whole.rooms.assign(place, walk.wish, part, most, walk.remainder)
                 else:
                     count = 1
                     whole.rooms.take_parts(place, leaving, plan.wanted)

@@ -46,11 +46,11 @@ def divided(slots: Bits | SingleCandidate, levels: Levels | None) -> Iterator[tu
 
 def _in_order(bits: Bits, levels: Levels, size: int) -> Iterable[tuple[float, int]]:
     """(number with the other sign, place) of the slots of a set, the greatest number first."""
+    number = levels.number
     if bits.bit_count() * _MANY < size:
-        number = levels.number
         return sorted([(-number(place), place) for place in members(bits)])
     digits = bin(bits)[:1:-1].ljust(size, "0")
-    return (entry for entry in levels.order() if digits[entry[1]] == "1")
+    return ((-number(place), place) for place in levels.order() if digits[place] == "1")
 
 
 def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | SingleCandidate]]:
