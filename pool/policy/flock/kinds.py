@@ -5,8 +5,12 @@ its jobs and its negotiator read, and in each that the slots' own expressions re
 expressions read. It is shown one ad for each kind, with the number of machines in it, and asks for so many; which of
 them it gets the lending pool's own negotiator says.
 
+Parts of a slot's Requirements that the slot alone settles are answered before (`settled`).
+
 Where that gives too many kinds (a rank by disk space tells every machine from every other), numbers are rounded down
-to fewer and fewer binary digits, until there are few enough.
+to fewer and fewer binary digits. Where that does not suffice, names do not count any more, those with the most
+different values first; a kind's ad has them where all of its machines agree. What a machine can be divided into is
+never rounded to nothing: a kind without memory would suit no job.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad import ClassAd, Expr
 from pool.policy.autoclusters import closed, looked_at
+from pool.policy.flock.settled import LETS_NOBODY_IN, settled_requirements
 from pool.policy.packed import pack
 
 Wire = dict[str, Any]
@@ -35,12 +40,29 @@ ALWAYS = frozenset(
         "flockidle",
     }
 )  # fmt: skip
-#: Names that each machine has for itself; a kind has none of them.
-NEVER = frozenset({"name", "machine", "startdaddress", "slotid", "node", "utsnamenodename"})
+#: Names (lower case) that the other pool does not believe of a lent machine; see `shown`.
+NOT_LENT = frozenset(
+    {
+        "name", "machine", "startdaddress", "mytype", "flockpool", "flockmachine", "filesystemdomain", "uiddomain",
+        "dedicatedscheduler", "dedicatedschedulers", "rank", "starturgent", "remoteuser", "remoteowner",
+        "clientmachine", "flockcount", "flockvalue", "remoteguestof", "remoteguestleaves",
+    }
+)  # fmt: skip
+#: Names that each machine has for itself, or that mean nothing in another pool; a kind has none of them.
+NEVER = NOT_LENT | {"slotid", "node", "utsnamenodename"}
+#: Names of amounts that jobs take a part of.
+AMOUNTS = frozenset({"cpus", "memory", "disk", "gpus"})
+#: Names that count however many kinds there are.
+_KEPT_APART = AMOUNTS | {
+    "requirements", "state", "activity", "arch", "opsys", "partitionableslot", "slottype", "slotweight",
+    "machineresources",
+}  # fmt: skip
 #: Kinds of one pool that another is shown at the most.
 MOST_KINDS = 1000
-#: Binary digits of numbers, from one attempt to the next; none at all at last.
-DIGITS = (None, 10, 6, 4, 3, 2, 1, 0)
+#: Binary digits of numbers, from one attempt to the next. Then one name after another does not count any more.
+DIGITS = (None, 10, 6, 4, 3, 2, 1)
+#: Of amounts that jobs take a part of: so many at least, and so many where no name is left that need not count.
+LEAST_DIGITS, LAST_DIGITS = 2, 1
 #: Names that another pool's expressions may read, and the length of one.
 MOST_NAMES, LONGEST_NAME = 1000, 100
 #: Machines of one kind that are believed of another pool.
@@ -51,9 +73,42 @@ KEPT = 1000
 
 @dataclass(slots=True)
 class _Kind:
+    """Machines that are told apart no further.
+
+    Attributes:
+        ad: in what they are equal.
+        others: for names that do not count, the values that they have, by a key, and how many have each.
+    """
+
     name: str
     ad: Wire
     count: int = 0
+    others: dict[str, dict[bytes, tuple[Any, int]]] = field(default_factory=dict)
+
+    def add(self, others: Wire, machines: int) -> None:
+        """So many machines more, or fewer, with these values of names that do not count."""
+        self.count += machines
+        for name, value in others.items():
+            values = self.others.setdefault(name, {})
+            key = pack(value)
+            many = values.get(key, (value, 0))[1] + machines
+            if many:
+                values[key] = value, many
+            else:
+                del values[key]
+
+    def shown(self) -> Wire:
+        """The ad of them all: of numbers the least, of other values those that all have."""
+        found = {**self.ad, COUNT: self.count}
+        for name, values in self.others.items():
+            if sum(many for _, many in values.values()) < self.count:
+                continue
+            known = [value for value, _ in values.values()]
+            if len(known) == 1:
+                found[name] = known[0]
+            elif all(_is_number(value) for value in known):
+                found[name] = min(known)
+        return found
 
 
 class MachineKinds:
@@ -68,12 +123,14 @@ class MachineKinds:
         self._read = names_read(references)
         self._most = most
         self._level = 0
+        self._order: list[str] = []
+        self._others: dict[str, Wire] = {}
         self._ads: dict[str, Wire] = {}
         self._kind_of: dict[str, bytes] = {}
         self._kinds: dict[bytes, _Kind] = {}
         self._changed: set[bytes] = set()
         self._gone: dict[bytes, str] = {}
-        self._known: dict[tuple[tuple[str, str], ...], frozenset[str]] = {}
+        self._known: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], frozenset[str]]] = {}
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -86,7 +143,10 @@ class MachineKinds:
     @property
     def crowded(self) -> bool:
         """Whether there are too many kinds: `regroup` makes fewer."""
-        return len(self._kinds) > self._most and self._level + 1 < len(DIGITS)
+        return len(self._kinds) > self._most and not self._is_last()
+
+    def _is_last(self) -> bool:
+        return self._level >= len(DIGITS) and self._level - len(DIGITS) >= len(self._order)
 
     def set_ad(self, slot: str, ad: Wire | None) -> None:
         """A slot has this ad now, or is gone."""
@@ -94,14 +154,24 @@ class MachineKinds:
         if ad is None:
             self._ads.pop(slot, None)
             return
+        settled = settled_requirements(ad)
+        if settled.get("Requirements") == LETS_NOBODY_IN:
+            self._ads.pop(slot, None)
+        else:
+            self._set_settled(slot, settled)
+
+    def _set_settled(self, slot: str, ad: Wire) -> None:
+        self._leave(slot)
         self._ads[slot] = ad
-        key, shown = self._kind(ad)
+        key, shown, others = self._kind(ad)
         kind = self._kinds.get(key)
         if kind is None:
             digest = hashlib.sha256(key).hexdigest()[:16]
             kind = self._kinds[key] = _Kind(f"like-{digest}@many", shown)
-        kind.count += 1
+        kind.add(others, 1)
         self._kind_of[slot] = key
+        if others:
+            self._others[slot] = others
         self._changed.add(key)
 
     def refer(self, references: Iterable[str]) -> bool:
@@ -109,20 +179,38 @@ class MachineKinds:
         read = names_read(references)
         if read == self._read:
             return False
-        self._read, self._level = read, 0
+        self._read, self._level, self._order = read, 0, []
         self._known.clear()
         return True
 
     def regroup(self) -> Iterator[None]:
         """Divide all slots anew, with fewer digits of numbers while there are too many kinds; one in each step."""
+        if self.crowded:
+            self._level += 1
         while True:
-            if self.crowded:
-                self._level += 1
+            if self._level == len(DIGITS):
+                self._order = self._by_variety()
+            found = set[bytes]()
             for slot, ad in list(self._ads.items()):
-                self.set_ad(slot, ad)
+                if self._ads.get(slot) is ad:
+                    self._set_settled(slot, ad)
+                    found.add(self._kind_of[slot])
                 yield
-            if not self.crowded:
+                if len(found) > self._most and not self._is_last():
+                    self._level += 1
+                    break
+            else:
                 return
+
+    def _by_variety(self) -> list[str]:
+        """Names (lower case) that need not count, those with the most different values first."""
+        values: dict[str, set[bytes]] = {}
+        for ad in self._ads.values():
+            significant, required = self._significant(ad)
+            for name, value in ad.items():
+                if (key := name.lower()) in significant and key not in required:
+                    values.setdefault(key, set()).add(pack(value))
+        return sorted(values.keys() - NEVER - _KEPT_APART, key=lambda name: (-len(values[name]), name))
 
     def take_changes(self) -> dict[str, Wire | None]:
         """The kinds that have changed since the last call: the ad, with the number of machines, or None."""
@@ -131,7 +219,7 @@ class MachineKinds:
             if (name := self._gone.pop(key, None)) is not None:
                 found[name] = None
             if (kind := self._kinds.get(key)) is not None:
-                found[kind.name] = {**kind.ad, COUNT: kind.count}
+                found[kind.name] = kind.shown()
         self._changed.clear()
         return found
 
@@ -140,30 +228,40 @@ class MachineKinds:
         if key is None:
             return
         kind = self._kinds[key]
-        kind.count -= 1
+        kind.add(self._others.pop(slot, {}), -1)
         self._changed.add(key)
         if not kind.count:
             self._gone[key] = kind.name
             del self._kinds[key]
 
-    def _kind(self, ad: Wire) -> tuple[bytes, Wire]:
-        """The key of an ad's kind, and the ad that stands for it."""
-        significant = self._significant(ad)
-        digits = DIGITS[self._level]
-        shown = {
-            name: _rounded(value, digits)
-            for name, value in sorted(ad.items())
-            if name.lower() in significant and name.lower() not in NEVER
-        }
-        return pack(list(shown.items())), shown
+    def _kind(self, ad: Wire) -> tuple[bytes, Wire, Wire]:
+        """The key of an ad's kind, the ad that stands for it, and the values of names that do not count."""
+        significant, required = self._significant(ad)
+        further = self._level - len(DIGITS) + 1
+        digits = DIGITS[min(self._level, len(DIGITS) - 1)]
+        amounts = LAST_DIGITS if further > len(self._order) else None if digits is None else max(digits, LEAST_DIGITS)
+        uncounted = frozenset(self._order[: max(0, further)]) - required
+        shown: Wire = {}
+        others: Wire = {}
+        for name, value in sorted(ad.items()):
+            key = name.lower()
+            if key not in significant or key in NEVER:
+                continue
+            if key in uncounted:
+                others[name] = value
+            else:
+                shown[name] = _rounded(value, amounts if key in AMOUNTS else digits)
+        return pack(list(shown.items())), shown, others
 
-    def _significant(self, ad: Wire) -> frozenset[str]:
+    def _significant(self, ad: Wire) -> tuple[frozenset[str], frozenset[str]]:
+        """The names (lower case) that can matter, and those of them that the ad's Requirements read."""
         expressions = tuple([(name, value[0]) for name, value in ad.items() if type(value) is list and value])
         found = self._known.get(expressions)
         if found is None:
             if len(self._known) >= KEPT:
                 self._known.clear()
-            found = self._known[expressions] = looked_at(ALWAYS | self._read, ad)
+            found = looked_at(ALWAYS | self._read, ad), looked_at({"requirements"}, ad)
+            self._known[expressions] = found
         return found
 
 
@@ -183,15 +281,17 @@ def count_of(ad: Mapping[str, Any]) -> int:
 
 def _rounded(value: Any, digits: int | None) -> Any:
     """A number with so many binary digits, rounded down: of nothing there is less than said. Others as they are."""
-    if digits is None or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if digits is None or not _is_number(value) or not math.isfinite(value):
         return value
-    if digits == 0:
-        return min(value, 0)
     whole = math.floor(value)
     if abs(whole) < 1 << digits:
         return whole if isinstance(value, int) else math.floor(value * 4) / 4
     shift = abs(whole).bit_length() - digits
     return (whole >> shift) << shift
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class NamesRead:

@@ -17,7 +17,7 @@ from typing import Any
 from pool.classad import parse_expr
 from pool.errors import PoolError
 from pool.policy.flock.gangs import WITHOUT_LINKS
-from pool.policy.flock.kinds import COUNT, count_of
+from pool.policy.flock.kinds import COUNT, NOT_LENT, count_of
 from pool.policy.flock.value import server_value
 
 Wire = dict[str, Any]
@@ -38,14 +38,7 @@ AS_STARTD, AS_SCHEDD = "world_machines", "world_jobs"
 #: The same as AS_SCHEDD, for users of this pool whose jobs are in the queue of another (`private`).
 AS_PRIVATE = "world_private"
 #: Attributes of a machine that mean something in its own pool only, or would give its owner power in ours.
-_MACHINES_OWN = frozenset(
-    name.lower()
-    for name in (
-        "Name", "Machine", "StartdAddress", "MyType", LENDER, LENT_MACHINE, "FileSystemDomain", "UidDomain",
-        "DedicatedScheduler", "DedicatedSchedulers", "Rank", "StartUrgent", "Requirements", "RemoteUser",
-        "RemoteOwner", "ClientMachine", COUNT, SERVER_VALUE, GUEST_POOL, GUEST_LEAVES,
-    )
-)  # fmt: skip
+_MACHINES_OWN = NOT_LENT | {"requirements"}
 #: Attributes of a job that mean something in its own pool only; in lower case.
 FOREIGN = frozenset(
     name.lower()

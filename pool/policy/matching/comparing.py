@@ -130,20 +130,20 @@ class Ordered:
         here = groups if places is None else [groups[place] for place in where]
         kinds = {group: _kind_of(values[group]) for group in dict.fromkeys(here)}
         self._by_group: dict[int, list[int]] = {}
-        numbered: list[tuple[float, int, int]] = []
-        for place, group in zip(where, here, strict=True):
-            if kinds[group] in _NUMBERS:
-                numbered.append((values[group], place, group))
-            else:
-                self._by_group.setdefault(group, []).append(place)
+        numbered: Sequence[int] = where
+        if not _NUMBERS.issuperset(kinds.values()):
+            numbered = [place for place, group in zip(where, here, strict=True) if kinds[group] in _NUMBERS]
+            for place, group in zip(where, here, strict=True):
+                if kinds[group] not in _NUMBERS:
+                    self._by_group.setdefault(group, []).append(place)
         self._strings: dict[str, list[int]] = {}
         for group in self._by_group:
             if kinds[group] is str:
                 self._strings.setdefault(values[group].lower(), []).append(group)
-        numbered.sort()
-        self.numbers: list[float] = [value for value, _, _ in numbered]
-        self._places = [place for _, place, _ in numbered]
-        self._groups = [group for _, _, group in numbered]
+        numbers = {group: values[group] for group, kind in kinds.items() if kind in _NUMBERS}
+        self._places = sorted(numbered, key=lambda place: numbers[groups[place]])
+        self._groups = [groups[place] for place in self._places]
+        self.numbers: list[float] = [numbers[group] for group in self._groups]
         self.bits: Bits = full(self.size) if places is None else bits_of(where, self.size)
         self._stride = 1 + len(self._places) // _SETS
         self._sums: list[Bits] = [0]

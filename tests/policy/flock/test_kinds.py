@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from pool.classad import ClassAd, parse_expr
-from pool.policy.flock.kinds import COUNT, MOST_MACHINES, MachineKinds, NamesRead, count_of, names_read
-from pool.policy.flock.shown import lent_machine
+from pool.policy.flock.kinds import COUNT, MOST_MACHINES, NOT_LENT, MachineKinds, NamesRead, count_of, names_read
+from pool.policy.flock.shown import GUEST_LEAVES, GUEST_POOL, LENDER, LENT_MACHINE, SERVER_VALUE, lent_machine
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import EqualTurns, NegotiationTerms, Outcome, ResourceRequest, cycle
 
@@ -113,6 +113,67 @@ def test_too_many_kinds_are_told_apart_less() -> None:
     assert 4 < len(shown) <= 50
     for least in (10**6, 10**7, 10**8):
         assert sum(ad[COUNT] for ad in shown.values() if ad["Disk"] >= least) <= sum(disk >= least for disk in disks)
+
+
+def test_many_sorts_of_machines_are_of_use_in_few_kinds() -> None:
+    """No two machines are equal: what jobs take a part of is told of them all, and the rest where they agree."""
+    chance = random.Random(4)
+
+    def drawn(number: int) -> dict[str, Any]:
+        start = f'(KeyboardIdle > 900 || TARGET.Owner == "p{number}") && TARGET.RequestMemory <= MY.Memory'
+        more = {"KeyboardIdle": chance.randrange(1000, 90_000), "FileSystemDomain": f"m{number}", "Limit": 1}
+        more |= {"Requirements": [start], "Rank": [f'TARGET.Owner == "p{number}"'], "Version": chance.randrange(40)}
+        return machine(number, chance, **more, Site=f"s{number % 97}", Disk=chance.randrange(10**6, 2 * 10**6))
+
+    machines = {f"m{number}": drawn(number) for number in range(600)}
+    kinds = MachineKinds(["Disk", "Site", "Version", "HasGpu", "Rank"], most=40)
+    for slot, ad in machines.items():
+        kinds.set_ad(slot, ad)
+    assert len(kinds) == 600
+    assert kinds.crowded
+    list(kinds.regroup())
+    shown: dict[str, dict[str, Any]] = {}
+    summed(kinds, shown)
+    assert 8 <= len(shown) <= 40
+    assert not {"KeyboardIdle", "FileSystemDomain", "Rank"} & {name for ad in shown.values() for name in ad}
+
+    def count(name: str, least: Any) -> tuple[int, int]:
+        offered = sum(ad[COUNT] for ad in shown.values() if ad.get(name, -1) >= least)
+        return offered, sum(ad[name] >= least for ad in machines.values())
+
+    for name, least in (("Memory", 4096), ("Cpus", 4), ("Disk", 10**6 // 2)):
+        offered, there = count(name, least)
+        assert offered == there > 100
+    assert count("HasGpu", True)[0] <= count("HasGpu", True)[1]
+    for number in range(200):
+        slot = f"m{chance.randrange(650)}"
+        machines[slot] = drawn(number)
+        if chance.random() < 0.5:
+            del machines[slot]
+        kinds.set_ad(slot, machines.get(slot))
+    summed(kinds, shown)
+    again = MachineKinds(kinds._read)
+    again._level, again._order = kinds._level, kinds._order
+    for slot, ad in machines.items():
+        again.set_ad(slot, ad)
+    fresh: dict[str, dict[str, Any]] = {}
+    summed(again, fresh)
+    assert shown == fresh
+
+
+def test_machines_that_let_no_guest_in_are_not_shown() -> None:
+    kinds = MachineKinds()
+    kinds.set_ad("m1", machine(1, random.Random(0), Requirements=["KeyboardIdle > 900"], KeyboardIdle=5))
+    kinds.set_ad("m2", machine(2, random.Random(0), Requirements=['TARGET.Owner == "p7"']))
+    assert kinds.take_changes() == {}
+    kinds.set_ad("m1", machine(1, random.Random(0), Requirements=["KeyboardIdle > 900"], KeyboardIdle=950))
+    assert [ad and ad[COUNT] for ad in kinds.take_changes().values()] == [1]
+    kinds.set_ad("m1", machine(1, random.Random(0), Requirements=["KeyboardIdle > 900"], KeyboardIdle=5))
+    assert list(kinds.take_changes().values()) == [None]
+
+
+def test_names_that_are_not_believed_tell_no_kinds_apart() -> None:
+    assert {name.lower() for name in (COUNT, GUEST_LEAVES, GUEST_POOL, LENDER, LENT_MACHINE, SERVER_VALUE)} <= NOT_LENT
 
 
 def test_a_kind_names_no_machine_and_an_offer_is_not_believed_blindly() -> None:

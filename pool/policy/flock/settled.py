@@ -1,0 +1,106 @@
+"""A machine's Requirements without the parts that the machine alone settles.
+
+A machine's owner asks for an idle keyboard and a low load. Whether they are is the same for every job, so another pool
+need not know how long the keyboard has been idle; and machines that differ in that alone are of one kind to it. The
+owner of another pool's job is USER@POOL, so no machine takes it for a local user of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pool.classad import ClassAd, Expr
+from pool.classad.names import SHADOWED
+from pool.classad.nodes import Chain, ExprNode, Literal, Paren, Ref
+from pool.classad.references import external, internal
+from pool.policy.matching.clauses import (
+    AllOf,
+    AnyOf,
+    Choice,
+    NumberedPart,
+    Opposite,
+    Question,
+    Tree,
+    resolved,
+    text_of,
+)
+from pool.policy.matching.looking import references_of
+from pool.policy.matching.pairs import FALSE, TRUE, Pair, class_of
+from pool.policy.matching.reducing import acceptance
+
+Wire = dict[str, Any]
+#: Requirements of a machine that no job of another pool meets.
+LETS_NOBODY_IN = ["false"]
+_NOBODY = ClassAd()
+
+
+def settled_requirements(wire: Wire) -> Wire:
+    """The same ad; parts of its Requirements are answered that read neither a job nor the time, or the job's owner
+    alone.
+    """
+    requirements = next((value for name, value in wire.items() if name.lower() == "requirements"), None)
+    if not isinstance(requirements, list):
+        return wire
+    ad = ClassAd.from_wire(wire)
+    held = ad.held("Requirements")
+    if type(held) is not Expr:
+        return wire
+    tree = resolved(held, "machine", ad.held)
+    pair = Pair(_NOBODY, 0.0)
+    pair.set_machine(ad)
+
+    def answered(question: Question) -> int | None:
+        expr = question.expr
+        if (code := _as_for_guests(expr.node)) is not None:
+            return code
+        if not _is_settled(expr, ad, question.through):
+            return None
+        return class_of(pair.value(expr, "machine", question.through))
+
+    text = _written(acceptance(tree, answered))  # `false` where the machine lets no such job in
+    others = {name: value for name, value in wire.items() if name.lower() != "requirements"}
+    return {**others, "Requirements": [text]}
+
+
+def _written(tree: Tree) -> str:
+    """A tree as an expression. Each part stands in brackets, since parts may hold any operator."""
+    if isinstance(tree, NumberedPart):
+        return text_of(tree)
+    if isinstance(tree, (AllOf, AnyOf)):
+        return (" && " if isinstance(tree, AllOf) else " || ").join(f"({_written(part)})" for part in tree.parts)
+    if isinstance(tree, Opposite):
+        return f"!({_written(tree.part)})"
+    if isinstance(tree, Choice):
+        return " : ".join((f"({_written(tree.test)}) ? ({_written(tree.yes)})", f"({_written(tree.no)})"))
+    return tree.expr.text
+
+
+def _as_for_guests(node: ExprNode) -> int | None:
+    """The class of a comparison of a job's owner with a local user; None for anything else."""
+    while isinstance(node, Paren):
+        node = node.inner
+    if not isinstance(node, Chain) or len(node.rest) != 1 or SHADOWED:
+        return None
+    ((sign, right),) = node.rest
+    for one, other in ((node.first, right), (right, node.first)):
+        if (
+            isinstance(one, Ref)
+            and one.name.lower() in ("owner", "user")
+            and isinstance(one.base, Ref)
+            and one.base.base is None
+            and one.base.name.lower() == "target"
+            and isinstance(other, Literal)
+            and isinstance(other.value, str)
+            and "@" not in other.value
+        ):
+            return {"==": FALSE, "=?=": FALSE, "!=": TRUE, "=!=": TRUE}.get(sign)
+    return None
+
+
+def _is_settled(expr: Expr, ad: ClassAd, through: tuple[str, ...]) -> bool:
+    """Whether an expression reads nothing but plain attributes of the ad, and at least one."""
+    reads = references_of(expr)
+    if reads.timed or reads.chance or reads.hidden or external(expr, ad) or not reads.names.isdisjoint(through):
+        return False
+    names = internal(expr, ad)
+    return all(type(ad.held(name)) is not Expr for name in names)
