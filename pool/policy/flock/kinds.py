@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,7 +123,7 @@ class MachineKinds:
         self._read = names_read(references)
         self._most = most
         self._level = 0
-        self._order: list[str] = []
+        self._order: list[str] | None = None
         self._others: dict[str, Wire] = {}
         self._ads: dict[str, Wire] = {}
         self._kind_of: dict[str, bytes] = {}
@@ -143,10 +143,8 @@ class MachineKinds:
     @property
     def crowded(self) -> bool:
         """Whether there are too many kinds: `regroup` makes fewer."""
-        return len(self._kinds) > self._most and not self._is_last()
-
-    def _is_last(self) -> bool:
-        return self._level >= len(DIGITS) and self._level - len(DIGITS) >= len(self._order)
+        last = None if self._order is None else len(DIGITS) + len(self._order)
+        return len(self._kinds) > self._most and self._level != last
 
     def set_ad(self, slot: str, ad: Wire | None) -> None:
         """A slot has this ad now, or is gone."""
@@ -163,7 +161,7 @@ class MachineKinds:
     def _set_settled(self, slot: str, ad: Wire) -> None:
         self._leave(slot)
         self._ads[slot] = ad
-        key, shown, others = self._kind(ad)
+        key, shown, others = self._kind(ad, self._level)
         kind = self._kinds.get(key)
         if kind is None:
             digest = hashlib.sha256(key).hexdigest()[:16]
@@ -179,33 +177,43 @@ class MachineKinds:
         read = names_read(references)
         if read == self._read:
             return False
-        self._read, self._level, self._order = read, 0, []
+        self._read, self._level, self._order = read, 0, None
         self._known.clear()
         return True
 
     def regroup(self) -> Iterator[None]:
         """Divide all slots anew, with fewer digits of numbers while there are too many kinds; one in each step."""
-        if self.crowded:
-            self._level += 1
-        while True:
-            if self._level == len(DIGITS):
-                self._order = self._by_variety()
-            found = set[bytes]()
-            for slot, ad in list(self._ads.items()):
-                if self._ads.get(slot) is ad:
-                    self._set_settled(slot, ad)
-                    found.add(self._kind_of[slot])
-                yield
-                if len(found) > self._most and not self._is_last():
-                    self._level += 1
-                    break
-            else:
-                return
+        if not (yield from self._are_few(self._level)):
+            if self._order is None:
+                self._order = yield from self._by_variety()
+            lowest, highest = self._level, len(DIGITS) + len(self._order)
+            while lowest < highest:  # halving, as each level has fewer kinds than the one before
+                middle = (lowest + highest) // 2
+                if (yield from self._are_few(middle)):
+                    highest = middle
+                else:
+                    lowest = middle + 1
+            self._level = lowest
+        for slot, ad in list(self._ads.items()):
+            if self._ads.get(slot) is ad:
+                self._set_settled(slot, ad)
+            yield
 
-    def _by_variety(self) -> list[str]:
+    def _are_few(self, level: int) -> Generator[None, None, bool]:
+        """Whether a level has no more kinds than there may be; one machine in each step."""
+        found = set[bytes]()
+        for ad in list(self._ads.values()):
+            found.add(self._kind(ad, level)[0])
+            yield
+            if len(found) > self._most:
+                return False
+        return True
+
+    def _by_variety(self) -> Generator[None, None, list[str]]:
         """Names (lower case) that need not count, those with the most different values first."""
         values: dict[str, set[bytes]] = {}
-        for ad in self._ads.values():
+        for ad in list(self._ads.values()):
+            yield
             significant, required = self._significant(ad)
             for name, value in ad.items():
                 if (key := name.lower()) in significant and key not in required:
@@ -234,13 +242,14 @@ class MachineKinds:
             self._gone[key] = kind.name
             del self._kinds[key]
 
-    def _kind(self, ad: Wire) -> tuple[bytes, Wire, Wire]:
-        """The key of an ad's kind, the ad that stands for it, and the values of names that do not count."""
+    def _kind(self, ad: Wire, level: int) -> tuple[bytes, Wire, Wire]:
+        """At a level the key of an ad's kind, the ad that stands for it, and the values of names that do not count."""
         significant, required = self._significant(ad)
-        further = self._level - len(DIGITS) + 1
-        digits = DIGITS[min(self._level, len(DIGITS) - 1)]
-        amounts = LAST_DIGITS if further > len(self._order) else None if digits is None else max(digits, LEAST_DIGITS)
-        uncounted = frozenset(self._order[: max(0, further)]) - required
+        order = self._order or []
+        further = level - len(DIGITS) + 1
+        digits = DIGITS[min(level, len(DIGITS) - 1)]
+        amounts = LAST_DIGITS if further > len(order) else None if digits is None else max(digits, LEAST_DIGITS)
+        uncounted = frozenset(order[: max(0, further)]) - required
         shown: Wire = {}
         others: Wire = {}
         for name, value in sorted(ad.items()):

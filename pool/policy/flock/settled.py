@@ -11,9 +11,9 @@ from typing import Any
 
 from pool.classad import ClassAd, Expr
 from pool.classad.names import SHADOWED
-from pool.classad.nodes import Chain, ExprNode, Literal, Paren, Ref
-from pool.classad.references import external, internal
+from pool.classad.nodes import AdNode, Chain, ExprNode, FunctionCall, Literal, Paren, Ref, children
 from pool.policy.matching.clauses import (
+    CONTEXTS,
     AllOf,
     AnyOf,
     Choice,
@@ -21,6 +21,7 @@ from pool.policy.matching.clauses import (
     Opposite,
     Question,
     Tree,
+    own_name,
     resolved,
     text_of,
 )
@@ -32,6 +33,8 @@ Wire = dict[str, Any]
 #: Requirements of a machine that no job of another pool meets.
 LETS_NOBODY_IN = ["false"]
 _NOBODY = ClassAd()
+#: Expressions of which it is kept what they read.
+_REMEMBERED = 20_000
 
 
 def settled_requirements(wire: Wire) -> Wire:
@@ -98,9 +101,40 @@ def _as_for_guests(node: ExprNode) -> int | None:
 
 
 def _is_settled(expr: Expr, ad: ClassAd, through: tuple[str, ...]) -> bool:
-    """Whether an expression reads nothing but plain attributes of the ad, and at least one."""
+    """Whether an expression reads nothing but plain attributes of the ad."""
+    names = None if SHADOWED else _own_names(expr)
+    return names is not None and not any(
+        name in through or (value := ad.held(name)) is None or type(value) is Expr for name in names
+    )
+
+
+_names: dict[Expr, frozenset[str] | None] = {}
+
+
+def _own_names(expr: Expr) -> frozenset[str] | None:
+    """The folded names that an expression reads, all of its own ad where that has them; None where it reads more."""
+    if expr not in _names:
+        if len(_names) >= _REMEMBERED:
+            _names.clear()
+        _names[expr] = _read_names(expr)
+    return _names[expr]
+
+
+def _read_names(expr: Expr) -> frozenset[str] | None:
     reads = references_of(expr)
-    if reads.timed or reads.chance or reads.hidden or external(expr, ad) or not reads.names.isdisjoint(through):
-        return False
-    names = internal(expr, ad)
-    return all(type(ad.held(name)) is not Expr for name in names)
+    if reads.timed or reads.chance or reads.hidden:
+        return None
+    found: set[str] = set()
+    waiting = [expr.node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, AdNode) or (isinstance(node, FunctionCall) and node.name.lower() in CONTEXTS):
+            return None
+        if isinstance(node, Ref):
+            name = own_name(node)
+            if name is None:
+                return None
+            found.add(name)
+        else:
+            waiting.extend(children(node))
+    return frozenset(found)

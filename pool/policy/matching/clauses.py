@@ -30,7 +30,8 @@ from pool.policy.matching.looking import ExprReferences, references_of
 Side = Literal["request", "machine"]
 Held = Callable[[str], Any]
 
-_CONTEXTS = frozenset({"evalineachcontext", "countmatches"})
+#: Functions that evaluate an expression in other ads.
+CONTEXTS = frozenset({"evalineachcontext", "countmatches"})
 _REMEMBERED = 20_000
 #: Most questions of one tree; what has more is asked as a whole.
 _MOST = 400
@@ -299,12 +300,12 @@ def _logic(node: ExprNode) -> Tree:
         return Choice(_logic(node.test), _logic(node.yes), _logic(node.no))
     if isinstance(node, FunctionCall) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
         return Choice(*[_logic(argument) for argument in node.arguments])
-    if (name := _own_name(node)) is not None:
+    if (name := own_name(node)) is not None:
         return OwnAttribute(name, _shared(node))
     return Question("request", _shared(node))
 
 
-def _own_name(node: ExprNode) -> str | None:
+def own_name(node: ExprNode) -> str | None:
     """The folded name of an attribute that the same ad answers for, if it has it: `START`, `MY.START`."""
     if not isinstance(node, Ref) or node.absolute or node.name.lower() in SCOPE_NAMES:
         return None
@@ -326,10 +327,10 @@ def _asked_contexts(node: ExprNode) -> tuple[str, ...] | None:
     waiting = [node]
     while waiting:
         below = waiting.pop()
-        if isinstance(below, FunctionCall) and below.name.lower() in _CONTEXTS and below.arguments:
+        if isinstance(below, FunctionCall) and below.name.lower() in CONTEXTS and below.arguments:
             first = below.arguments[0]
             if isinstance(first, Ref):
-                name = _own_name(first)
+                name = own_name(first)
                 if name is None:
                     return None
                 found.append(name)
