@@ -144,7 +144,7 @@ async def small_cycle(effort: Effort) -> list[Row]:
 @benchmark("largecycle")
 async def large_cycle(effort: Effort) -> list[Row]:
     """A negotiation cycle over 100,000 slots; two minutes."""
-    return measure(effort.of(LARGE, least=1000), 15.0, 2.0)
+    return measure(effort.of(LARGE, least=1000), 4.0, 0.5)
 
 
 def pairs() -> list[Row]:
