@@ -53,6 +53,7 @@ def test_groups_get_their_shares_and_what_others_leave() -> None:
         assert shares["ann"] == pytest.approx(shares["bert"], abs=1.0)
         assert physics + shares["cora"] > 0.95 * MACHINES
         (cluster,) = [one.id for one in pool.role("head", "schedd").queue.clusters.values() if one.owner == "ann"]
+        await pool.run_until(lambda: "ann" in held(pool))
         said = str(await why(pool, f"{cluster}.999"))
         assert "physics/ann (" in said
         assert "group physics: " in said

@@ -107,6 +107,8 @@ class RunReports:
             return
         elif kind == "usage" and changes:
             changes |= network_changes(job, use)
+            if all(job.get(name) == value for name, value in changes.items()):
+                return
             step = JobChange(job, None, changes, EventKind.IMAGE_SIZE, data)
         else:
             return

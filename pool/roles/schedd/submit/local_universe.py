@@ -272,7 +272,8 @@ class LocalJobs:
             await asyncio.sleep(lease / RENEWALS)
             with contextlib.suppress(PoolError, TimeoutError):
                 usage = await keeper.usage()
-                if changes := usage_changes({"max_rss": usage.max_rss}):
+                changes = usage_changes({"max_rss": usage.max_rss})
+                if any(job.get(name) != value for name, value in changes.items()):
                     data = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
                     await self._ledger.commit(JobChange(job, None, changes, EventKind.IMAGE_SIZE, data))
 

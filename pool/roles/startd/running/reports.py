@@ -31,18 +31,38 @@ class JobReports:
         self._log = log
         self.start_is_reported = False
         self.after: asyncio.Event | None = claim.overtaken[-1].gone if claim.overtaken else None
+        #: The measurement that the schedd has, and the event of its next reconnection when it was given that.
+        self._known: tuple[Any, asyncio.Event] | None = None
 
     def report(self, kind: str, data: dict[str, Any]) -> None:
         """Report in the background; see `report_now`."""
         self._spawn(self.report_now(kind, data), kind, alone=True)
 
+    def report_measurement(self, kind: str, data: dict[str, Any], kept: Any) -> None:
+        """Report a measurement in the background, unless the schedd has the same already and was there ever since.
+
+        Args:
+            kept: the part of it that the schedd keeps.
+        """
+        news = (kept, self._claim.reconnected)
+        if news != self._known:
+            self._spawn(self._report_measurement(kind, data, news), kind, alone=True)
+
+    async def _report_measurement(self, kind: str, data: dict[str, Any], news: tuple[Any, asyncio.Event]) -> None:
+        if await self._is_delivered(kind, data):
+            self._known = news
+
     async def report_now(self, kind: str, data: dict[str, Any]) -> None:
         """Report something of the running job, if the schedd can be reached: its end will be reported in any case."""
+        await self._is_delivered(kind, data)
+
+    async def _is_delivered(self, kind: str, data: dict[str, Any]) -> bool:
+        """Report, and say whether the schedd has it."""
         if self.after is not None:
             await self.after.wait()
         link = self._claim.link
         if link is None or link.closed.done():
-            return
+            return False
         try:
             await link.call(
                 "schedd.report",
@@ -50,8 +70,9 @@ class JobReports:
                 timeout=10.0,
             )
         except (*TROUBLE, RemoteError):
-            return
+            return False
         self.start_is_reported = self.start_is_reported or kind == "started"
+        return True
 
     async def acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
         """The schedd's answer to the end, None when the lease was over first."""

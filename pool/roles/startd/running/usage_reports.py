@@ -1,4 +1,6 @@
-"""The reports of a job while its program runs: that it started, then every minute what it has used so far.
+"""The reports of a job while its program runs: that it started, then what it has in memory and its network has carried.
+
+These are measured every minute, and reported where they have changed (`JobReports.report_measurement`).
 
 A keeper that does not answer when it is asked for the usage is killed with its job after a minute.
 """
@@ -21,7 +23,7 @@ from pool.starter.starter import Starter
 
 #: A start is told this long after it; a job that ends sooner has its start told with its end, in one message.
 TELL_AFTER = 0.05
-#: Seconds between two reports of what a running job uses.
+#: Seconds between two measurements of what a running job uses.
 USAGE_EVERY = 60.0
 #: A keeper that has not answered for so many seconds is killed.
 KEEPER_PATIENCE = 60.0
@@ -104,7 +106,11 @@ class UsageReports:
         if self.used_cpu_at is None or usage.user_cpu + usage.system_cpu > self._used_cpu:
             self.used_cpu_at, self._used_cpu = asyncio.get_running_loop().time(), usage.user_cpu + usage.system_cpu
         used = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
-        self._reports.report("usage", used | await self.network())
+        network = await self.network()
+        if job.start.gang:  # the schedd puts the parts' reports of a minute together
+            self._reports.report("usage", used | network)
+        else:
+            self._reports.report_measurement("usage", used | network, (usage.max_rss, network))
         if not job.ended:
             self._timer = asyncio.get_running_loop().call_later(USAGE_EVERY, self._due)
 
