@@ -10,7 +10,6 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, evaluate, parse_expr
@@ -75,16 +74,29 @@ ADVERTISERS = {
 LENT = {"Machine": 3, "Submitter": 2}
 
 
+#: The fields of an update, with the types that each may have.
+OF_UPDATES: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("kind", str),
+    ("name", str),
+    ("sequence", int),
+    ("whole", bool),
+    ("ad", dict),
+    ("lifetime", (int, float)),
+    ("gone", (list, tuple, type(None))),
+    ("private", (dict, type(None))),
+)
+ONLY_TEXT = {str}
+
+
 def _is_update(item: Any) -> bool:
     """Whether an update has all that `Update` is made of."""
-    kinds = {"kind": str, "name": str, "sequence": int, "whole": bool, "ad": dict, "lifetime": int | float}
-    optional = {"gone": list | tuple | None, "private": dict | None}
-    return (
-        isinstance(item, dict)
-        and all(isinstance(item.get(name), kind) for name, kind in (*kinds.items(), *optional.items()))
-        and all(isinstance(name, str) for name in (*item["ad"], *(item.get("gone") or ())))
-        and abs(item["lifetime"]) < 1e12
-    )
+    if not isinstance(item, dict):
+        return False
+    for name, kinds in OF_UPDATES:
+        if not isinstance(item.get(name), kinds):
+            return False
+    names = (*item["ad"], *(item.get("gone") or ()))
+    return set(map(type, names)) <= ONLY_TEXT and abs(item["lifetime"]) < 1e12
 
 
 def _is_pair(item: Any) -> bool:
@@ -122,13 +134,24 @@ def identifying(kind: str, name: str, node: str) -> dict[str, Any]:
     return own
 
 
-def identified(update: Update, node: str) -> Update:
-    """The same update with what identifies its ad set right; names of attributes differ in no case of letters."""
-    own = identifying(update.kind, update.name, node)
+def identified(item: dict[str, Any], node: str, incarnation: str) -> Update:
+    """An update with what identifies its ad set right; names of attributes differ in no case of letters."""
+    kind, name = item["kind"], item["name"]
+    own = identifying(kind, name, node)
     taken = {attribute.lower() for attribute in own}
-    ad = {attribute: value for attribute, value in update.ad.items() if attribute.lower() not in taken}
-    gone = tuple(attribute for attribute in update.gone if attribute.lower() not in taken)
-    return replace(update, ad=ad | own, gone=gone)
+    ad = {attribute: value for attribute, value in item["ad"].items() if attribute.lower() not in taken}
+    gone = tuple(attribute for attribute in item.get("gone") or () if attribute.lower() not in taken)
+    return Update(
+        kind,
+        name,
+        incarnation,
+        item["sequence"],
+        item["whole"],
+        ad | own,
+        gone,
+        item.get("private"),
+        float(item["lifetime"]),
+    )
 
 
 def _is_managed(scheduler: str, entry: RegisteredAd) -> bool:
@@ -159,24 +182,13 @@ class Collector(Role):
         holder = f"{node}#{params.get('instance', '')}"
         incarnation = str(params["incarnation"])
         for item in params["updates"]:
-            kind, name = str(item["kind"]), str(item["name"])
-            update = Update(
-                kind,
-                name,
-                incarnation,
-                int(item["sequence"]),
-                bool(item["whole"]),
-                item["ad"],
-                tuple(item.get("gone") or ()),
-                item.get("private"),
-                float(item["lifetime"]),
-            )
+            kind, name = item["kind"], item["name"]
             why_not = not_its_to_tell(kind, name, call.identity)
             if why_not:
                 refused.append([kind, name, why_not])
                 continue
             try:
-                entry = self._registry.update(identified(update, node), holder, now)
+                entry = self._registry.update(identified(item, node, incarnation), holder, now)
             except AdNameTaken as error:
                 refused.append([kind, name, str(error)])
                 continue

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from pool.wire import Call, Dispatcher, Identity
+from pool.wire.dispatch import RegisteredMethod
 
 
 class TrapPhase(StrEnum):
@@ -67,17 +68,27 @@ class TrappedDispatcher(Dispatcher):
         super().__init__()
         self.dead = False
         self._traps = traps
+        #: By name, the method and the same with the traps around it.
+        self._trapped: dict[str, tuple[RegisteredMethod, RegisteredMethod]] = {}
 
-    def find(self, name: str, identity: Identity, params: object, *, streaming: bool) -> Any:
+    def find(self, name: str, identity: Identity, params: object, *, streaming: bool) -> RegisteredMethod:
         """The method to run for this caller, with the traps around it."""
         entry = super().find(name, identity, params, streaming=streaming)
         if streaming:
             return entry
-        function = entry.function
+        known = self._trapped.get(name)
+        if known is None or known[0] is not entry:
+            known = self._trapped[name] = entry, self._with_traps(entry)
+        return known[1]
+
+    def _with_traps(self, entry: RegisteredMethod) -> RegisteredMethod:
+        name, function = entry.name, entry.function
         traps = self._traps
 
         async def trapped(call: Call, given: dict[str, Any]) -> Any:
             traps.called[name] = traps.called.get(name, 0) + 1
+            if not traps.waiting:
+                return await function(call, given)
             before = traps.next_trap(name, TrapPhase.BEFORE)
             if before is not None:
                 await self._trigger(before)

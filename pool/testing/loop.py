@@ -11,10 +11,12 @@ again: that is a `Deadlock` and says which tasks wait. A loop that takes very ma
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
 import selectors
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
@@ -27,6 +29,8 @@ START_OF_TIME = 1_700_000_000.0  # wall time at loop time 0; any would do, as lo
 MOST_STEPS = 200_000
 #: Timers that are no further apart than this ring in one turn, seconds.
 RESOLUTION = 1e-9
+#: So many objects are made before garbage is looked for among them.
+YOUNG = 50_000
 #: So many cancelled timers may always lie in the heap.
 FEW_TIMERS = 100
 
@@ -203,7 +207,12 @@ class _Timer(_Soon, asyncio.TimerHandle):
         loop: VirtualLoop,
         context: Context | None,
     ) -> None:
-        super().__init__(callback, args, loop, context)
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
         self._when = when
         self._scheduled = True
 
@@ -249,8 +258,19 @@ def run_virtual(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         Deadlock: it waits for something that cannot happen.
     """
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with _few_collections(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
+
+
+@contextlib.contextmanager
+def _few_collections() -> Iterator[None]:
+    """Look for garbage seldom: hours of a pool's life make as many objects as a node does in hours."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], YOUNG), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def virtual_outside(seed: int = 0) -> OutsideWorld:

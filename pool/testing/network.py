@@ -27,6 +27,7 @@ import random
 import zlib
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
+from struct import Struct
 from typing import Any
 
 from pool.testing.messages import CallTrouble, TroubledConnection
@@ -45,6 +46,7 @@ from pool.wire import (
 
 HIGH_WATER = 1024 * 1024
 CONNECT_SECONDS = 10.0
+TIME = Struct(">d")
 
 
 class MemoryNetwork:
@@ -190,7 +192,8 @@ class MemoryNetwork:
         return [wire for wire in self._wires if wire.hosts == pair]
 
     def latency(self, hosts: frozenset[str] = frozenset()) -> float:
-        return self._chance.uniform(*self._delays.get(hosts, self.delay))
+        least, most = self._delays.get(hosts, self.delay)
+        return least + (most - least) * self._chance.random()
 
     def lost(self) -> bool:
         return self.loss > 0 and self._chance.random() < self.loss
@@ -205,11 +208,13 @@ class MemoryNetwork:
         return any(hosts == frozenset(pair) for pair in self._deaf)
 
     def lets_through(self, source: str, target: str) -> bool:
+        if not (self._deaf or self._silent or self._down):
+            return True
         return (source, target) not in self._deaf and not self.is_silent(frozenset((source, target)))
 
-    def arrived(self, source: str, target: str, data: bytes, now: float) -> None:
-        head = f"{source}>{target}@{now:.9f}".encode()
-        self._fingerprint = zlib.crc32(data, zlib.crc32(head, self._fingerprint))
+    def arrived(self, way: bytes, data: bytes, now: float) -> None:
+        """Note that something arrived, on a way from one host to another."""
+        self._fingerprint = zlib.crc32(data, zlib.crc32(TIME.pack(now), zlib.crc32(way, self._fingerprint)))
 
     def forget(self, wire: _Wire) -> None:
         self._wires.pop(wire, None)
@@ -328,7 +333,7 @@ class _Wire:
         self.network = network
         self.hosts = frozenset((one, other))
         self.loop = asyncio.get_running_loop()
-        self.ends = (_TransportEnd(self, one), _TransportEnd(self, other))
+        self.ends = (_TransportEnd(self, one, other), _TransportEnd(self, other, one))
         self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
         self._patience: asyncio.TimerHandle | None = None
 
@@ -391,10 +396,11 @@ class _TransportEnd(asyncio.Transport):
     other: _TransportEnd
     protocol: asyncio.Protocol
 
-    def __init__(self, wire: _Wire, host: str) -> None:
+    def __init__(self, wire: _Wire, host: str, to: str) -> None:
         super().__init__()
         self.wire = wire
         self.host = host
+        self._way = f"{host}>{to}@".encode()
         self.flying = 0  # bytes sent from here that have not arrived
         self.dead = False
         self._closing = False
@@ -493,7 +499,7 @@ class _TransportEnd(asyncio.Transport):
         if data is None:
             other.connection_over(None)
             return
-        self.wire.network.arrived(self.host, other.host, data, self.wire.loop.time())
+        self.wire.network.arrived(self._way, data, self.wire.loop.time())
         other.protocol.data_received(data)
         if self._paused and self.flying < HIGH_WATER // 2 and not self.dead:
             self._paused = False
