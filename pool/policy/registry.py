@@ -23,6 +23,7 @@ Key = tuple[str, str]
 #: Longest and shortest time an advertiser may ask its ad to live, seconds.
 LONGEST_LIFE = 24 * 3600.0
 SHORTEST_LIFE = 1.0
+_NOTHING = object()
 
 
 class AdNameTaken(PoolError):
@@ -39,6 +40,8 @@ class RegisteredAd:
         incarnation: drawn anew by each start of the advertiser, so that its restart is no gap in numbers.
         private: what only negotiators are shown (claim ids).
         expires: monotonic time.
+        changed: the names of attributes that the last update changed or took away; None if it brought a whole ad.
+        private_changed: whether it changed the private part.
     """
 
     key: Key
@@ -48,6 +51,8 @@ class RegisteredAd:
     ad: Wire
     private: Wire
     expires: float
+    changed: tuple[str, ...] | None = None
+    private_changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +110,14 @@ class Registry:
         elif entry is None or entry.incarnation != update.incarnation or update.sequence != entry.sequence + 1:
             return None
         else:
-            for name in update.gone:
-                entry.ad.pop(name, None)
-            entry.ad.update(update.ad)
+            ad = entry.ad
+            gone = [name for name in update.gone if name in ad]
+            for name in gone:
+                del ad[name]
+            changed = {name: value for name, value in update.ad.items() if not _holds(ad, name, value)}
+            ad.update(changed)
+            entry.changed = (*gone, *changed)
+            entry.private_changed = update.private is not None and update.private != entry.private
             if update.private is not None:
                 entry.private = dict(update.private)
             entry.sequence = update.sequence
@@ -160,9 +170,10 @@ class Registry:
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Wire, tuple[str, ...]]:
     """The difference to send so that `old` becomes `new`: changed or new attributes, and the names that went."""
-    changed = {name: value for name, value in new.items() if name not in old or not _is_same(old[name], value)}
+    changed = {name: value for name, value in new.items() if not _holds(old, name, value)}
     return changed, tuple(name for name in old if name not in new)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other
+def _holds(ad: Mapping[str, Any], name: str, value: Any) -> bool:
+    held = ad.get(name, _NOTHING)
+    return type(held) is type(value) and held == value

@@ -10,6 +10,7 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, evaluate, parse_expr
@@ -28,36 +29,78 @@ CHANGES = 100
 MOST_WAITING = 200_000
 
 
+@dataclass(slots=True)
+class _Difference:
+    """How an ad differs from the same as a watcher has it: the names to tell, and whether the private part is one."""
+
+    entry: RegisteredAd
+    names: dict[str, None]
+    private: bool
+
+
 class _Watcher:
     """One subscriber: the changes it has not been sent yet, the last word on each ad only.
 
     Args:
         wanted: which ads it wants to know of; None for all. One that is not wanted any more is gone for it.
+        differences: it keeps the ads, and is told how they differ from what it was told last.
     """
 
     def __init__(
-        self, kinds: frozenset[str], private: bool, wanted: Callable[[RegisteredAd], bool] | None = None
+        self,
+        kinds: frozenset[str],
+        private: bool,
+        wanted: Callable[[RegisteredAd], bool] | None = None,
+        *,
+        differences: bool = False,
     ) -> None:
         self.kinds = kinds
         self.private = private
         self._wanted = wanted
+        self._differences = differences
         self._known: set[tuple[str, str]] = set()
-        self.changes: dict[tuple[str, str], RegisteredAd | None] = {}
+        self._changes: dict[tuple[str, str], RegisteredAd | _Difference | None] = {}
         self.wake = asyncio.Event()
 
     def notify(self, key: tuple[str, str], entry: RegisteredAd | None) -> None:
         if key[0] not in self.kinds and "Any" not in self.kinds:
             return
-        if self._wanted is not None:
-            if entry is not None and self._wanted(entry):
-                self._known.add(key)
-            elif key in self._known:
-                self._known.discard(key)
-                entry = None
-            else:
-                return
-        self.changes[key] = entry
+        known = key in self._known
+        if entry is not None and (self._wanted is None or self._wanted(entry)):
+            self._known.add(key)
+        elif self._wanted is None or known:
+            self._known.discard(key)
+            entry = None
+        else:
+            return
+        if self._differences and known and entry is not None and entry.changed is not None:
+            self._add_difference(key, entry, entry.changed)
+        else:
+            self._changes[key] = entry
         self.wake.set()
+
+    def _add_difference(self, key: tuple[str, str], entry: RegisteredAd, names: tuple[str, ...]) -> None:
+        waiting = self._changes.get(key)
+        if waiting is None:
+            self._changes[key] = _Difference(entry, dict.fromkeys(names), entry.private_changed)
+        elif isinstance(waiting, _Difference):
+            waiting.names |= dict.fromkeys(names)
+            waiting.private = waiting.private or entry.private_changed
+
+    def take_changes(self) -> list[list[Any]]:
+        """The items that tell what has changed since the last call."""
+        changes, self._changes = self._changes, {}
+        return [self._item(*key, entry) for key, entry in changes.items()]
+
+    def _item(self, kind: str, name: str, entry: RegisteredAd | _Difference | None) -> list[Any]:
+        if entry is None:
+            return [kind, name, None, None]
+        if isinstance(entry, RegisteredAd):
+            return [kind, name, entry.ad, entry.private if self.private else None]
+        ad = entry.entry.ad
+        changed = {attribute: ad[attribute] for attribute in entry.names if attribute in ad}
+        gone = [attribute for attribute in entry.names if attribute not in ad]
+        return [kind, name, changed, entry.entry.private if entry.private and self.private else None, gone]
 
 
 #: A node whose connection has ended counts as gone after so many seconds; the kernel ends that of a dead one in 60.
@@ -233,11 +276,13 @@ class Collector(Role):
             await stream.send(batch)
         await stream.finish()
 
-    @streaming(Right.READ, takes={"types": optional(TEXTS), "managed_by": str | None})
+    @streaming(Right.READ, takes={"types": optional(TEXTS), "managed_by": str | None, "differences": bool | None})
     async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Every ad now, then each change: items are lists of [kind, name, ad or None, private or None].
 
-        With `managed_by` only the machines that name this dedicated scheduler (WR 3.2: it asks for those alone).
+        With `managed_by` only the machines that name this dedicated scheduler (WR 3.2: it asks for those alone). With
+        `differences` a change of an ad that was told before is [kind, name, attributes that are other or new, private
+        or None where that is as before, names of attributes that are gone].
         """
         private = bool(params.get("private"))
         if private and Right.NEGOTIATE not in call.identity.rights:
@@ -245,7 +290,8 @@ class Collector(Role):
         scheduler, wanted = params.get("managed_by"), None
         if scheduler:
             wanted = functools.partial(_is_managed, scheduler)
-        watcher = _Watcher(frozenset(params.get("types") or ["Any"]), private, wanted)
+        types, differences = frozenset(params.get("types") or ["Any"]), bool(params.get("differences"))
+        watcher = _Watcher(types, private, wanted, differences=differences)
         for entry in self._registry.entries.values():
             watcher.notify(entry.key, entry)
         self._watchers.add(watcher)
@@ -254,11 +300,7 @@ class Collector(Role):
             while True:
                 await watcher.wake.wait()
                 watcher.wake.clear()
-                changes, watcher.changes = watcher.changes, {}
-                items = [
-                    [kind, name, entry.ad if entry else None, entry.private if entry and private else None]
-                    for (kind, name), entry in changes.items()
-                ]
+                items = watcher.take_changes()
                 for start in range(0, max(len(items), 1), CHANGES):
                     if start:
                         await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from pool.policy.matching.offers import Offers, SlotKinds
 from pool.policy.matching.pairs import Pair, Pairs, token
 from pool.policy.matching.solving import Ask, classes, where_true
 from pool.policy.matching.tables import Table
-from pool.policy.matching.vocabulary import Vocabulary, changes
+from pool.policy.matching.vocabulary import Vocabulary, changes, changes_among
 
 #: Requirements of requests that are kept taken apart.
 _REMEMBERED = 20_000
@@ -82,9 +82,12 @@ class SlotIndex:
         """How many places there are, those without a slot included."""
         return len(self._ads)
 
-    def set_ad(self, name: str, ad: ClassAd) -> None:
+    def set_ad(self, name: str, ad: ClassAd, only: Iterable[str] | None = None) -> None:
         """A slot is known, or its ad is another. The ad must not be changed from here on; it is compared with the one
         before, so that what is the same costs nothing later.
+
+        Args:
+            only: folded names of all attributes that may be different from the ad before.
         """
         if ad.parent is not None:
             ad = ad.merged()
@@ -99,7 +102,7 @@ class SlotIndex:
         else:
             before = self._held[place]
             assert before is not None
-            differences = changes(before, after)
+            differences = changes(before, after) if only is None else changes_among(only, before, after)
         self._ads[place] = ad
         self._held[place] = after
         if differences:

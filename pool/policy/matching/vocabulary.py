@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
@@ -83,11 +83,22 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[s
     found: list[tuple[str, Any, Any]] = []
     for name, value in after.items():
         old = before.get(name)
-        if old is value:
-            continue
-        if old is not None and type(old) is type(value) and old == value and (value != 0 or type(value) is not float):
-            continue
-        found.append((name, old, value))
+        if old is not value and not _is_same(old, value):
+            found.append((name, old, value))
     if len(before) + len(found) != len(after) or len(found):
         found.extend((name, value, None) for name, value in before.items() if name not in after)
     return found
+
+
+def changes_among(
+    names: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
+    """As `changes`, where no other name is held differently."""
+    both = ((name, before.get(name), after.get(name)) for name in names)
+    return [(name, old, value) for name, old, value in both if old is not value and not _is_same(old, value)]
+
+
+def _is_same(old: Any, value: Any) -> bool:
+    return (
+        old is not None and type(old) is type(value) and bool(old == value) and (value != 0 or type(value) is not float)
+    )

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pool.classad import ClassAd
+from pool.classad import UNDEFINED, ClassAd, Expr
+from pool.classad.names import fold
 from pool.policy.carve import STANDARD, CarveRefusal, demand
 from pool.policy.flock.kinds import COUNT
 from pool.policy.flock.shown import GUEST_LEAVES, LENDER
@@ -28,11 +29,24 @@ TICK = 0.001
 #: Seconds after which it is looked for somebody who would rather have the slots that were just taken.
 SOON = 1.0
 
+REMOTE_USER = fold("RemoteUser")
 #: The activities of a slot whose job makes room for another.
 LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
 
-Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
-ANEW: Change = ("", "", None, None)
+#: Type and name of an ad; the ad, or how it differs from the one before; the private part; the names that it has lost,
+#: None where the ad is whole.
+Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None, Sequence[str] | None]
+ANEW: Change = ("", "", None, None, None)
+
+#: The attributes by which a slot is held by somebody, weighs something, and may wake the negotiator.
+OF_HOLDERS = frozenset(
+    fold(name)
+    for name in (
+        *("RemoteUser", "RemoteGroup", "RemoteNiceUser", "State", "Activity", "ConcurrencyLimits"),
+        *("SlotWeight", "PartitionableSlot", "SlotType", "JobCanCheckpoint"),
+        *(*STANDARD, COUNT, GUEST_LEAVES, LENDER),
+    )
+)
 
 
 class PoolView:
@@ -68,21 +82,35 @@ class PoolView:
         self._lapse: asyncio.TimerHandle | None = None
         self._kept_back: deque[Change] | None = None
         self._weights: dict[str, float] = {}
+        #: By slot, the group quotas by which its holder was named, and its user as the ad has it; UNDEFINED for none.
+        self._holders: dict[str, tuple[Any, Any]] = {}
         self.by_priority = by_priority
 
     # -- learning ----------------------------------------------------------------------------------------
 
-    def update_ad(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
-        """An ad of the collector's has changed, or is gone."""
+    def update_ad(
+        self,
+        kind: str,
+        name: str,
+        ad: dict[str, Any] | None,
+        private: dict[str, Any] | None,
+        gone: Sequence[str] | None = None,
+    ) -> None:
+        """An ad of the collector's has changed, or is gone.
+
+        Args:
+            gone: the names that the ad has lost, where `ad` is what is other or new in it, and `private` is None where
+                that is as before.
+        """
         if self._kept_back is not None:
-            self._kept_back.append((kind, name, ad, private))
+            self._kept_back.append((kind, name, ad, private, gone))
         else:
-            self._apply_ad(kind, name, ad, private)
+            self._apply_ad(kind, name, ad, private, gone)
 
     def learn_all(self, changes: Iterable[Sequence[Any]]) -> Iterator[None]:
         """As `update_ad`, of many ads; one in each step."""
-        for kind, name, ad, private in changes:
-            self.update_ad(kind, name, ad, private)
+        for change in changes:
+            self.update_ad(*change)
             yield
 
     def begin_anew(self) -> None:
@@ -102,7 +130,14 @@ class PoolView:
             yield
         self._kept_back = None
 
-    def _apply_ad(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
+    def _apply_ad(
+        self,
+        kind: str,
+        name: str,
+        ad: dict[str, Any] | None,
+        private: dict[str, Any] | None,
+        gone: Sequence[str] | None,
+    ) -> None:
         if (kind, name) == ANEW[:2]:
             for slot in list(self.picture.ads):
                 self._slot(slot, None, {})
@@ -110,9 +145,11 @@ class PoolView:
                 self._submitter(submitter, None)
             self._accounting.forget_all()
         elif kind == "Submitter":
-            self._submitter(name, ClassAd.from_wire(ad) if ad is not None else None)
+            self._submitter(name, _changed(self.submitters.get(name), ad, gone))
+        elif ad is not None and gone is not None:
+            self._slot_differs(name, ad, private, gone)
         else:
-            self._slot(name, ClassAd.from_wire(ad) if ad is not None else None, private or {})
+            self._slot(name, _changed(None, ad, None), private or {})
 
     def _submitter(self, name: str, ad: ClassAd | None) -> None:
         self._accounting.submitter(name, ad)
@@ -125,7 +162,36 @@ class PoolView:
         if idle(ad) and (before is None or before.value("Demand", None) != ad.value("Demand", 0)):
             self._wake(0.0)
 
-    def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
+    def _slot_differs(
+        self, name: str, changed: dict[str, Any], private: dict[str, Any] | None, gone: Sequence[str]
+    ) -> None:
+        """A slot's ad has changed in some attributes."""
+        before = self.picture.ad(name)
+        ad = _changed(before, changed, gone)
+        assert ad is not None
+        names = {fold(attribute) for attribute in (*changed, *gone)}
+        quotas, read = self._holders.get(name, (None, UNDEFINED))
+        if quotas is self._accounting.quotas and private is None and names.isdisjoint(OF_HOLDERS) and _is_plain(ad):
+            # It is held by the same as before, or by nobody as before.
+            self._given.pop(name, None)
+            self._seen(before, ad)
+            self._accounting.usage.slot_stays(name, leaving=ad.value("Activity", None) in LEAVING)
+            self.picture.set_ad(name, ad, names)
+            return
+        if read is not UNDEFINED and REMOTE_USER not in names:
+            ad["RemoteUser"] = read
+        if private is None:
+            private = {"ClaimId": self._keys[name]} if name in self._keys else {}
+        self._slot(name, ad, private, names | {REMOTE_USER})
+
+    def _slot(
+        self, name: str, ad: ClassAd | None, private: Mapping[str, Any], names: Iterable[str] | None = None
+    ) -> None:
+        """A slot's ad is another, or the slot is gone.
+
+        Args:
+            names: folded names of all attributes that may have changed; None for any.
+        """
         self._given.pop(name, None)
         self._weights.pop(name, None)
         before = self.picture.ad(name)
@@ -137,15 +203,17 @@ class PoolView:
             self.picture.drop(name)
             self._shut.discard(name)
             self._keys.pop(name, None)
+            self._holders.pop(name, None)
             return
         held = held_by(ad, self._accounting.quotas)
+        self._holders[name] = self._accounting.quotas, ad.held("RemoteUser") if held is not None else UNDEFINED
         if held is not None:
             # As cycles name whoever holds it.
             ad["RemoteUser"] = held.submitter
         leaving = ad.value("Activity", None) in LEAVING
         self._accounting.usage.slot(name, held, leaving=leaving)
         self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad) * ad.value(COUNT, 1)
-        self.picture.set_ad(name, ad)
+        self.picture.set_ad(name, ad, names)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:
             if self._keys.get(name) != key:
@@ -241,6 +309,25 @@ def _has_more(before: ClassAd | None, ad: ClassAd) -> bool:
 def _leaves_saved(ad: ClassAd | None) -> bool:
     """Whether a slot has a job of another pool that leaves for jobs of this one, and can be saved."""
     return ad is not None and ad.value(GUEST_LEAVES, False) is True and ad.value("JobCanCheckpoint", False) is True
+
+
+def _changed(before: ClassAd | None, ad: dict[str, Any] | None, gone: Sequence[str] | None) -> ClassAd | None:
+    """The ad that was sent, whole or as what is other in the one before."""
+    if ad is None:
+        return None
+    if gone is None or before is None:
+        return ClassAd.from_wire(ad)
+    after = before.copy()
+    for name in gone:
+        after.discard(name)
+    after.update_from_wire(ad)
+    return after
+
+
+def _is_plain(ad: ClassAd) -> bool:
+    """Whether nothing by which a slot is held and weighs something is an expression, which may read anything."""
+    held = ad.holdings.get
+    return not any(type(held(name)) is Expr for name in OF_HOLDERS)
 
 
 def idle(ad: ClassAd) -> int:

@@ -189,7 +189,8 @@ class Negotiator(Role):
         while True:
             try:
                 link = await self.given.links.connect(self.given.collector)
-                stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
+                asked = {"types": ["Machine", "Submitter"], "private": True, "differences": True}
+                stream = await link.stream("collector.watch", asked)
                 self.pool_view.begin_anew()
                 async for items in stream:
                     retry, self._deaf = FIRST_RETRY, None

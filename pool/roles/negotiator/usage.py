@@ -82,6 +82,11 @@ class PoolUsage:
             self._held[name] = after
             self._count(after, 1)
 
+    def slot_stays(self, name: str, *, leaving: bool) -> None:
+        """As `slot`, where the slot is held by the same as before, or by nobody as before."""
+        if not leaving or name not in self._held:
+            self.lapsed(name)
+
     def given(self, slot: str, held: SlotUsage) -> None:
         """A slot was given to somebody: it is theirs already, until its ad says more."""
         self._on_the_way.setdefault(slot, []).append(held)

@@ -51,3 +51,18 @@ async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
     usage.slot("slot1@m", bob, leaving=True)
     usage.slot("slot1@m", bob)
     assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (1.0, 0.0)
+
+
+async def test_a_slot_whose_holder_stays_is_not_on_the_way_to_another_any_more() -> None:
+    """Its ad has changed, and not because somebody leaves it: nobody took what was given."""
+    bob, alice = SlotUsage("bob@h", 1.0, {}), SlotUsage("alice@h", 1.0, {})
+    usage = PoolUsage()
+    usage.slot("slot1@m", bob)
+    usage.given("slot1@m", alice)
+    usage.slot_stays("slot1@m", leaving=True)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (1.0, 1.0)
+    usage.slot_stays("slot1@m", leaving=False)
+    assert (usage.held_by("bob@h"), usage.held_by("alice@h")) == (1.0, 0.0)
+    usage.given("slot2@m", alice)
+    usage.slot_stays("slot2@m", leaving=True)  # nobody is there who could leave
+    assert usage.held_by("alice@h") == 0.0
