@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ class OutsideWorld:
         chance: the source of every random choice that is not a secret.
         secret: returns that many random bytes as hexadecimal text, for claim ids and tokens.
         thread_cpu: the same of the thread that asks alone.
+        find_program: the path of an installed program by its name, None for none.
         cpu: processor seconds (user, system) this process has used so far, for leverage accounting (EV 2.8).
     """
 
@@ -34,6 +36,7 @@ class OutsideWorld:
     secret: Callable[[int], str] = secrets.token_hex
     cpu: Callable[[], float] = time.process_time
     thread_cpu: Callable[[], float] = time.thread_time
+    find_program: Callable[[str], str | None] = shutil.which
 
 
 def boot_seconds() -> float:

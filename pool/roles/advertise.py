@@ -86,7 +86,8 @@ class Advertiser:
     _ads: dict[Key, _AdvertisedAd] = field(default_factory=dict)
     _dirty: dict[Key, None] = field(default_factory=dict)
     _gone: dict[Key, None] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _news: bool = False
+    _waiting: asyncio.Future[None] | None = None
     _incarnation: str = ""
     _refused: dict[Key, str] = field(default_factory=dict)
     _attending: asyncio.Task[None] | None = None
@@ -103,7 +104,7 @@ class Advertiser:
                 return
             known.now, known.private = ad, private
         self._dirty[key] = None
-        self._wake.set()
+        self._wake()
 
     def withdraw(self, kind: str, name: str) -> None:
         """Take an ad back."""
@@ -111,7 +112,7 @@ class Advertiser:
         if self._ads.pop(key, None) is not None:
             self._dirty.pop(key, None)
             self._gone[key] = None
-            self._wake.set()
+            self._wake()
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -177,15 +178,31 @@ class Advertiser:
             return
 
     async def _pause(self, attending: asyncio.Task[None], longest: float) -> None:
-        waiter = asyncio.ensure_future(self._wake.wait())
+        """Until there is news, or the session is over, or so many seconds have passed."""
+        if self._news or attending.done():
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(longest, self._go_on)
+        attending.add_done_callback(self._go_on)
         try:
-            await asyncio.wait({waiter, attending}, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+            await self._waiting
         finally:
-            waiter.cancel()
+            self._waiting = None
+            timer.cancel()
+            attending.remove_done_callback(self._go_on)
+
+    def _wake(self) -> None:
+        self._news = True
+        self._go_on()
+
+    def _go_on(self, *_: object) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def _send(self, link: Any, timeout: float = 30.0) -> None:
         while self._dirty or self._gone:
-            self._wake.clear()
+            self._news = False
             keys = list(self._dirty)[:BATCH]
             gone = list(self._gone)
             updates = []
@@ -213,7 +230,7 @@ class Advertiser:
                     ad.sent = None
                     self._dirty[(kind, name)] = None
             self._report_refusals(answer.get("refused", ()))
-        self._wake.clear()
+        self._news = False
 
     def _update(self, key: Key, ad: _AdvertisedAd) -> Wire:
         ad.sequence += 1

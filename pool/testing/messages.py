@@ -99,6 +99,8 @@ class TroubledConnection(WireConnection):
     async def call(self, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = 30.0) -> Any:
         claim = params.get("claim") if params is not None and method.rpartition(".")[2] in OF_CLAIMS else None
         if not isinstance(claim, str):
+            if self._trouble() is None:
+                return await super().call(method, params, timeout)
             return await self._call(method, params, timeout)
         self._under_way[claim] += 1
         try:

@@ -287,6 +287,7 @@ class SimPool:
                 secret=lambda size: chance.randbytes(size).hex(),
                 cpu=lambda: 0.0,
                 thread_cpu=lambda: 0.0,
+                find_program=lambda name: None,
             ),
             settings=settings,
             links=node.links,

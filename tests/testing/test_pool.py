@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,23 @@ def test_checkpoints_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp
     assert not run_virtual(_disk(None)).is_relative_to(tmp_path)
     (tmp_path / "given").mkdir()
     assert run_virtual(_disk(tmp_path / "given")).is_relative_to(tmp_path / "given")
+
+
+def test_a_simulated_machine_has_no_program_of_the_machine_that_tests_run_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = tmp_path / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    async def work() -> dict[str, Any]:
+        async with SimPool(1) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd")
+            await pool.run_until(lambda: ("Machine", "slot1@m1") in pool.role("head", "collector")._registry.entries)
+            ad: dict[str, Any] = pool.role("head", "collector")._registry.entries["Machine", "slot1@m1"].ad
+            return ad
+
+    ad = run_virtual(work())
+    assert ad["Machine"] == "m1"
+    assert "HasJava" not in ad

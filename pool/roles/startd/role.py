@@ -145,7 +145,9 @@ class Startd(Role):
             *(settings, way_out_program(), lambda: (given.address, given.collector), self._way_out_changed, log)
         )
         self.machine = machine = MachineFacts(
-            self.sensors, self.keepers, settings, wall, plugins, lambda: self.ways_out.why_not
+            *(self.sensors, self.keepers, settings, wall, plugins),
+            lambda: self.ways_out.why_not,
+            outside.find_program,
         )
         self.ads = ads = SlotAds(table, machine, self.policy, drain.wire, self.advertiser, node=node, address=address)
         self.judge = judge = OwnerJudge(self.policy, machine, ads, wall)

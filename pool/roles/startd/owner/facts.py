@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -80,6 +79,7 @@ class MachineFacts:
         wall: Callable[[], float],
         plugins: Mapping[str, str],
         why_no_way_out: Callable[[], str],
+        find_program: Callable[[str], str | None],
     ) -> None:
         self._sensors = sensors
         self._keepers = keepers
@@ -87,6 +87,7 @@ class MachineFacts:
         self._wall = wall
         self._plugins = plugins
         self._why_no_way_out = why_no_way_out
+        self._find_program = find_program
         self._read_at = -math.inf
         self._same: tuple[Abilities, Wire] | None = None
         self._java: tuple[float, str | None] = (-math.inf, None)
@@ -119,7 +120,7 @@ class MachineFacts:
         self._read_at = now = asyncio.get_running_loop().time()
         facts = self._own | self._sensors.read(wall) | clock_facts(wall) | self._abilities()
         if now >= self._java[0] + JAVA_LOOKED_FOR:
-            self._java = (now, shutil.which("java"))
+            self._java = (now, self._find_program("java"))
         if (java := self._java[1]) is not None:
             facts |= {"HasJava": True, "JavaPath": java}
         return facts
