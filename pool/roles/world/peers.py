@@ -13,6 +13,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
+from pool.policy.flock.distance import Distance
 from pool.policy.flock.offered import MOST_IN_MESSAGE, OfferBounds
 from pool.roles.cooperative import WorkTurns
 from pool.roles.world.rare_log import RareLog
@@ -25,8 +26,8 @@ FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 STEADY = 5.0
 #: Of the time that passes, one part in so many may go into what one pool offers, and seconds between two looks at most.
 SHARE, LONGEST_PAUSE = 10.0, 1.0
-#: Calls by which the distance of a pool is measured, and seconds until it is measured again.
-PINGS, MEASURED = 3, 300.0
+#: Calls by which the distance of a pool is measured.
+PINGS = 3
 #: Seconds for an answer of the other pool's world.
 PATIENCE = 10.0
 #: Characters of what it says why it does not serve us.
@@ -158,7 +159,7 @@ class LenderLink:
         await asyncio.sleep(min(LONGEST_PAUSE, turn.spent * SHARE))
 
     async def _measure(self, link: Connection) -> None:
-        loop = asyncio.get_running_loop()
+        loop, distance = asyncio.get_running_loop(), Distance()
         while True:
             found = []
             for _ in range(PINGS):
@@ -168,9 +169,10 @@ class LenderLink:
                 except (PoolError, OSError, TimeoutError):
                     return  # an earlier version of the program, or the end of the connection
                 found.append(loop.time() - began)
-            self.round_trip = min(found)
-            self._measured(self.round_trip)
-            await asyncio.sleep(MEASURED)
+            if distance.is_news(min(found)):
+                self.round_trip = min(found)
+                self._measured(self.round_trip)
+            await asyncio.sleep(distance.pause)
 
 
 def _checked(items: Any) -> list[tuple[str, Wire | None]]:
