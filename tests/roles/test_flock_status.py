@@ -179,3 +179,31 @@ def test_the_machines_of_another_pool_are_listed_where_the_agreement_gives_it(gi
                 await anext(aiter(await other.stream("world.listing", {})))
 
     run_virtual(work())
+
+
+def test_a_distance_that_stays_is_measured_seldom_and_a_change_is_seen(tmp_path: Any) -> None:
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 5, settings=QUICK) as flock:
+            flock.agree(lender="chem", borrower="physics")
+            for name in ("physics", "chem"):
+                await flock.add_pool(name, 1)
+            user = await flock.network.user("carol", head("physics"))
+            called = flock.pool("chem").traps.called
+
+            async def distance() -> float:
+                (one,) = (await user.call("world.status"))["pools"]
+                return float(one["round_trip"])
+
+            await flock.settle(60)
+            near, pings = await distance(), called["world.ping"]
+            await flock.settle(6 * 3600)
+            assert await distance() == near
+            assert called["world.ping"] - pings <= 6 + 4
+            flock.network.slow_down(head("physics"), head("chem"), (0.1, 0.1))
+            await flock.settle(3700)
+            assert await distance() == pytest.approx(0.2)
+            flock.network.slow_down(head("physics"), head("chem"), (0.05, 0.05))
+            await flock.settle(3700)
+            assert await distance() == pytest.approx(0.1)
+
+    run_virtual(work())

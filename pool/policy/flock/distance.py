@@ -22,10 +22,14 @@ class Distance:
     round_trip: float | None = None
     pause: float = SHORTEST
 
-    def is_news(self, found: float) -> bool:
-        """Whether a measurement, in seconds, counts from now on in the place of the one before."""
+    def stays(self, found: float) -> bool:
+        """Whether a measurement, in seconds, says the same as the one that counts."""
         before = self.round_trip
-        if before is not None and abs(found - before) <= max(PART * before, SECONDS):
+        return before is not None and abs(found - before) <= max(PART * before, SECONDS)
+
+    def is_news(self, found: float) -> bool:
+        """Whether a measurement counts from now on in the place of the one before."""
+        if self.stays(found):
             self.pause = min(2 * self.pause, LONGEST)
             return False
         self.round_trip, self.pause = found, SHORTEST

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 STEADY = 5.0
 #: Of the time that passes, one part in so many may go into what one pool offers, and seconds between two looks at most.
 SHARE, LONGEST_PAUSE = 10.0, 1.0
-#: Calls by which the distance of a pool is measured.
+#: Calls by which the distance of a pool is measured; one where that says the same as before.
 PINGS = 3
 #: Seconds for an answer of the other pool's world.
 PATIENCE = 10.0
@@ -161,17 +162,19 @@ class LenderLink:
     async def _measure(self, link: Connection) -> None:
         loop, distance = asyncio.get_running_loop(), Distance()
         while True:
-            found = []
+            found = math.inf
             for _ in range(PINGS):
                 began = loop.time()
                 try:
                     await link.call("world.ping", {}, timeout=LONGEST_RETRY)
                 except (PoolError, OSError, TimeoutError):
                     return  # an earlier version of the program, or the end of the connection
-                found.append(loop.time() - began)
-            if distance.is_news(min(found)):
-                self.round_trip = min(found)
-                self._measured(self.round_trip)
+                found = min(found, loop.time() - began)
+                if distance.stays(found):
+                    break
+            if distance.is_news(found):
+                self.round_trip = found
+                self._measured(found)
             await asyncio.sleep(distance.pause)
 
 
