@@ -1,4 +1,4 @@
-"""The cost of simulated pools (`pool.testing`): a quiet day, a day's work, and rounds of random faults.
+"""The cost of simulated pools (`pool.testing`): a quiet day, days of work, short and long jobs, random faults.
 
 Processor time: the clock of a busy machine says nothing of a program that never waits.
 """
@@ -43,6 +43,37 @@ async def _work(jobs: int) -> float:
         return time.thread_time() - began
 
 
+async def _short_jobs(jobs: int) -> float:
+    """For each job of a second, on machines that are there already."""
+    async with SimPool(1) as pool:
+        await pool.add("head", "collector,negotiator,schedd")
+        for number in range(20):
+            await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(1.0))
+        await asyncio.sleep(200.0)
+        began = time.thread_time()
+        await pool.submit("head", count=jobs)
+        await pool.run_until(lambda: not pool.queued("head"), within=DAY)
+        return (time.thread_time() - began) / jobs
+
+
+async def _job_hours(jobs: int, hours: float) -> float:
+    """For each hour of each of some jobs that run at the same time, beside as many hours without them."""
+    spent = []
+    settings = {"SLOTS": str(jobs), "UPDATE_INTERVAL": "7200", "AD_LIFETIME": "21600", "CLAIM_LEASE": "7200"}
+    async with SimPool(1, settings=settings) as pool:
+        await pool.add("head", "collector,negotiator,schedd")
+        await pool.add("m0", "startd", behave=lambda spec: Behaviour((hours + 1) * 3600.0))
+        for busy in (False, True):
+            if busy:
+                await pool.submit("head", count=jobs)
+                await pool.run_until(lambda: len(pool.witness.running) == jobs)
+            await asyncio.sleep(120.0)
+            began = time.thread_time()
+            await asyncio.sleep(hours * 3600.0)
+            spent.append(time.thread_time() - began)
+    return (spent[1] - spent[0]) / (jobs * hours)
+
+
 def _chaos(rounds: int) -> tuple[float, int, int]:
     """Processor time, faults, and rounds that broke a rule."""
     logging.disable(logging.CRITICAL)
@@ -56,16 +87,20 @@ def _chaos(rounds: int) -> tuple[float, int, int]:
 
 @benchmark("simulated")
 async def simulated(effort: Effort) -> list[Row]:
-    """Processor time of simulated pools: a quiet day of 10 machines, 3,000 jobs on 100, rounds of random faults."""
+    """Processor time of simulated pools: a quiet day of 10 machines, 3,000 jobs on 100, short and long jobs, faults."""
     loop, jobs, rounds = asyncio.get_running_loop(), effort.of(3000), effort.of(100)
     with ThreadPoolExecutor(1) as thread:  # each has a loop of its own
         quiet = await loop.run_in_executor(thread, lambda: run_virtual(_quiet_day()))
         worked = await loop.run_in_executor(thread, lambda: run_virtual(_work(jobs)))
+        short = await loop.run_in_executor(thread, lambda: run_virtual(_short_jobs(effort.of(1000, least=50))))
+        running = await loop.run_in_executor(thread, lambda: run_virtual(_job_hours(effort.of(50, least=10), 20.0)))
         used, faults, broken = await loop.run_in_executor(thread, _chaos, rounds)
     note = f"{faults} faults in {rounds} rounds, {broken} broken"
     return [
         Row("simulated quiet day, 10 machines", quiet, "s", Goal("at most", 1.0)),
         Row(f"simulated 100 machines, {jobs} jobs", worked, "s", Goal("at most", 10.0)),
+        Row("a simulated job of a second", 1e3 * short, "ms", Goal("at most", 0.5)),
+        Row("an hour of a simulated job that runs", 1e3 * running, "ms"),
         Row("rounds of random faults", 60 * rounds / used, "a minute", Goal("at least", 1000), note=note),
         Row("random faults", 60 * faults / used, "a minute"),
     ]
