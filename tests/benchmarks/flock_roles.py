@@ -1,13 +1,15 @@
 """LCG-2005's 170 sites, each a pool of real roles with a world, on the virtual clock, beside the designs' rules alone.
 
 The trace is not in the repository (see `flock_trace`). Here each match and start is a message, so that a run of all
-188,041 jobs would take days: it is every tenth job, on a tenth of the machines, until so many are submitted. Each site
+188,041 jobs takes most of an hour of processor time or more: it is every tenth job, on a tenth of the machines, until
+2,000 are submitted. `POOLNODE_TRACE_SHARE` and `POOLNODE_TRACE_JOBS` say other numbers for "tenth" and 2,000. Each site
 lends to five others; where all lend to all, 28,730 connections would stand.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 
@@ -23,16 +25,31 @@ HOURS = 3600.0
 MESSAGES = 1.0
 
 
+def whole_number(variable: str, usual: int) -> int:
+    """The value of an environment variable.
+
+    Raises:
+        ValueError: it is no whole number above 0.
+    """
+    said = os.environ.get(variable)
+    if said is None:
+        return usual
+    if not said.isascii() or not said.isdigit() or int(said) < 1:
+        raise ValueError(f"{variable}={said!r} is no whole number above 0")
+    return int(said)
+
+
 @benchmark("flock_roles")
 async def flock_roles(effort: Effort) -> list[Row]:
-    """A tenth of a grid's jobs and machines in 170 pools of real roles: waits beside those of the rules alone."""
+    """A part of a grid's jobs and machines in 170 pools of real roles: waits beside those of the rules alone."""
     path = traced("lcg-2005.swf.gz")
     if path is None:
         print("flock_roles: POOLNODE_TRACES names no directory with lcg-2005.swf.gz", file=sys.stderr)
         return []
     every = read_site_jobs(path)
-    machines = {site: max(1, round(count / SHARE)) for site, count in machines_for(every, LOAD).items()}
-    some = every[::SHARE][: effort.of(JOBS, least=100)]
+    share = whole_number("POOLNODE_TRACE_SHARE", SHARE)
+    machines = {site: max(1, round(count / share)) for site, count in machines_for(every, LOAD).items()}
+    some = every[::share][: effort.of(whole_number("POOLNODE_TRACE_JOBS", JOBS), least=100)]
     jobs = [SiteJob(number, job.site, job.submitted, job.runtime) for number, job in enumerate(some)]
     alone, ideal = (run_sites(jobs, machines, design) for design in (FlockDesign.NONE, FlockDesign.IDEAL))
     lends = neighbours(sorted(machines), LENDS)
