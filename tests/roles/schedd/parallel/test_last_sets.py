@@ -206,10 +206,12 @@ def test_a_step_that_is_lost_costs_the_last_set_at_most(
 
     async def work() -> None:
         settings = {**SETTINGS, **WANTED_BACK}
-        async with SimPool(7, settings=settings, directory=tmp_path, stateful=True) as pool:
+        async with SimPool(8, settings=settings, directory=tmp_path, stateful=True) as pool:
             await machines(pool, 2)
             await pool.submit("head", ad=gang(2))
             await runs(pool)
+            starts = sorted((job, machine) for job, machine, _ in pool.witness.starts)
+            assert starts == [("1.0.0", "m0"), ("1.0.1", "m1")], "the steps are those of the second part on m1"
 
             async def silence() -> None:
                 pool.network.drop_silently("head", "m1")
