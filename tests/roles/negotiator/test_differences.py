@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from pool.classad import ClassAd
+from pool.policy.flock.kinds import COUNT
+from pool.policy.flock.shown import GUEST_LEAVES, LENDER
 from pool.policy.priorities import GroupQuota
 from pool.policy.registry import RegisteredAd, Registry, Update, difference
 from pool.roles.collector import _Watcher
@@ -37,6 +39,7 @@ def _values(chance: random.Random) -> dict[str, list[Any]]:
         "LoadAvg": [0.0, -0.0, round(chance.random(), 2), 1],
         "JobStart": [None, 1, 2],
         "PartitionableSlot": [None, None, True],
+        **{GUEST_LEAVES: [None, True], "JobCanCheckpoint": [None, True], LENDER: [None, "chem"], COUNT: [None, 2, 3]},
         "KeyboardIdle": [chance.randrange(1000)],
         "Rank": [None, 0.0, ["TARGET.Owner == Friend"]],
         "friend": [None, "ada"],
