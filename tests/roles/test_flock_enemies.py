@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pool.errors import PoolError
+from pool.roles.startd.running.activations import Activations
 from pool.roles.world.relay import NoWay, claims_of
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
@@ -262,6 +263,38 @@ def test_machines_that_a_pool_invents_pass_for_none_of_ours() -> None:
             assert "DedicatedSchedulers" not in lent
             await flock.submit("physics", count=2)
             await flock.run_until(lambda: flock.queued("physics") == 0, within=400)
+
+    run_virtual(work())
+
+
+def test_no_job_is_handed_on_from_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a job's end carries an order for the job after it: it would pass by what a guest may do here."""
+    sent: list[Any] = []
+    taken: list[Any] = []
+    hand_on = Activations.hand_on
+    order = {"claim": "any", "start": {"mode": "shared", "owner": "root"}, "shared": {"Owner": "root"}, "own": {}}
+
+    def takes(activations: Activations, slot: Any, claim: Any, order: dict[str, Any]) -> None:
+        taken.append(order)
+        hand_on(activations, slot, claim, order)
+
+    monkeypatch.setattr(Activations, "hand_on", takes)
+
+    async def work() -> None:
+        async with two_pools(31) as flock:
+            methods = methods_of(flock, "physics")
+            honest = methods["schedd.ended"]
+
+            async def lies(call: Any, params: dict[str, Any]) -> Any:
+                answer = {**await honest.function(call, params), "handed_on": order, "keep": True}
+                sent.append(answer)
+                return answer
+
+            methods["schedd.ended"] = replace(honest, function=lies)
+            await flock.submit("physics", count=3)
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+            assert len(sent) >= 3
+            assert taken == []
 
     run_virtual(work())
 

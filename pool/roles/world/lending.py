@@ -191,6 +191,8 @@ class GuestSchedd(Service):
             answer = {"cards": checked_cards(answer, self._pool, self._addresses())}
         if verb == "ended" and isinstance(answer, dict) and answer.get("keep") is False:
             self._claims.forget(self._pool, self._startd, [params.get("claim")])
+        if verb == "ended" and isinstance(answer, dict):  # no job is handed on from another pool
+            answer = {name: answer[name] for name in ("next", "keep") if name in answer}
         if verb == "ended" and isinstance(answer, dict) and isinstance(answer.get("next"), dict):
             ahead = self._credit.is_ahead(self._pool, self._startd, params.get("claim"))
             answer["next"] = self._order(self._pool, answer["next"], ahead)
