@@ -21,13 +21,10 @@ from tests.e2e import support
 from tests.e2e.flocks import BOTH, agree, lines_of
 from tests.e2e.support import HEAD, Nodes, asked, client, poolnode, program, slots, token, until
 from tests.e2e.test_mpi import description, errors, libraries_of, mpi_of, printed, ring
-from tests.e2e.test_network_mpi import run
 from tests.e2e.test_spread import GEN, SINK, expected
 from tests.starter.support import PYTHON
 
 APART = 'a.requirements = FlockPool =?= undefined\nb.requirements = FlockPool =?= "chem"\n'
-#: Of MPICH: ranks talk by TCP alone.
-TCP = {"UCX_TLS": "tcp,self"}
 THREE = APART + 'c.requirements = FlockPool =?= "bio"\n'
 
 
@@ -47,16 +44,15 @@ def flock3(whose_pool: object) -> Iterator[Nodes]:
         yield nodes
 
 
-def in_all_pools(compiled: Path, *arguments: object) -> str:
+def in_all_pools(compiled: Path) -> str:
     """Six ranks of an MPI program, which has its libraries with it."""
     libraries = [str(path) for path in libraries_of(compiled) if path.is_relative_to(sys.prefix)]
     more = f"""
     job_network = private
     should_transfer_files = YES
     transfer_input_files = {", ".join(libraries)}
-    log = log
     """
-    return description(compiled, *arguments, count=6, more=more, libraries=".").replace("posix,tcp", "tcp")
+    return description(compiled, count=6, more=more, libraries=".").replace("posix,tcp", "tcp")
 
 
 @pytest.fixture
@@ -123,28 +119,6 @@ async def test_ranks_of_one_mpi_program_in_three_pools(flock3: Nodes, home: Path
     assert printed(home) == ring(6)
     pools = sorted(str(end["host"]).partition("@")[2] for end in result.processes)
     assert pools == ["bio@bio@physics"] * 2 + ["chem@chem@physics"] * 2 + ["physics"] * 2
-
-
-@pytest.mark.own_pool("programs are compiled once, into a directory of the tester's")
-async def test_ranks_in_three_pools_move_with_their_connections(flock3: Nodes, home: Path) -> None:
-    mpi = mpi_of("mpich", home, wheel=True)
-    text = in_all_pools(mpi.compiled("kernels"), 20, 200)
-    async with client(flock3.all[0]) as pool:
-        cluster = await pool.submit(text, iwd=str(home))
-
-        async def runs_again() -> bool:
-            (ad,) = await cluster.ads()
-            return (ad.value("NumJobStarts", 0), ad.value("JobStatus")) == (2, 2)
-
-        await until(lambda: (home / "log").exists() and "executing" in (home / "log").read_text(), "all ranks")
-        await cluster.vacate()
-        await asked(runs_again, "the second run")
-        (result,) = await cluster.wait(support.PATIENCE)
-        assert result.ok, (result, errors(home))
-        (ad,) = await cluster.ads()
-    peer = await asyncio.to_thread(run, [mpi.starter, "-n", "6", str(mpi.compiled("kernels")), "20", "200"], TCP)
-    assert printed(home) == sorted(peer.splitlines())
-    assert ad.value("NumCkpts") == 1
 
 
 @pytest.mark.own_pool("programs are compiled once, into a directory of the tester's")
@@ -221,6 +195,49 @@ else:
 """
 
 
+def counting(home: Path) -> str:
+    """A job of two nodes: one in chem, which serves, and one at home, which counts."""
+    (home / "count.py").write_text(COUNTING)
+    return f"""
+    universe = parallel
+    executable = {program(home, f"exec {PYTHON} count.py $1")}
+    transfer_input_files = count.py
+    arguments = $(Node)
+    output = out.$(Node)
+    error = err.$(Node)
+    stream_output = true
+    job_network = private
+    +ParallelShutdownPolicy = "WAIT_FOR_ALL"
+    machine_count = 1
+    requirements = FlockPool =?= "chem"
+    queue
+    requirements = FlockPool =?= undefined
+    queue
+    """
+
+
+async def test_a_connection_between_two_pools_moves_with_its_ends(flock3: Nodes, home: Path) -> None:
+    """Each number goes there and back once, over one connection, though both ends are saved and begin again."""
+    async with client(flock3.all[0]) as pool:
+        cluster = await pool.submit(counting(home), iwd=str(home))
+        await until(partial(_has, home / "out.1", 100), "a hundred numbers to come back")
+        for starts in (2, 3):
+            await cluster.vacate()
+
+            async def runs_again(starts: int = starts) -> bool:
+                (ad,) = await cluster.ads()
+                return (ad.value("NumJobStarts", 0), ad.value("NumCkpts"), ad.value("JobStatus")) == (
+                    *(starts, starts - 1),
+                    2,
+                )
+
+            await asked(runs_again, "the next run")
+            await until(partial(_has, home / "out.1", len(lines_of(home / "out.1")) + 20), "numbers to go on")
+        await cluster.remove()
+    numbers = lines_of(home / "out.1")
+    assert numbers == [*map(str, range(len(numbers)))], (home / "err.1").read_text()
+
+
 @pytest.fixture
 def apart(whose_pool: object) -> Iterator[Nodes]:
     """Two pools, each with a head and a machine of one slot beside it."""
@@ -243,23 +260,7 @@ async def test_connections_outlive_the_worlds_that_carry_them(apart: Nodes) -> N
     """Each pool's head is killed, and comes back: the job runs on, and its one connection goes on."""
     nodes = apart
     home = nodes.directory("home")
-    (home / "count.py").write_text(COUNTING)
-    text = f"""
-    universe = parallel
-    executable = {program(home, f"exec {PYTHON} count.py $1")}
-    transfer_input_files = count.py
-    arguments = $(Node)
-    output = out.$(Node)
-    error = err.$(Node)
-    stream_output = true
-    job_network = private
-    +ParallelShutdownPolicy = "WAIT_FOR_ALL"
-    machine_count = 1
-    requirements = FlockPool =?= "chem"
-    queue
-    requirements = FlockPool =?= undefined
-    queue
-    """
+    text = counting(home)
     async with client(nodes.all[0]) as pool:
         cluster = await pool.submit(text, iwd=str(home))
         await until(lambda: "100" in lines_of(home / "out.1"), "a hundred numbers to come back")

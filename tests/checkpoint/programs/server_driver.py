@@ -128,4 +128,6 @@ for turn in range(rounds):
 server.send_signal(signal.SIGTERM)
 server.wait()
 for name in ("served", "tmp"):
-    shutil.rmtree(name, ignore_errors=True)
+    # rmtree gives up where a directory has another number than a moment before: it may have been moved meanwhile.
+    while os.path.exists(name):
+        shutil.rmtree(name, ignore_errors=True)
