@@ -100,7 +100,7 @@ class GarbageCollection:
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*self._thresholds[:2], OFTEN)
         gc.freeze()
-        self._before = memory()
+        self._before, _rest.bytes = memory(), 0
         self._used, self._checked = cpu(), self._loop.time()
         gc.callbacks.append(self._collected)
         self._timer = self._loop.call_later(CHECK, self._check)

@@ -56,8 +56,16 @@ def test_a_full_collection_does_not_look_at_the_survivors_of_the_last() -> None:
     asyncio.run(main())
 
 
-def test_frozen_circles_are_freed_when_the_process_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_rest_before", [0, 150 * MB])
+def test_frozen_circles_are_freed_when_the_process_is_idle(
+    monkeypatch: pytest.MonkeyPatch, at_rest_before: int
+) -> None:
+    """Also where objects that stay were made before the loop ran: they are in its memory from the start."""
     monkeypatch.setattr(garbage, "CHECK", 0.01)
+    rest = iter([0, at_rest_before])
+    with at_rest(garbage.LARGE, memory=lambda: next(rest)):
+        pass
+    gc.unfreeze()
 
     async def main() -> None:
         freed = asyncio.Event()
