@@ -385,7 +385,7 @@ _SCHEDD = (
     _duration("RESERVATION_AHEAD", "7 d", "how far ahead a user's reservation may begin"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _duration(
-        "HAND_ON_BELOW", "0.5", "length of jobs below which a claim's next is sent before they end; 0: never", least=0.0
+        "HAND_ON_BELOW", "0", "length of jobs below which a claim's next is sent before they end; 0: never", least=0.0
     ),
     _flag("REMATCH", "false", "whether running jobs look for machines that their Rank likes better (RL 4.1)"),
     _duration("REMATCH_PAUSE", "3600", "how long a job runs before it looks for another machine", least=0.0),

@@ -20,7 +20,7 @@ echo $1 >> ended
 @pytest.mark.parametrize("victim", ["head", "run"])
 async def test_a_node_is_killed_and_no_job_runs_twice(nodes: Nodes, victim: str) -> None:
     home = nodes.directory("home")
-    head = nodes.start("head", HEAD).ready()
+    head = nodes.start("head", HEAD, HAND_ON_BELOW="0.5").ready()
     run = nodes.start("run", "startd", join=await token(head, "startd"), SLOTS="2").ready()
     async with client(head) as pool:
         await slots(pool, 1)
@@ -34,7 +34,7 @@ async def test_a_node_is_killed_and_no_job_runs_twice(nodes: Nodes, victim: str)
         await until(lambda count=count: len(begun()) >= count, f"{count} jobs to begin")  # type: ignore[misc]
         if victim == "head":
             head.crash()
-            head = nodes.start("head", HEAD).ready()
+            head = nodes.start("head", HEAD, HAND_ON_BELOW="0.5").ready()
         else:
             run.crash()
             run = nodes.start("run", "startd", SLOTS="2").ready()
