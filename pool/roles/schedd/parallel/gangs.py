@@ -247,6 +247,8 @@ class Gangs:
             self.sets.schedule(gang)
         await asyncio.shield(gang.met)
         others = {part for _, _, part in claim.start.crossings} if claim.start is not None else set(gang.cards)
+        if others & (gang.claims.keys() - gang.cards.keys()):  # they met a schedd that was restarted since
+            raise CallRefused("the other parts of this job do not come any more", retry=True)
         if card.get("network"):
             others = set(gang.cards)
         there = {part: seen_from(own.pool, gang.cards[part]) for part in others if part in gang.cards}
