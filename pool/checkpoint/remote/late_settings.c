@@ -152,7 +152,7 @@ static bool asks_capabilities(const struct ask *q)
     return q->head->opcode == FUSE_GETXATTR && strcmp((const char *)(in + 1), XATTR_NAME_CAPS) == 0;
 }
 
-/* Whatever else is asked may need the settings to be on their way before. */
+/* Every other request may need the settings to be on their way before. */
 void late_before(const struct ask *q)
 {
     bool more = q->head->opcode == FUSE_SETATTR && q->node == late.node;

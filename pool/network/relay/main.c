@@ -131,7 +131,7 @@ static bool obey(bool *gone)
     return true;
 }
 
-/* What a port is asked for. While packets are held only those that have been taken in go on, to links. */
+/* The events that a port is asked for. While packets are held only those that have been taken in go on, to links. */
 static short events_of(const struct port *p)
 {
     if (p->tied[0])
