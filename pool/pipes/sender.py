@@ -130,8 +130,10 @@ class Sender:
         """Return the next bytes to send; b'' at end of file."""
         while not self._late:
             await self._going.wait()
+            if self._late:
+                break  # what a checkpoint took out of the pipe comes before what is in it now
             await ready(self._fd, write=False)
-            if self._going.is_set():
+            if self._going.is_set() and not self._late:
                 data = os.read(self._fd, ROOM)
                 if data:
                     self._store_unsent(data)

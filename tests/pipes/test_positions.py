@@ -204,6 +204,43 @@ async def test_the_pipes_are_the_jobs_users() -> None:
     await made.abandon()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_a_writer_wrote_last_is_sent_though_a_checkpoint_is_made_as_it_ends(when: str) -> None:
+    """The bytes are taken out of its pipe for the image, while the sender waits until it may read the pipe again."""
+    async with crossing() as made:
+        os.set_blocking(made.read, False)
+        os.write(made.write, b"first\n")
+        assert await got(made, 6) == b"first\n"
+        await made.out.pause()
+        os.write(made.write, b"last\n")
+        for _ in range(10):  # the sender sees that there is something to read, and that it is to wait
+            await asyncio.sleep(0)
+        if when == "before":
+            made.done_writing()
+        assert made.out.frozen(held=False).kept[-1] == b"last\n"
+        made.out.resume()
+        if when == "after":
+            os.write(made.write, b"more\n")
+            made.done_writing()
+        assert await got(made, 100) == b"last\n" + (b"more\n" if when == "after" else b"")
+
+
+async def got(made: Crossing, most: int) -> bytes:
+    """So many bytes that arrive, or all until the end."""
+    data = b""
+    async with asyncio.timeout(20):
+        while len(data) < most:
+            try:
+                piece = os.read(made.read, most - len(data))
+            except BlockingIOError:
+                await asyncio.sleep(0)
+                continue
+            if not piece:
+                break
+            data += piece
+    return data
+
+
 class Alone:
     """Other parts that are not there."""
 
