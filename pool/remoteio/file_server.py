@@ -18,7 +18,8 @@ last answer about it), or {"event": "why", "job", "why"} where a job's changes c
     secure   job, mark, run + its journal: answered when the disk has what was done until now, and the way back to each
              mark, that of this checkpoint of this start among them
     commit   job, mark: what is older is not needed any more
-    settle   job, mark: what is done until now is there to stay
+    settle   job, mark + its journal: its program has ended, and what it did is there to stay. Within the same start the
+             program may be run once more: its requests then begin at 1 again, and are no repeated ones
     leave    job, run: this start is over, and may be rolled back; a later one is not meant
     finish   job + its journal: it is over for good
 """
@@ -222,12 +223,13 @@ class UserFileServer:
             with _closed(name, fds[0]) as journal:
                 journal.secure(self._flushes, **of)
 
-    def _do_settle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        job = self._jobs.get(str(message["job"]))
-        if job is None:
-            return {"missing": True}
-        job.journal.keep_changes(int(message["mark"]))
-        return {}
+    def _do_settle(self, message: dict[str, Any], fds: list[int]) -> None:
+        name, mark = str(message["job"]), int(message["mark"])
+        job = self._jobs.pop(name, None)
+        if job is not None:
+            job.close()
+        with _closed(name, fds[0]) as journal:
+            journal.keep_changes(mark)
 
     def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         job = self._jobs.get(str(message["job"]))

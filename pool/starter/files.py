@@ -24,6 +24,7 @@ from pool.remoteio.relay import forward
 from pool.remoteio.trees import is_below
 from pool.starter.keeper import Keeper
 from pool.starter.place import StartRefused
+from pool.starter.spec import KeeperSpec
 
 #: Bytes between a keeper and its node that are on their way at most.
 ROOM = 1 << 20
@@ -53,6 +54,11 @@ class VisibleFiles:
     trees: tuple[str, ...]
     binds: tuple[tuple[str, str], ...]
     home: str
+
+    @classmethod
+    def of(cls, spec: KeeperSpec) -> VisibleFiles:
+        """What a job sees whose order to its keeper is known."""
+        return cls(spec.remote, spec.binds, spec.env.get("HOME", "/"))
 
 
 class StartFiles:
@@ -97,14 +103,23 @@ class StartFiles:
         self._task = asyncio.get_running_loop().create_task(self._run_on(stream, ours))
         return seen, theirs
 
-    def adopt(self, keeper: Keeper) -> None:
-        """A keeper that outlived its node has no connection any more."""
-        self.runs(keeper)
-        self._task = asyncio.get_running_loop().create_task(self._run_on(None, None))
+    def serve(self, keeper: Keeper) -> None:
+        """Connections go to this keeper from now on. It need not run its program yet: to start it, it opens files of
+        the submit side's, and if the first connection is lost meanwhile, it waits for the next one.
+        """
+        if self._keeper.done():
+            self.connect(keeper)
+        else:
+            self._keeper.set_result(keeper)
 
-    def runs(self, keeper: Keeper) -> None:
-        """The job runs: whoever gets its next connection is known."""
+    def connect(self, keeper: Keeper) -> None:
+        """Make a connection for a keeper that has none: it outlived its node, or starts its program once more."""
+        loop = asyncio.get_running_loop()
+        if self._task is not None:
+            self._task.cancel()
+        self._keeper = loop.create_future()
         self._keeper.set_result(keeper)
+        self._task = loop.create_task(self._run_on(None, None)) if keeper.spec.remote else None
 
     async def end(self) -> None:
         """Nobody asks any more."""

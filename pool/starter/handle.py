@@ -66,7 +66,7 @@ class NativeKeeper:
         self.image: Image | None = None
         #: Its start while that has not been sent.
         self.letter: Letter | None = None
-        #: A copy of the stream that it is to begin with.
+        #: A copy of the stream that it has to the submit machine's files, until it runs.
         self.stream: int | None = None
         #: Copies of its ends of pipes to other machines, by the pipe's index, until it runs.
         self.ends: dict[int, int] = {}
@@ -182,6 +182,13 @@ class NativeKeeper:
     def shell(self, fd: int) -> None:
         """Have it open a shell in the job, and talk about it on a socket (`pool.starter.shells`)."""
         self._keepers.hand(self, Verb.SHELL, 0, fd)
+
+    def keep_stream(self, fd: int | None) -> None:
+        """Keep a copy of this stream in place of the one before; None for none."""
+        copy = os.dup(fd) if fd is not None else None
+        if self.stream is not None:
+            os.close(self.stream)
+        self.stream = copy
 
     def close_ends(self) -> None:
         """It has its own ends of pipes to other machines."""

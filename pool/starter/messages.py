@@ -368,7 +368,10 @@ _MACHINE = (
     "socket",
     "bind",
     "malloc",
+    "start",
 )
+#: How a file call fails whose file system's server has died.
+_SERVER_DIED = (errno.ECONNABORTED, errno.ENOTCONN)
 
 
 #: Where a job with a file tree of its own looks for a path.
@@ -387,10 +390,12 @@ def start_failed(spec: KeeperSpec, report: Report) -> StartFailed:
     if name:
         id = f"{id}, process {name}"
     thing = f"{report.call} {path}".strip()
+    if died := bool(spec.remote) and report.err in _SERVER_DIED:
+        reason = "the server of its remote files died"
     return StartFailed(
         f"cannot start {id}: {thing}: {reason}",
         hint=_HINTS.get(report.call, ""),
-        retry=report.call in _MACHINE,
+        retry=died or report.call in _MACHINE,
         call=report.call,
         path=path,
         errno=report.err,

@@ -246,8 +246,7 @@ class NativeKeepers:
             else:
                 self._send_start(keeper, message)
             if remote is not None:
-                keeper.stream = os.dup(remote)
-                self.hand_stream(keeper, keeper.stream)
+                self.hand_stream(keeper, remote)
             for pipe, fd in ends.items():
                 keeper.ends[pipe] = os.dup(fd)
             self._hand_ends(keeper)
@@ -267,9 +266,7 @@ class NativeKeepers:
             if keeper.image is not None:
                 keeper.image.close()
                 keeper.image = None
-            if keeper.stream is not None:
-                os.close(keeper.stream)
-                keeper.stream = None
+            keeper.keep_stream(None)
             keeper.close_ends()
         return keeper
 
@@ -345,7 +342,11 @@ class NativeKeepers:
         return cell is not None and cell.number == keeper.number
 
     def hand_stream(self, keeper: NativeKeeper, fd: int) -> None:
-        """Give a keeper a stream to the submit machine's files, when it can take it."""
+        """Give a keeper a stream to the submit machine's files, when it can take it. While it starts, a copy is kept:
+        should its start be sent again, the stream is, too.
+        """
+        if not keeper.starting.done():
+            keeper.keep_stream(fd)
         self.hand(keeper, Verb.REMOTE, 0, fd)
 
     def hand(self, keeper: NativeKeeper, verb: Verb, value: int, fd: int) -> None:
@@ -630,7 +631,7 @@ class NativeKeepers:
             message = pack_start(keeper.spec, keeper.number, keeper.cell, image=keeper.image is not None)
             self._send_start(keeper, message)
         if keeper.stream is not None:
-            self.hand_stream(keeper, keeper.stream)
+            self.hand(keeper, Verb.REMOTE, 0, keeper.stream)
         self._hand_ends(keeper)
         if keeper.image is not None:
             keeper.image.hand(self, keeper)

@@ -46,9 +46,10 @@ class ProgramStart:
 
     def adopt(self, keeper: Keeper) -> None:
         """The program runs already, in a keeper that outlived the node."""
-        if keeper.spec.remote:
+        if keeper.spec.remote or keeper.spec.binds:
+            self._seen = VisibleFiles.of(keeper.spec)
             self._files = self._way_to_files()
-            self._files.adopt(keeper)
+            self._files.connect(keeper)
         self._join_outside(keeper)
 
     async def begin(self, lease: Lease, claim: dict[str, Any]) -> None:
@@ -71,8 +72,7 @@ class ProgramStart:
             self._seen, end = await self._files.begin(account.uid, account.gid, start.place.hidden)
             with end or contextlib.nullcontext():
                 spec, remote = self.spec(lease, claim), end.fileno() if end is not None else None
-                keeper = await self._spawn(keepers.start(spec, image=image, remote=remote, asked=self._set_target))
-            self._files.runs(keeper)
+                await self._spawn(keepers.start(spec, image=image, remote=remote, asked=self._set_target))
         except BaseException:
             await self._files.end()
             raise
@@ -131,6 +131,8 @@ class ProgramStart:
 
     def _set_target(self, keeper: Keeper) -> None:
         self._asked = keeper
+        if self._files is not None:
+            self._files.serve(keeper)
         if self._start.remote_pipes is not None:
             self._start.remote_pipes.before_start(keeper)
         else:
@@ -142,7 +144,7 @@ class ProgramStart:
         if join is not None and has_way_out(keeper.spec.network_setup):
             self._start.room = join(self._start.activation, keeper)
 
-    async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+    async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> None:
         """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever. If the job is to
         leave, it is waited for no longer: a keeper that hangs in the start is ended then.
 
@@ -154,8 +156,7 @@ class ProgramStart:
         self._leaves = False
         try:
             async with asyncio.timeout(most) as self._spawning:
-                start.keeper = keeper = await starting
-                return keeper
+                start.keeper = await starting
         except TimeoutError:
             text = f"it could not be {'restored' if start.dumped_image else 'started'} within {most:.0f} s"
             if self._leaves:

@@ -205,6 +205,35 @@ async def test_a_job_waits_while_its_submit_machine_is_cut_off(pair: Nodes, home
         await finished(cluster, home)
 
 
+SAVES_ITSELF = """
+import os, sys
+if os.path.exists("saved"):
+    print("goes on from", open("saved").read())
+else:
+    open("saved", "w").write("here")
+    sys.exit(85)
+"""
+
+
+async def test_a_job_that_saves_itself_works_on_its_files_afterwards(pair: Nodes, home: Path) -> None:
+    """Its program is started once more on the same machine, with a new connection to them."""
+    async with client(pair.all[0]) as pool:
+        (home / "saves").write_text(SAVES_ITSELF)
+        commands = {
+            "executable": PYTHON,
+            "arguments": "saves",
+            "output": "out",
+            "log": "joblog",
+            "remote_io": "on",
+            "requirements": FAR,
+            "checkpoint_exit_code": "85",
+        }
+        cluster = await pool.submit(commands, iwd=str(home))
+        (result,) = await cluster.wait(40, until_stuck=True)
+    assert (result.state, result.exit_code) == ("completed", 0), (result, (home / "joblog").read_text())
+    assert (home / "out").read_text() == "goes on from here\n"
+
+
 async def test_a_job_that_begins_again_finds_its_files_as_they_were(pair: Nodes, home: Path) -> None:
     async with client(pair.all[0]) as pool:
         cluster = await walk(pool, home, checkpoint="off")

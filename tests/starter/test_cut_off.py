@@ -114,6 +114,8 @@ class Job:
 
     def __init__(self, desk: Desk) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Its files are open.
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._desk = desk
         self._open: dict[int, tuple[bytes, asyncio.Future[list[Any]]]] = {}
         self._unique = 0
@@ -155,6 +157,7 @@ class Job:
         for handle, name in enumerate(("log", "place", "locked"), 1):
             await self._ask(Op.OPEN, handle, self._desk.path(name), flags, 0o644, 0)
         await self._ask(Op.LOCK, 3, 1, 2, 0, 0, 0)
+        self.begun.set_result(None)
         for step in range(STEPS):
             # Three writes are under way at a time, as those that a cache sends.
             data = b"%6d\n" % step
@@ -201,7 +204,7 @@ class Pair:
         job = Job(self.desk)
         with theirs:
             job.remote(theirs.fileno())
-        self.files.runs(cast(Keeper, job))
+        self.files.serve(cast(Keeper, job))
         return job
 
     async def steps(self, count: int) -> None:
@@ -265,6 +268,33 @@ def test_a_job_whose_node_is_cut_off_for_a_minute_goes_on(desk: Desk, how: str) 
     assert ((desk.tree / "log").read_bytes(), (desk.tree / "place").read_bytes()) == expected(STEPS)
 
 
+def test_a_job_whose_files_are_cut_off_while_its_program_starts_goes_on(desk: Desk) -> None:
+    """Its program and its outputs are opened through its files: a start waits for the next connection, not that for the
+    start.
+    """
+
+    async def trial() -> None:
+        pair = Pair(desk, keepalive=30.0)
+        await pair.listen()
+        _, theirs = await pair.files.begin(1, 1, ())
+        assert theirs is not None
+        pair.network.cut("home", "far")
+        job = Job(desk)
+        pair.files.serve(cast(Keeper, job))
+        with theirs:
+            job.remote(theirs.fileno())
+        await asyncio.sleep(1.0)
+        assert not job.begun.done()
+        pair.network.restore_links()
+        await asyncio.wait_for(job.begun, 10.0)
+        assert pair.home.streams == 2
+        await asyncio.wait_for(job.working, 120.0)
+        await pair.end(job)
+
+    run(trial())
+    assert ((desk.tree / "log").read_bytes(), (desk.tree / "place").read_bytes()) == expected(STEPS)
+
+
 @pytest.mark.parametrize("how", ["cut", "silent"])
 def test_beyond_its_lease_a_job_is_killed_and_nobody_asks_any_more(desk: Desk, how: str) -> None:
     async def trial() -> None:
@@ -300,7 +330,7 @@ def test_a_job_that_opens_all_its_files_directly_asks_home_once(desk: Desk, ther
         assert (seen.trees, end, [home for _, home in pair.home.direct or ()]) == ((), None, found)
         assert pair.home.direct is not None
         job = Job(desk)
-        pair.files.runs(cast(Keeper, job))
+        pair.files.serve(cast(Keeper, job))
         await asyncio.sleep(LEASE)
         assert pair.home.streams == 1
         job.kill()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import random
 import socket
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 
+from pool.checkpoint.messages_table import Verb
 from pool.starter.handle import NativeKeeper
+from pool.starter.messages import Report, start_failed
+from pool.starter.spec import StartFailed
 from tests.checkpoint.remote.conftest import Site, wait_for_output
 from tests.remoteio.support import HomeProcess, JobEnd
-from tests.starter.support import PYTHON, helpers, soon
+from tests.starter.support import PYTHON, helpers, soon, spec
 
 
 class Relay:
@@ -48,6 +55,10 @@ class Relay:
     def hold_requests(self) -> None:
         """From now on no request reaches the submit side."""
         self._passes.clear()
+
+    def pass_requests(self) -> None:
+        """Requests reach it again."""
+        self._passes.set()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, requests: bool = False
@@ -109,6 +120,63 @@ async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
     assert (site.tree / "data").read_text() == "".join(f"{number:6d}\n" for number in range(400))
     left = [name for name in os.listdir(site.tree) if not name.startswith(".poolnode")]
     assert sorted(left) == ["data", "log", "source"]
+
+
+async def test_a_start_whose_stream_is_lost_goes_on_with_the_next(site: Site) -> None:
+    """The job's output is opened through its files, so that the program would never run."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    relay = Relay(site)
+    theirs = await relay.connect()
+    relay.hold_requests()
+    asked: asyncio.Future[NativeKeeper] = asyncio.get_running_loop().create_future()
+    wanted = replace(site.spec("/bin/echo", "it runs"), stdout=str(site.tree / "output"))
+    with theirs:
+        starting = asyncio.create_task(site.keepers.start(wanted, remote=theirs.fileno(), asked=asked.set_result))
+        keeper = await soon(asked)
+        await soon(relay.holds_something.wait())
+    relay.cut()
+    assert not starting.done()
+    relay.pass_requests()
+    await relay.connect(keeper)
+    assert await soon(starting) is keeper
+    assert (await soon(keeper.ended)).code == 0
+    relay.cut()
+    assert (site.tree / "output").read_text() == "it runs\n"
+
+
+async def test_a_start_whose_file_server_dies_may_be_tried_again(site: Site) -> None:
+    """It fails for the machine's sake, not the job's, which must not be held for it."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    relay = Relay(site)
+    theirs = await relay.connect()
+    relay.hold_requests()
+    asked: asyncio.Future[NativeKeeper] = asyncio.get_running_loop().create_future()
+    wanted = replace(site.spec("/bin/echo", "it runs"), stdout=str(site.tree / "output"))
+    with theirs:
+        starting = asyncio.create_task(site.keepers.start(wanted, remote=theirs.fileno(), asked=asked.set_result))
+        await soon(asked)
+        await soon(relay.holds_something.wait())
+    (parent,) = psutil.Process(site.keepers.fork_server_pid).children()
+    server = min(parent.children(), key=lambda one: one.pid)
+    server.kill()
+    (came,) = await soon(asyncio.gather(starting, return_exceptions=True))
+    if isinstance(came, StartFailed):  # whichever of the two the keeper hears of first
+        assert came.retry, came
+    else:
+        assert isinstance(came, NativeKeeper)
+        assert (await soon(came.ended)).error.endswith("of its remote files died")
+    relay.cut()
+
+
+@pytest.mark.parametrize("err", [errno.ECONNABORTED, errno.ENOTCONN])
+def test_what_a_dead_server_makes_fail_may_be_tried_again(tmp_path: Path, err: int) -> None:
+    program = str(tmp_path / "program")
+    report = Report._make((Verb.FAILED, 1, *[0] * 6, err, *[0] * 10, "exec", program, ()))
+    failed = start_failed(spec(tmp_path, program, remote=(str(tmp_path),)), report)
+    assert (failed.retry, failed.message.endswith("the server of its remote files died")) == (True, True)
+    assert not start_failed(spec(tmp_path, program), report).retry, "none of its files is remote"
 
 
 LOCKING = """

@@ -300,11 +300,15 @@ class RemoteFiles:
             self._log.warning("what undoes a job's changes is kept longer", extra={"job": name, "why": str(error)})
 
     async def keep_changes(self, job: QueuedJob, run: int) -> None:
-        """The job has saved itself in its owner's files: they stay as they are now."""
-        name = name_of(job)
+        """The job's program has ended, and has saved itself in its owner's files: they stay as they are now."""
+        name, owner = name_of(job), str(job.get("Owner"))
         if name in self._known:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
-            await self.file_servers.request(str(job.get("Owner")), "settle", job=name, mark=mark)
+            journal = self._journal(name, owner)
+            try:
+                await self.file_servers.request(owner, "settle", (journal,), job=name, mark=mark)
+            finally:
+                os.close(journal)
 
     async def drop_journal(self, job: QueuedJob, run: int) -> None:
         """The job has ended by itself: what was kept to undo it goes before anybody is told, so that nobody finds it.
