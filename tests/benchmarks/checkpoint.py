@@ -252,7 +252,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
                     f"job stands still, {what}",
                     still * 1000,
                     "ms",
-                    Goal("at most", 5 + 25 * gigabytes),
+                    Goal("at most", 1.2, "ratio"),
                     "a bare fork of as much memory",
                     bare * 1000,
                 ),

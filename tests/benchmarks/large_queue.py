@@ -17,7 +17,7 @@ from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.conftest import REPOSITORY
 
 #: The goal for another user's question meanwhile, milliseconds, and seconds between two of them.
-PING, PAUSE = Goal("at most", 100), 0.005
+PING, PAUSE = Goal("at most", 50), 0.005
 #: Until a schedd has read its queue, seconds.
 LONGEST_RESTART = 300.0
 
@@ -111,7 +111,7 @@ async def large_queue(effort: Effort) -> list[Row]:
                 async with measured(f"{action} of {of}", node, seconds):
                     assert (await pool.act(action, everything=True)).done == jobs
         async with whole_node(2, *LISTEN, directory=directory) as node, await Pool.connect(node.address) as pool:
-            async with measured(f"restart with {of}, until they are there", node, None):
+            async with measured(f"restart with {of}, until they are there", node, Goal("at most", 10)):
                 await _answered(pool)
             async with measured(f"remove of {of}", node, seconds):
                 acted = await pool.act("remove", everything=True)

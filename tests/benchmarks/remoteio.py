@@ -200,7 +200,7 @@ async def remoteio(effort: Effort) -> list[Row]:
                 Goal("at least", 500), "local file", megabytes / local["first"]),
             Row("remote file read in order, cached", megabytes / near["cached"], "MB/s",
                 Goal("at least", 0.8, "ratio"), "local file", megabytes / local["cached"]),
-            Row("open and close of a remote file", near["open"] / 50 * 1e6, "us", None,
+            Row("open and close of a remote file", near["open"] / 50 * 1e6, "us", Goal("at most", 8),
                 "local file", local["open"] / 50 * 1e6),
             Row(f"grep -r over {files:,} small remote files, warm", near["grep"], "s",
                 Goal("at most", 3, "ratio"), "local files", local["grep"]),
