@@ -1,8 +1,8 @@
-"""Descriptions that a program submits again and again, read once.
+"""Remembers descriptions, so that a program that submits the same one again and again has it read once.
 
-A description is used again only where reading it would give the same: for the same text, name, directory, user,
-environment and facts within one second, where the file system answers each question as before, and where nothing in
-it was left to chance or taken from a program's output.
+A description is used again only if reading it would give the same result: the text, name, directory, user, environment
+and facts are the same, it was read in the same second, the file system gives the same answer to each question, and
+nothing in it came from chance or from a program's output.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from pool.jobs.description import Description, DescriptionFiles, RealFiles
 from pool.jobs.description.files import Kind
 
-#: Descriptions that are remembered, and characters or bytes of a file that is.
+#: The most descriptions that are remembered, and the most characters or bytes of a file.
 MOST, LARGEST = 16, 64 * 1024
 
 
 class RememberedFiles:
-    """The machine's own files; what was asked of them is remembered, with the answers.
+    """The machine's own files. Each question to them is remembered with its answer.
 
     Attributes:
-        is_repeatable: whether all that was asked can be asked again.
+        is_repeatable: whether all questions can be asked again.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RememberedFiles:
         return self._files.run(command, folder)
 
     def answer_the_same(self) -> bool:
-        """Whether each question has the answer that it had."""
+        """Whether each question has the same answer now."""
         try:
             return all(question(*about) == answer for question, about, answer in self._asked)
         except OSError:
@@ -80,7 +80,7 @@ class RememberedFiles:
 
 
 class NotedChance(random.Random):
-    """A source of chance that knows whether it was asked."""
+    """A random number generator that notes whether it was used."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(0)
@@ -96,7 +96,7 @@ class NotedChance(random.Random):
         return self._chance.getrandbits(k)
 
 
-#: Reads a description with these files and this chance.
+#: Reads a description with these files and this random number generator.
 Read = Callable[[DescriptionFiles, random.Random], Description]
 
 
@@ -108,16 +108,16 @@ class _KnownDescription:
 
 
 class KnownDescriptions:
-    """The descriptions that were read last. They are shared by those who submit them, who do not change them."""
+    """The descriptions that were read last. They are shared, so nobody may change them."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, _KnownDescription] = {}
 
     def read(self, key: Hashable, environ: Mapping[str, str], chance: random.Random, read: Read) -> Description:
-        """A description, read now unless that would give what was read before.
+        """A description: a remembered one if reading it would give the same, else read now.
 
         Args:
-            key: all that the description depends on beside the environment, the files and chance.
+            key: all that the description depends on, except the environment, the files and chance.
         """
         known, environ = self._known.get(key), dict(environ)
         if known is not None and known.environ == environ and known.files.answer_the_same():

@@ -9,7 +9,7 @@ gangs.py        which jobs on several machines may have machines of other pools
 cards.py        what the parts of such a job hear of each other
 idleness.py     for how long machines are likely to stay idle
 kinds.py        many idle machines summed up by kind, for another pool
-alone.py        which of our own jobs would run by now without a flock
+without_flock.py  which of our own jobs would run by now without a flock
 payback.py      how many jobs of a creditor come ahead of our own, and until when
 value.py        what a machine is worth
 shown.py        a machine of another pool as this pool's negotiator sees it; a request of another pool likewise

@@ -23,7 +23,7 @@ from typing import Any
 
 from pool.classad import ClassAd, Expr
 from pool.policy.autoclusters import closed, looked_at
-from pool.policy.flock.settled import LETS_NOBODY_IN, settled_requirements
+from pool.policy.flock.partial_evaluation import LETS_NOBODY_IN, partially_evaluated
 from pool.policy.packed import pack
 
 Wire = dict[str, Any]
@@ -152,7 +152,7 @@ class MachineKinds:
         if ad is None:
             self._ads.pop(slot, None)
             return
-        settled = settled_requirements(ad)
+        settled = partially_evaluated(ad)
         if settled.get("Requirements") == LETS_NOBODY_IN:
             self._ads.pop(slot, None)
         else:

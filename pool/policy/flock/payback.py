@@ -1,11 +1,11 @@
 """Payback: jobs of a pool to which we owe machine time come ahead of our own, up to the balance (EV 4.2).
 
-Every machine that the creditor has of us pays the debt back, value-second by value-second. Some of them it was given
-ahead of our own jobs: these end in the moment in which nothing is owed any more, if own jobs wait for a machine.
+Each of our machines that the creditor has pays the debt back, value-second by value-second. Some of them were given
+ahead of our own jobs. These are taken back as soon as nothing is owed any more, if own jobs wait for a machine.
 
-No pool is worse off with a flock than alone: own jobs that would run on our machines by now, had there been no flock,
-come before a creditor's (`alone`). So machines are given ahead as long as these have theirs, and go back when they
-have not. A pool that the flock has helped has fewer such jobs than machines, and pays with the difference.
+No pool is worse off with a flock than without: own jobs that would run on our machines by now if there were no flock
+come before a creditor's (`without_flock`). So machines are given ahead only while these jobs have machines, and are
+taken back otherwise. A pool that the flock has helped has fewer such jobs than machines, and pays with the difference.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def slots_ahead(owed: float, rate: float, value: float = 1.0) -> int:
 
 
 def machines_to_spare(units: int, alone: int, lent: int) -> int:
-    """The processors that creditors may have more, ahead of own jobs that wait; negative: so many are to go back.
+    """The processors that can still be given ahead of waiting own jobs; if negative, those to take back.
 
     Args:
-        units: of the pool's own machines.
-        alone: of these, those on which own jobs would run now if there were no flock.
+        units: processors of the pool's own machines.
+        alone: those of them on which own jobs would run now if there were no flock.
         lent: those that other pools have.
     """
     return units - alone - lent

@@ -1,12 +1,12 @@
-"""Words of another pool about our jobs and its machines, checked where they come in: nothing that it may say else.
+"""Checks what another pool's startds report to our schedds. It may report nothing else.
 
-    ended     a run has ended: the report of its startd
-    report    of a running job: started, suspended, what it uses, saved ...
-    revoked   a claim is over
+    ended           a run has ended: the report of its startd
+    report          about a running job: started, suspended, its usage, saved ...
+    revoked         a claim is over
     wait_for_parts  a part of a job on several machines can begin, with its card (`cards`)
 
-Each field has a kind and a range. A field that is not named here is left out: our schedd would not look at it, and
-its events and its queue would keep it. A field that is wrong makes the whole report worthless.
+Each field has a type and a range. A field that is not named here is dropped, since our schedd would only keep it in its
+events and its queue. One wrong field makes the whole report invalid.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pool.jobs.reasons import Reason
 from pool.policy.flock.cards import BadCard, checked_card
 
 Wire = dict[str, Any]
-#: Characters of a text that another pool says.
+#: Characters of a text from another pool.
 LONGEST_TEXT = 8192
-#: No number of seconds, bytes or KiB is larger.
+#: The largest number of seconds, bytes or KiB.
 MOST = 1e15
-#: Exit statuses and signals lie within this.
+#: Exit statuses and signals are smaller than this.
 WIDEST = 2**32
 #: Lines of a list of reasons, processes of a job, names in a mapping of numbers.
 MOST_LINES, MOST_PROCESSES, MOST_NAMES = 100, 1000, 50
-#: Reports of one running job that are taken in at once, and seconds for each that follows.
+#: Reports about one running job that are taken at once, and seconds between those that follow.
 BURST, EACH = 30.0, 1.0
-#: Jobs of which it is known how often they are reported of.
+#: Jobs whose reports are counted.
 MOST_PACED = 10_000
 
 
 class BadReport(PoolError):
-    """Another pool says of a job what makes no sense."""
+    """A report of another pool makes no sense."""
 
 
 def _number(value: Any) -> bool:
@@ -63,7 +63,7 @@ def _name(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    """A mapping of names to numbers, which may be missing, or to whether something is so."""
+    """A mapping of names to numbers, booleans or nothing."""
     if not isinstance(value, Mapping) or len(value) > MOST_NAMES:
         return False
     return all(_name(name) and (one is None or isinstance(one, bool) or _number(one)) for name, one in value.items())
@@ -81,7 +81,7 @@ def _all(value: Mapping[Any, Any], fits: Callable[[Any], bool]) -> bool:
 
 
 def _plain(value: Any, depth: int = 4) -> bool:
-    """Mappings and lists of small values: counts, whose readers look at each by itself."""
+    """Nested mappings and lists of small values, such as counts. Their readers check each value."""
     if isinstance(value, Mapping):
         small = depth > 0 and len(value) <= MOST_PROCESSES and all(map(_name, value))
         return small and all(_plain(one, depth - 1) for one in value.values())
@@ -120,7 +120,7 @@ _REPORTS: dict[str, dict[str, Callable[[Any], bool]]] = {
 
 
 def checked_words(verb: str, params: Wire) -> Wire:
-    """The parameters of a call that another pool's startd makes to a schedd of ours, with what is known of them.
+    """The checked parameters of a call from another pool's startd to our schedd; unknown fields are dropped.
 
     Raises:
         BadReport: they make no sense.
@@ -179,7 +179,7 @@ def _fields(said: Mapping[Any, Any], fits: Mapping[str, Callable[[Any], bool]]) 
 
 
 def _short(value: Any) -> Any:
-    """A text, or the texts of a list or a mapping, no longer than LONGEST_TEXT."""
+    """A text, or the texts of a list or a mapping, cut to LONGEST_TEXT."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     if isinstance(value, list):
@@ -188,13 +188,13 @@ def _short(value: Any) -> Any:
 
 
 class ReportPace:
-    """How often running jobs are reported of: more often than makes sense fills the events of their users."""
+    """Limits the rate of reports about each running job, since each may become an event of its user."""
 
     def __init__(self) -> None:
         self._spent: dict[str, tuple[float, float]] = {}
 
     def admits(self, claim: str, now: float) -> bool:
-        """Whether one more report about the job on a claim is taken in.
+        """Whether one more report about the job on a claim is taken.
 
         Args:
             now: seconds.
@@ -204,5 +204,5 @@ class ReportPace:
         fits = spent < BURST
         self._spent[claim] = (spent + 1.0 if fits else spent, now)
         if len(self._spent) > MOST_PACED:
-            del self._spent[next(iter(self._spent))]  # the one of which nothing was said for longest
+            del self._spent[next(iter(self._spent))]  # the one without a report for the longest time
         return fits

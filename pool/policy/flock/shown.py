@@ -24,8 +24,8 @@ Wire = dict[str, Any]
 
 #: In a machine's ad: the pool that lends it, and its name there. In a job's ad: the pool that it comes from.
 LENDER, LENT_MACHINE, GUEST_OF = "FlockPool", "FlockMachine", "FlockGuestOf"
-#: In a guest's ad, by our world: our own jobs do not have it leave (`guests_leave = false`). In the ad of our machine
-#: that it has: its pool, and whether it leaves for our own jobs.
+#: In a guest's ad, set by our world: it does not leave for our own jobs (`guests_leave = false`). In the ad of our
+#: machine that it has: its pool, and whether it leaves for our own jobs.
 GUEST_STAYS, GUEST_POOL, GUEST_LEAVES = "FlockGuestStays", "RemoteGuestOf", "RemoteGuestLeaves"
 #: In a lent machine's ad: the server value of one of its processors (EV 4.3.3).
 SERVER_VALUE = "FlockValue"
@@ -47,8 +47,8 @@ FOREIGN = frozenset(
         "UidDomain", "Submitter", GUEST_OF, GUEST_STAYS,
     )
 )  # fmt: skip
-#: The condition for jobs on a lent machine: not kept at home by its user, no part of a job whose parts have links, and
-#: no guest itself: a pool lends its own machines only.
+#: The condition for jobs on a lent machine. Their user does not keep them at home, they need no links that other pools
+#: cannot have, and they are no guests themselves: a pool lends only its own machines.
 _GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && {WITHOUT_LINKS} && (TARGET.{GUEST_OF} =?= undefined)"
 
 
@@ -57,8 +57,8 @@ class NotForGuests(PoolError):
 
 
 def is_lendable(ad: Mapping[str, Any]) -> bool:
-    """Whether a machine of this pool can be shown to another: it is idle and our own. A dedicated one, too, while its
-    scheduler does not use it (WR 6.4).
+    """Whether a machine of this pool can be shown to another: it is idle and our own. A dedicated machine is, too,
+    while its scheduler does not use it (WR 6.4).
     """
     return ad.get("State") == "Unclaimed" and LENDER not in ad and isinstance(ad.get("StartdAddress"), str)
 
@@ -77,7 +77,7 @@ def gives_way(ad: Mapping[str, Any]) -> bool:
 
 
 def is_own_machine(ad: Mapping[str, Any]) -> bool:
-    """Whether our own pool's jobs may run on a machine now: it is ours, no dedicated one, and its owner is away."""
+    """Whether our own pool's jobs may run on a machine now: it is ours, not dedicated, and its owner is away."""
     return LENDER not in ad and not ad.get("DedicatedSchedulers") and ad.get("State") != "Owner"
 
 
@@ -87,8 +87,8 @@ def is_with_guest(ad: Mapping[str, Any]) -> bool:
 
 
 def processors(ad: Mapping[str, Any]) -> int:
-    """The processors that a machine counts for: those of a part or of the rest of a divided one; else one, since a
-    job has the whole of it."""
+    """The processors that a machine counts for: those of a part, or of the rest of a divided machine. Any other machine
+    counts for one, since a job gets all of it."""
     if not (ad.get("PartitionableSlot") is True or ad.get("DynamicSlot") is True):
         return 1
     cpus = ad.get("Cpus")

@@ -8,7 +8,7 @@
     own_jobs.py    our own jobs as they would run without a flock: they come before a creditor's
     peers.py       the connection to another pool's world, made again as long as there is an agreement
     guest_claims.py the claims of other pools on our machines
-    rare_log.py    lines of the log about other pools, one a minute for each thing
+    rare_log.py    log lines about other pools, at most one a minute for each message
     relay.py       calls and streams that pass through, in both directions
 
 A job that flocks is run by the schedd of its own pool and by a startd of the other, as if they were in one pool. Every

@@ -1,4 +1,4 @@
-"""The claims of other pools on our machines, by the calls about them that pass here."""
+"""The claims of other pools on our machines, known from the calls about them that pass through this world."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pool.policy.flock.private import OF
 
 
 class GuestClaims:
-    """The claims of other pools' schedds on our machines, as far as calls about them have passed.
+    """The claims of other pools' schedds on our machines.
 
     Args:
         longest: seconds after which a claim that nobody has renewed is over.
@@ -21,18 +21,18 @@ class GuestClaims:
         self._claims: dict[tuple[str, str, str], tuple[str, float]] = {}
 
     def add(self, pool: str, schedd: str, startd: str, claims: Iterable[Any]) -> None:
-        """These live."""
+        """Note claims that were made or renewed."""
         until = asyncio.get_running_loop().time() + self._longest()
         for claim in claims:
             self._claims[pool, startd, str(claim)] = (schedd, until)
 
     def forget(self, pool: str, startd: str, claims: Iterable[Any]) -> None:
-        """These are over."""
+        """Drop claims that are over."""
         for claim in claims:
             self._claims.pop((pool, startd, str(claim)), None)
 
     def count(self) -> int:
-        """The claims of all pools, without those of users who have accounts here, too."""
+        """The number of claims of all pools, without those of users with an account here."""
         self._forget_old()
         return sum(OF not in pool for pool, _, _ in self._claims)
 

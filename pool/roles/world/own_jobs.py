@@ -1,8 +1,8 @@
-"""This pool's own jobs and machines, and how much of a debt may be paid back now for all of them (EV 4.2).
+"""This pool's own jobs and machines, and how many machines they leave for paying back debts (EV 4.2).
 
-Only where there is an agreement with credit, the schedds of the pool are asked for their jobs, and each job that comes
-or ends goes into `pool.policy.flock.alone`. Jobs that none of our machines fits would not run here without a flock
-either, and do not count.
+If there is an agreement with credit, the pool's schedds are asked for their jobs. Each job that comes or ends goes into
+`pool.policy.flock.without_flock`. Jobs that fit none of our machines would not run here without a flock either, and do
+not count.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.flock.alone import JobRange, PoolAlone
 from pool.policy.flock.payback import machines_to_spare
 from pool.policy.flock.shown import is_own_machine, is_with_guest, processors
+from pool.policy.flock.without_flock import JobRange, PoolWithoutFlock
 from pool.roles.base import Spawn
 from pool.roles.cooperative import WorkTurns, run_in_slices
 from pool.roles.links import Links
@@ -25,7 +25,7 @@ from pool.wire.parameter_checks import check_item
 
 Wire = dict[str, Any]
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
-#: Seconds of the loop that a look for a machine which fits one job may take in all.
+#: Seconds of the loop for finding a machine that fits one job, in all.
 LONGEST = 60.0
 #: The items of `schedd.own_work`.
 ITEMS = {
@@ -35,11 +35,11 @@ ITEMS = {
 
 
 class OwnJobs:
-    """The own jobs and machines of one pool, and the same pool without a flock.
+    """The own jobs and machines of one pool, and a simulation of the pool without a flock.
 
     Args:
         wanted: whether there is an agreement with credit.
-        changed: called when there may be more or less to spare.
+        changed: called when the number of machines to spare may have changed.
 
     Attributes:
         guest_units: processors of own machines that jobs of other pools have, by their ads.
@@ -63,7 +63,7 @@ class OwnJobs:
         self._log = log
         self._wanted = wanted
         self._changed = changed
-        self._alone = PoolAlone()
+        self._without_flock = PoolWithoutFlock()
         self._units = 0
         self.guest_units = 0
         self._machines: dict[str, tuple[Wire, int, int]] = {}
@@ -76,7 +76,7 @@ class OwnJobs:
     # -- our collector -----------------------------------------------------------------------------------
 
     def machine(self, name: str, ad: Wire | None) -> None:
-        """A machine's ad at our collector has changed, or is gone."""
+        """A machine's ad at our collector has changed, or is gone (None)."""
         known = self._machines.pop(name, None)
         _, units, lent = known or (None, 0, 0)
         if ad is not None and is_own_machine(ad):
@@ -85,7 +85,7 @@ class OwnJobs:
         self.guest_units += lent_now - lent
         if units_now != units:
             self._units += units_now - units
-            self._alone.set_units(self._units, self._now())
+            self._without_flock.set_units(self._units, self._now())
         if ad is not None and known is None and name in self._machines and self._unfit:
             self._spawn(self._fit_again(ad), "own jobs", alone=True)
 
@@ -94,7 +94,7 @@ class OwnJobs:
         return self._machines[name][1] if name in self._machines else 1
 
     def schedd(self, name: str, ad: Wire | None) -> None:
-        """A schedd's ad has changed, or is gone."""
+        """A schedd's ad has changed, or is gone (None)."""
         address = ad.get("ScheddAddress") if ad is not None else None
         if isinstance(address, str):
             self._schedds[name] = address
@@ -103,12 +103,12 @@ class OwnJobs:
         self.watch_schedds()
 
     def forget_all(self) -> None:
-        """The collector tells everything anew."""
+        """Drop all machines: the collector will send all of them again."""
         for name in list(self._machines):
             self.machine(name, None)
 
     def watch_schedds(self) -> None:
-        """Ask those schedds that are to be asked, and no others."""
+        """Watch the jobs of all schedds if there is an agreement with credit; else of none."""
         wanted = self._schedds if self._wanted() else {}
         for name in [name for name in self._watches if name not in wanted]:
             self._watches.pop(name).cancel()
@@ -119,19 +119,19 @@ class OwnJobs:
     # -- answers -----------------------------------------------------------------------------------------
 
     def spare(self, lent: int) -> int:
-        """The processors that creditors may have more ahead of own jobs; negative: so many are to go back.
+        """The processors that can still be given ahead of own jobs; if negative, those to take back.
 
         Args:
             lent: processors that other pools have, as far as the caller knows.
         """
         if not self._told.issuperset(self._schedds):
-            return 0  # of some jobs it is not known yet whether they would run
-        alone = self._alone.would_run(self._now())
+            return 0  # not all jobs are known yet
+        alone = self._without_flock.would_run(self._now())
         return machines_to_spare(self._units, alone, max(lent, self.guest_units))
 
     def next_change(self) -> float:
-        """Seconds until own jobs may have a right to more machines, if nothing happens until then."""
-        return max(0.0, self._alone.next_change() - self._now())
+        """Seconds until own jobs may have a right to more machines, if nothing else happens."""
+        return max(0.0, self._without_flock.next_change() - self._now())
 
     # -- our schedds -------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class OwnJobs:
 
     def _forget(self, name: str) -> None:
         self._told.discard(name)
-        self._alone.forget(name, self._now())
+        self._without_flock.forget(name, self._now())
         for key in [key for key in self._ads if key[0] == name]:
             del self._ads[key]
             self._unfit.pop(key, None)
@@ -165,7 +165,7 @@ class OwnJobs:
     async def _take_in(self, name: str, items: list[Any]) -> None:
         """
         Raises:
-            PoolError: an item is none.
+            PoolError: an item has another form.
         """
         if not items:
             self._told.add(name)
@@ -189,7 +189,7 @@ class OwnJobs:
         key = (jobs.schedd, jobs.cluster)
         if fits:
             self._ads.pop(key, None)
-            self._alone.submitted(jobs, self._now())
+            self._without_flock.submitted(jobs, self._now())
         else:
             self._unfit.setdefault(key, {})[jobs.first, jobs.count] = jobs
 
@@ -204,10 +204,10 @@ class OwnJobs:
                 if not parts:
                     del self._unfit[name, cluster]
                 return
-        self._alone.ended((name, cluster, proc), ran, self._now())
+        self._without_flock.ended((name, cluster, proc), ran, self._now())
 
     async def _fits_any(self, job: ClassAd) -> bool:
-        """Whether a machine of ours fits the job, as far as the job says."""
+        """Whether the job's Requirements accept one of our machines."""
 
         def work() -> Generator[None, None, bool]:
             for ad, _, _ in list(self._machines.values()):
@@ -219,10 +219,10 @@ class OwnJobs:
         try:
             return await run_in_slices(work(), "look for own machines", self._turns, "", LONGEST)
         except PoolError:
-            return True  # in doubt own jobs come first
+            return True  # if in doubt, own jobs come first
 
     async def _fit_again(self, machine: Mapping[str, Any]) -> None:
-        """A machine has come: jobs that none fitted may run on it."""
+        """A machine is new: jobs that fitted no machine may fit this one."""
         ad = ClassAd.from_wire(dict(machine))
         for key in list(self._unfit):
             await asyncio.sleep(0)

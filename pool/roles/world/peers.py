@@ -15,7 +15,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.distance import Distance
-from pool.policy.flock.offered import MOST_IN_MESSAGE, OfferBounds
+from pool.policy.flock.offer_bounds import MOST_IN_MESSAGE, OfferBounds
 from pool.roles.cooperative import WorkTurns
 from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import NoWay

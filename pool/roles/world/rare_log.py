@@ -1,4 +1,4 @@
-"""Lines of the log about what another pool does: one a minute for each thing, however often it does it."""
+"""Log lines about other pools, at most one a minute for each message and pool."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-#: Seconds between two lines about one thing.
+#: Seconds between two equal lines.
 EACH = 60.0
-#: Things that are remembered.
+#: Lines that are remembered.
 MOST = 1000
 
 
 class RareLog:
-    """Writes a line at once, and the next about the same thing a minute later, with how many came between."""
+    """Writes a line at once, and the same line again after a minute at the earliest, with the number left out."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._last: dict[tuple[str, str], tuple[float, int]] = {}
 
     def warning(self, message: str, extra: Mapping[str, Any], level: int = logging.WARNING) -> None:
-        """Say this, of the pool that `extra` names, unless it was said a moment ago."""
+        """Log a message about the pool that `extra` names, unless the same was logged less than a minute ago."""
         now = asyncio.get_running_loop().time()
         key = (message, str(extra.get("pool")))
         said, left_out = self._last.pop(key, (now - EACH, 0))

@@ -42,8 +42,8 @@ from pool.policy.dedicated import (
     read_runs,
 )
 from pool.policy.dedicated.discipline import Preemption
-from pool.policy.dedicated.larger import LargerJobs
 from pool.policy.dedicated.model import Kind
+from pool.policy.dedicated.oversized_jobs import OversizedJobs
 from pool.policy.managed import HIERARCHY, SCHEDULER, is_upper, managers_of, submitter_of
 from pool.policy.queue import ACTIVE, IDLE, QueuedJob
 from pool.policy.why.findings import DedicatedFinding
@@ -165,7 +165,7 @@ class DedicatedScheduler:
         self._planned = 0.0
         self._takes_all = True
         self._too_large: frozenset[str] = frozenset()
-        self._larger = LargerJobs()
+        self._larger = OversizedJobs()
         self._curious = 0
         self._looking = asyncio.Lock()
         self._plan: _MadePlan | None = None

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from pool.policy.flock.alone import JobRange, PoolAlone
 from pool.policy.flock.payback import machines_to_spare
+from pool.policy.flock.without_flock import JobRange, PoolWithoutFlock
 from pool.testing.flock_trace import SiteJob, starts_alone
 
 
@@ -32,7 +32,7 @@ def test_it_counts_the_jobs_that_would_run_and_have_not_ended(seed: int) -> None
     events = [(job.submitted, 0, job.number) for job in jobs] + [(at, 1, number) for number, at in early.items()]
     events += [(chance.uniform(0, 2000), 2, 0) for _ in range(100)]
     heapq.heapify(events)
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(machines, 0.0)
     while events:
         now, kind, number = heapq.heappop(events)
@@ -50,7 +50,7 @@ def test_it_counts_the_jobs_that_would_run_and_have_not_ended(seed: int) -> None
 
 def test_a_pool_that_got_no_help_has_nothing_to_spare() -> None:
     """Two jobs on one machine: it is theirs until both have ended."""
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(1, 0.0)
     pool.submitted(JobRange("here", 1, 0, 2), 0.0)
     assert machines_to_spare(1, pool.would_run(10.0), 0) == 0
@@ -62,7 +62,7 @@ def test_a_pool_that_got_no_help_has_nothing_to_spare() -> None:
 
 def test_a_pool_that_was_helped_has_the_time_to_spare_that_it_won() -> None:
     """Its second job ran elsewhere: alone it would have run until 200, and a job from 150 on would wait until then."""
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(1, 0.0)
     pool.submitted(JobRange("here", 1, 0, 2), 0.0)
     pool.ended(("here", 1, 0), 100.0, 100.0)
@@ -74,7 +74,7 @@ def test_a_pool_that_was_helped_has_the_time_to_spare_that_it_won() -> None:
 
 
 def test_an_end_says_after_the_fact_when_the_next_job_would_have_begun() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(1, 0.0)
     pool.submitted(JobRange("here", 1, 0, 2), 0.0)
     pool.ended(("here", 1, 0), 10.0, 50.0)  # it began late: alone it would have ended at 10
@@ -84,7 +84,7 @@ def test_an_end_says_after_the_fact_when_the_next_job_would_have_begun() -> None
 
 
 def test_what_a_job_had_done_before_it_was_counted_is_not_done_again() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(1, 1000.0)
     pool.submitted(one(0, done=400.0), 1000.0)
     pool.submitted(one(1), 1000.0)
@@ -94,7 +94,7 @@ def test_what_a_job_had_done_before_it_was_counted_is_not_done_again() -> None:
 
 
 def test_a_job_that_is_held_and_released_waits_in_line_again() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(1, 0.0)
     pool.submitted(JobRange("here", 1, 0, 3), 0.0)
     pool.ended(("here", 1, 1), 0.0, 5.0)  # held, it has not run
@@ -108,7 +108,7 @@ def test_a_job_that_is_held_and_released_waits_in_line_again() -> None:
 
 
 def test_machines_come_and_go() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(3, 0.0)
     pool.submitted(JobRange("here", 1, 0, 5), 0.0)
     assert pool.would_run(0.0) == 3
@@ -122,7 +122,7 @@ def test_machines_come_and_go() -> None:
 
 
 def test_a_job_takes_the_processors_that_it_asks_for() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(8, 0.0)
     pool.submitted(JobRange("here", 1, 0, 3, units=3), 0.0)
     assert pool.would_run(0.0) == 8, "the third begins with what is left"
@@ -131,7 +131,7 @@ def test_a_job_takes_the_processors_that_it_asks_for() -> None:
 
 
 def test_a_schedd_that_is_heard_no_more_has_no_jobs() -> None:
-    pool = PoolAlone()
+    pool = PoolWithoutFlock()
     pool.set_units(2, 0.0)
     pool.submitted(JobRange("here", 1, 0, 4), 0.0)
     pool.submitted(JobRange("there", 1, 0, 1), 0.0)

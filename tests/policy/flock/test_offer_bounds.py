@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pool.policy.flock.offered import LARGEST_AD, OfferBounds
+from pool.policy.flock.offer_bounds import LARGEST_AD, OfferBounds
 
 
 def ad(size: int) -> dict[str, Any]:

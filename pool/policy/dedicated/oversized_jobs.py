@@ -1,4 +1,4 @@
-"""Jobs that are larger than all dedicated machines gather others as they come, those of other pools too (WR 6.4)."""
+"""Jobs that are larger than all dedicated machines: they may gather other machines, also of other pools (WR 6.4)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 from pool.policy.dedicated.decisions import SkipGang, SkipReason
 
-#: Why a job is larger than all that is configured.
+#: The reasons that say so.
 _TOO_LARGE = frozenset({SkipReason.TOO_BIG, SkipReason.NO_KIND})
-#: Seconds after which such a job gathers other machines: a dedicated one may come back, or not be heard of yet.
+#: Seconds until such a job gathers other machines. A dedicated machine may come back, or be new.
 SURE = 10.0
 
 
-class LargerJobs:
-    """The jobs that a dedicated scheduler has passed over since they are too large, and since when. Clocks count
-    seconds from any moment.
+class OversizedJobs:
+    """The jobs that a dedicated scheduler has skipped because they are too large, and since when. All times are of one
+    clock, seconds.
     """
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def after_cycle(self, skips: Iterable[SkipGang], now: float) -> frozenset[str]:
-        """The jobs of which it is sure by now, after a cycle that has passed over these."""
+        """Take the gangs that a cycle has skipped; the jobs that have been too large for `SURE` seconds."""
         skipped = {skip.job for skip in skips if skip.reason in _TOO_LARGE}
         self._since = {name: self._since.get(name, now) for name in skipped}
         return frozenset(name for name, since in self._since.items() if now - since >= SURE)
 
     def waits(self, now: float) -> list[float]:
-        """The seconds until it is sure of each of the others."""
+        """The seconds until each of the other jobs has been too large for so long."""
         return [since + SURE - now for since in self._since.values() if since + SURE > now]

@@ -1,4 +1,4 @@
-"""Bounds on what one other pool's offers may take here: its machines stand in our collector, and in each cycle."""
+"""Bounds on the machines that one other pool offers: our collector keeps them, and each cycle looks at them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 import msgpack
 
 Wire = dict[str, Any]
-#: Machines, and kinds of machines, of one pool; and bytes of all their ads.
+#: Offers of one pool, each a machine or a kind of machines, and bytes of all their ads.
 MOST_OFFERS, MOST_BYTES = 5_000, 16 * 1024 * 1024
 #: Bytes of one ad.
 LARGEST_AD = 64 * 1024
-#: Offers in one message: honest worlds send a tenth of it.
+#: Offers in one message; our own world sends a tenth of that.
 MOST_IN_MESSAGE = 1000
 
 
 class OfferBounds:
-    """The size of all that one pool offers just now.
+    """The size of all present offers of one pool.
 
     Args:
-        most: offers, and bytes.
+        most: the largest number of offers, and of bytes.
     """
 
     def __init__(self, most: tuple[int, int] = (MOST_OFFERS, MOST_BYTES)) -> None:
@@ -28,8 +28,8 @@ class OfferBounds:
         self._bytes = 0
 
     def admit(self, slot: str, ad: Wire | None) -> bool:
-        """Count an offer in, in the place of an earlier one for the slot; False where it is too much, and the slot is
-        not to be had."""
+        """Count an offer in place of an earlier one for the slot; None ends it. False: it is too much, and is not
+        taken."""
         self._bytes -= self._sizes.pop(slot, 0)
         if ad is None:
             return True

@@ -8,7 +8,7 @@ import pytest
 
 from pool.classad import ClassAd, parse_expr
 from pool.classad.match import requirements_accept
-from pool.policy.flock.settled import LETS_NOBODY_IN, settled_requirements
+from pool.policy.flock.partial_evaluation import LETS_NOBODY_IN, partially_evaluated
 from tests.policy.matching.expressions import Ads
 
 NOW = 1_700_000_000.0
@@ -18,7 +18,7 @@ LIMITS = "((TARGET.RequestCpus ?: 1) <= MY.Cpus) && ((TARGET.RequestGPUs ?: 0) <
 
 def settled(requirements: str, **more: object) -> str:
     wire = {"Cpus": 4, "KeyboardIdle": 1000, "LoadAvg": 0.5, "CondorLoadAvg": 0.4, "Requirements": [requirements]}
-    (text,) = settled_requirements({**wire, **more})["Requirements"]
+    (text,) = partially_evaluated({**wire, **more})["Requirements"]
     return str(text)
 
 
@@ -37,7 +37,7 @@ def test_what_a_job_or_the_time_may_change_stays() -> None:
     for stays in ("time() - KeyboardIdle > 5", "TARGET.Cpus < 3", "Nosuch > 3", "random(9) > Cpus", "Since > 5"):
         assert stays in settled(f"{stays} && Cpus == 4", Since=["time() - LoadAvg"])
     assert settled('TARGET.Owner == "person7@chem" && Cpus == 4') == 'TARGET.Owner == "person7@chem"'
-    assert settled_requirements({"Requirements": True, "Cpus": 1}) == {"Requirements": True, "Cpus": 1}
+    assert partially_evaluated({"Requirements": True, "Cpus": 1}) == {"Requirements": True, "Cpus": 1}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -52,7 +52,7 @@ def test_the_same_jobs_are_let_in(seed: int) -> None:
         if chance.random() < 0.6:
             more = f"({machine['Requirements']}) {chance.choice(['&&', '||'])} {chance.choice(owners)}"
             machine["Requirements"] = parse_expr(more)
-        wire = settled_requirements(machine.to_wire())
+        wire = partially_evaluated(machine.to_wire())
         answered = ClassAd.from_wire(wire)
         fewer += len(str(answered["Requirements"])) < len(str(machine["Requirements"]))
         for _ in range(6):

@@ -1,8 +1,8 @@
-"""A machine's Requirements without the parts that the machine alone settles.
+"""A machine's Requirements, with the parts evaluated that depend on the machine alone.
 
-A machine's owner asks for an idle keyboard and a low load. Whether they are is the same for every job, so another pool
-need not know how long the keyboard has been idle; and machines that differ in that alone are of one kind to it. The
-owner of another pool's job is USER@POOL, so no machine takes it for a local user of its own.
+A machine's owner asks for an idle keyboard and a low load. The answer is the same for every job, so another pool
+need not know how long the keyboard has been idle, and machines that differ only in that are of one kind to it. The
+owner of another pool's job is USER@POOL. So a comparison of the job's owner with a local user has a known answer, too.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pool.policy.matching.pairs import FALSE, TRUE, Pair, class_of
 from pool.policy.matching.reducing import acceptance
 
 Wire = dict[str, Any]
-#: Requirements of a machine that no job of another pool meets.
+#: The Requirements of a machine that accepts no job of another pool.
 LETS_NOBODY_IN = ["false"]
 _NOBODY = ClassAd()
-#: Expressions of which it is kept what they read.
+#: Expressions whose names are remembered.
 _REMEMBERED = 20_000
 
 
-def settled_requirements(wire: Wire) -> Wire:
-    """The same ad; parts of its Requirements are answered that read neither a job nor the time, or the job's owner
-    alone.
+def partially_evaluated(wire: Wire) -> Wire:
+    """The same ad. Parts of its Requirements that read neither a job nor the time are evaluated, and comparisons of
+    the job's owner with a local user.
     """
     requirements = next((value for name, value in wire.items() if name.lower() == "requirements"), None)
     if not isinstance(requirements, list):
@@ -54,9 +54,9 @@ def settled_requirements(wire: Wire) -> Wire:
 
     def answered(question: Question) -> int | None:
         expr = question.expr
-        if (code := _as_for_guests(expr.node)) is not None:
+        if (code := _answer_for_guests(expr.node)) is not None:
             return code
-        if not _is_settled(expr, ad, question.through):
+        if not _reads_machine_alone(expr, ad, question.through):
             return None
         return class_of(pair.value(expr, "machine", question.through))
 
@@ -66,7 +66,7 @@ def settled_requirements(wire: Wire) -> Wire:
 
 
 def _written(tree: Tree) -> str:
-    """A tree as an expression. Each part stands in brackets, since parts may hold any operator."""
+    """A tree as an expression. Each part is in brackets, since it may hold any operator."""
     if isinstance(tree, NumberedPart):
         return text_of(tree)
     if isinstance(tree, (AllOf, AnyOf)):
@@ -78,8 +78,8 @@ def _written(tree: Tree) -> str:
     return tree.expr.text
 
 
-def _as_for_guests(node: ExprNode) -> int | None:
-    """The class of a comparison of a job's owner with a local user; None for anything else."""
+def _answer_for_guests(node: ExprNode) -> int | None:
+    """The value for guests of a comparison of a job's owner with a local user, as a class; None for anything else."""
     while isinstance(node, Paren):
         node = node.inner
     if not isinstance(node, Chain) or len(node.rest) != 1 or SHADOWED:
@@ -100,7 +100,7 @@ def _as_for_guests(node: ExprNode) -> int | None:
     return None
 
 
-def _is_settled(expr: Expr, ad: ClassAd, through: tuple[str, ...]) -> bool:
+def _reads_machine_alone(expr: Expr, ad: ClassAd, through: tuple[str, ...]) -> bool:
     """Whether an expression reads nothing but plain attributes of the ad."""
     names = None if SHADOWED else _own_names(expr)
     return names is not None and not any(
@@ -112,7 +112,7 @@ _names: dict[Expr, frozenset[str] | None] = {}
 
 
 def _own_names(expr: Expr) -> frozenset[str] | None:
-    """The folded names that an expression reads, all of its own ad where that has them; None where it reads more."""
+    """The folded names that an expression reads from its own ad; None if it reads anything else."""
     if expr not in _names:
         if len(_names) >= _REMEMBERED:
             _names.clear()
