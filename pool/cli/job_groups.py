@@ -1,4 +1,4 @@
-"""Lays out jobs that come in groups (`pool.jobs.job_columns`): what the jobs of a group share is laid out once."""
+"""Formats a table of jobs that come in groups (`pool.jobs.job_columns`): cells that a group shares are made once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pool.jobs.job_columns import JobColumns, values
 
 
 def render_groups(columns: Sequence[Column], groups: Sequence[JobColumns], width: int | None = None) -> list[str]:
-    """Lines of a table of jobs as `render` makes them, in the order of their ids.
+    """The lines of a table of jobs, as `render` makes them, in the order of their ids.
 
-    A cell that the jobs of a group share is made once, and a line is one pattern of its group, filled with the others.
+    Each group has one pattern for its lines, which holds the shared cells. The other cells fill it.
     """
     needs = [frozenset(map(str.lower, column.needs)) for column in columns]
     cells = [list(map(_cells, columns, needs, repeat(group))) for group in groups]
@@ -35,10 +35,10 @@ def render_groups(columns: Sequence[Column], groups: Sequence[JobColumns], width
 
 
 def _cells(column: Column, needs: Container[str], group: JobColumns) -> str | list[str]:
-    """The cell that all jobs of a group have in a column, or the cell of each.
+    """The cell of a column that all jobs of a group share, or one cell for each job.
 
     Args:
-        needs: the attributes that the column reads, in small letters.
+        needs: the attributes that the column reads, in lower case.
     """
     shared, own = group
     names = [name for name in own if name.lower() in needs]
@@ -57,5 +57,5 @@ def _longest(cells: str | Sequence[str]) -> int:
 
 
 def _escaped(text: str) -> str:
-    """Text that stands for itself in a pattern of `str.format`."""
+    """Text with its braces doubled, for a pattern of `str.format`."""
     return text.replace("{", "{{").replace("}", "}}")

@@ -23,7 +23,7 @@ _RUNNING = (2, 6, 7)
 #: The value of MemoryUsage in the jobs of our own schedds.
 _MEMORY_USAGE = ["((ResidentSetSize + 1023) / 1024)"]
 _NO_DATE = "[?????????]"
-#: The attributes that the last column of `-nobatch` is made of: many jobs differ in nothing else.
+#: The attributes in the last column of `-nobatch`. Many jobs differ only in these.
 _DESCRIBING = ("JobDescription", "Cmd", "Args", "Arguments")
 #: Attributes that each listing needs.
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -85,10 +85,10 @@ class JobListing:
         self._rows: list[tuple[int, int, tuple[str, ...], str]] = []
 
     def add(self, group: JobColumns, shown: Callable[[Mapping[str, Any]], ShownAd]) -> None:
-        """The jobs of a group.
+        """Add the jobs of a group.
 
         Args:
-            shown: makes of an ad the one whose values are shown.
+            shown: makes the ad whose values are shown from a job's ad.
         """
         shared, columns = group
         if self._kind == "nobatch" and _differ_in_description(group):
@@ -133,7 +133,7 @@ class JobListing:
 
 
 def _differ_in_description(group: JobColumns) -> bool:
-    """Whether jobs have all cells of `-nobatch` but the last in common, with no expression that may say otherwise."""
+    """Whether the jobs of a group share all cells of `-nobatch` except the last. Jobs with expressions never do."""
     shared, columns = group
     plain = all(type(value) is not list or value == _MEMORY_USAGE for value in shared.values())
     return (

@@ -1,5 +1,5 @@
-"""Jobs that a listing shows alike go out together (`pool.jobs.job_columns`): a listing of a million jobs sends, and its
-reader lays out, a few ads and a million small numbers.
+"""Groups the jobs of a listing by what it shows of them (`pool.jobs.job_columns`). So a listing of a million equal jobs
+is a few ads and a million small numbers.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pool.jobs.job_columns import JobColumns, each_job
 from pool.jobs.privacy import public
 from pool.policy.queue import QueuedJob, Wire
 
-#: Jobs, those with values of their own, and groups of jobs that go out in one batch.
+#: The most jobs, jobs with values of their own, and groups in one batch.
 MOST_JOBS, MOST_DIFFERING, MOST_GROUPS = 2000, 500, 500
-#: Groups of fewer jobs than this, on average, are joined.
+#: Groups are joined if they have fewer jobs than this on average.
 SMALL = 8
 #: Attributes that `QueuedJob.negotiation_answer` may give.
 NEGOTIATION_ATTRIBUTES = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
-#: Values that are the same when they are equal and of one type.
+#: Types whose values are the same if they are equal and have one type.
 _SCALARS = frozenset({str, int, float, bool})
 
 
 class GroupedListing:
-    """The jobs that go out next.
+    """The jobs of the next batch, by groups.
 
     Args:
         wanted: the attributes that are shown.
@@ -37,7 +37,7 @@ class GroupedListing:
         self._count = self._differing = 0
 
     def add(self, job: QueuedJob, hidden: bool) -> None:
-        """Add a job; `hidden`: without what is its owner's alone."""
+        """Add a job; `hidden`: without the attributes that only its owner may see."""
         self._count += 1
         own = self._own_values(job) if job.delta or job.state or self._shows_negotiation else None
         if own:
@@ -60,7 +60,7 @@ class GroupedListing:
                 columns[name].append(value)
 
     def _own_values(self, job: QueuedJob) -> Wire:
-        """The shown attributes that can differ from those of the cluster's other jobs."""
+        """The shown attributes that may differ from those of other jobs of the cluster."""
         own = {**(job.delta or {}), **(job.state or {})}
         if self._shows_negotiation:
             own |= job.negotiation_answer()
@@ -68,11 +68,11 @@ class GroupedListing:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to send them."""
+        """Whether the batch is to be sent."""
         return self._count >= MOST_JOBS or self._differing >= MOST_DIFFERING or len(self._groups) >= MOST_GROUPS
 
     def pop_groups(self) -> list[JobColumns]:
-        """The jobs added, as they go out."""
+        """The groups of the batch, which is empty then."""
         groups = list(self._groups.values())
         if self._count < SMALL * len(groups):
             groups = _joined(groups)
@@ -85,7 +85,7 @@ class GroupedListing:
 
 
 def _joined(groups: Sequence[JobColumns]) -> list[JobColumns]:
-    """The jobs of small groups, such as clusters of one job each, in one group where they have the same attributes."""
+    """Joins small groups, such as clusters of one job each, if their jobs have the same attributes."""
     by_names: defaultdict[tuple[str, ...], list[Wire]] = defaultdict(list)
     for group in groups:
         by_names[*group[0], *group[1]] += each_job(group)
@@ -93,7 +93,7 @@ def _joined(groups: Sequence[JobColumns]) -> list[JobColumns]:
 
 
 def _all_same(column: Sequence[Any]) -> bool:
-    """Whether a column has one value only. 1, 1.0 and true are equal, and are not shown alike."""
+    """Whether a column has only one value. 1, 1.0 and true are equal, but are shown in different ways."""
     first = column[0]
     return type(first) in _SCALARS and column.count(first) == len(column) and len(set(map(type, column))) == 1
 

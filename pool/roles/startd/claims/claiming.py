@@ -117,8 +117,8 @@ class ClaimGrants:
         return accepted
 
     def _leaving(self, slot: Slot, given: Wire) -> tuple[Slot, ...] | None:
-        """The parts of a partitionable slot that a grant has jobs of other pools leave, without those that have left by
-        themselves; None where somebody else has been granted one, or none is left."""
+        """The parts of a partitionable slot that guests leave for a grant, without those that are free already; None if
+        one of them was granted to somebody else, or none is left."""
         said, found = given["leaving"], list[Slot]()
         if not isinstance(said, list) or not slot.is_offered:
             return None

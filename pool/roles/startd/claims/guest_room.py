@@ -1,12 +1,12 @@
-"""Room for a job of this pool on a divided machine, of parts that jobs of other pools leave (EV 4.2).
+"""Makes room on a divided machine for a job of this pool, from the parts of guests that leave (EV 4.2).
 
-What a guest leaves is kept until all have left that were asked to, so that nobody else is given it; so is what the job
-needs of the machine's free rest. Then a part is made of it that is as large as the job asks for, and what is over goes
-back to the machine.
+Each part that a guest leaves is kept until all guests that were asked to have left, so that no other job gets it. What
+the job needs of the machine's free rest is kept, too. Then the job gets a part of the size that it asks for, and the
+remainder goes back to the machine.
 
-    the bearer gives up, or dies     guests that only retire stay; what others have left goes back to the machine
-    a guest ends by itself           its part counts like one that was left
-    the owner comes back             the guests leave at once, and the bearer is refused if START is false by then
+    the schedd gives up, or dies     guests that only retire stay; the parts of the others go back to the machine
+    a guest ends by itself           its part is kept like one that a guest left
+    the owner comes back             the guests leave at once, and the schedd is refused if START is false by then
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pool.roles.startd.slots.table import SlotTable
 
 
 class GuestRoom:
-    """A schedd that waits for parts of one machine.
+    """The parts of one machine that a schedd waits for.
 
     Args:
         whole: the partitionable slot.
-        withdraw: tells the collector that a part is no more.
+        withdraw: tells the collector that a part is gone.
 
     Attributes:
-        reason: the reason that the guests are given.
+        reason: told to the guests.
         leaving: the parts that guests have not left yet.
-        all_left: set when they have.
+        all_left: set when all guests have left.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class GuestRoom:
         self._kept: Slot | None = None
 
     def keep_rest(self, machine: ClassAd, job: ClassAd, now: float) -> None:
-        """Keep what the job needs of the machine's free rest.
+        """Keep the share of the machine's free rest that the job needs beside the guests' parts.
 
         Raises:
-            SlotRefused: the machine has too little, also without these guests.
+            SlotRefused: the machine has too little even without these guests.
         """
         whole, wanted = self._whole, carve.demand(machine, job)
         if isinstance(wanted, carve.CarveRefusal):
@@ -63,7 +63,7 @@ class GuestRoom:
         self._kept = whole.split(f"{whole.name}_kept", *carved, now)
 
     def claim_instead(self, slot: Slot) -> bool:
-        """A guest has left its part: keep it with the rest."""
+        """A guest has left its part: keep it. False if the part is not one of these."""
         kept = self._kept
         if kept is None or slot not in self.leaving:
             return False
@@ -72,13 +72,13 @@ class GuestRoom:
         self._withdraw(slot)
         self._whole.children -= 1
         kept.rejoin(slot)
-        kept.children += 1  # it was no part of this one
+        kept.children += 1  # `rejoin` counts one part less, and this was none of `kept`
         if not self.leaving:
             self.all_left.set()
         return True
 
     def release_kept(self) -> None:
-        """All that is kept is the machine's again."""
+        """Give all that is kept back to the machine."""
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self._whole.rejoin(kept)

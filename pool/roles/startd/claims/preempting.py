@@ -1,20 +1,19 @@
-"""A better job for a slot that is taken: the claim that waits, and making room for it (D5; RL 4.3).
+"""Preempts the job in a slot for a better one, whose schedd waits meanwhile (D5; RL 4.3).
 
 The negotiator grants a claimed slot to another submitter, for whose job the machine's RANK is higher or whose user
-priority is better. The grant's bearer calls `startd.preempt` and waits: machine and job are matched again (and RANK
-compared again, where the grant is for that), then the job in the slot has its retirement, then it leaves, softly and
-then not, and then the slot is the bearer's if both still accept each other. Meanwhile the slot is promised to nobody
-else.
+priority is better. The grant's bearer calls `startd.preempt` and waits. Machine and job are matched again, and RANK is
+compared again if the grant is for that. The present job then has its retirement time, and is stopped, softly first.
+Then the bearer gets the slot if machine and job still accept each other. Nobody else is promised the slot meanwhile.
 
-    the bearer gives up, or dies     a job that only retires goes on as if nothing had been; one that leaves, leaves
+    the bearer gives up, or dies     a job that only retires runs on; one that is being stopped leaves
     the job ends by itself           the bearer has the slot at once
     the owner comes back             the job leaves at once, and the bearer is refused if START is false by then
     the present schedd is gone       its lease ends, the job is killed, the bearer has the slot
-    this node dies                   the bearer learns it as its connection ends; the present job is found again
+    this node dies                   the bearer's connection ends; the present job is found again after a restart
 
-A dynamic slot is taken over as it is: the job must ask for no more than it has. A job that takes the place of guests on
-a divided machine has a part of its own size (`guest_room`). Where an urgent job is to have the
-slot, the present one is mostly only stopped (`pool.roles.startd.claims.urgent`).
+A dynamic slot is taken over as it is: the job must ask for no more than it has. A job that replaces guests on a divided
+machine gets a part of its own size (`guest_room`). For an urgent job, the present one is mostly only suspended
+(`pool.roles.startd.claims.urgent`).
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ from pool.roles.startd.slots.records import MatchGrant, Slot, SlotClaim, SlotRef
 from pool.roles.startd.slots.table import SlotTable
 from pool.wire import Call
 
-#: The reason that a job of another pool is given. It does not say whose job takes its place: that is no business of
-#: the other pool.
+#: The reason told to a job of another pool. It does not say whose job takes its place, which does not concern that
+#: pool.
 OWN_POOL_FIRST = "a job of the machine's own pool needs it: jobs of other pools leave then"
 
 
@@ -198,7 +197,7 @@ class Preempting:
     def _check_leaves(self, part: Slot, likes: float, params: Wire) -> None:
         """
         Raises:
-            SlotRefused: the job in a slot does not leave for this one.
+            SlotRefused: the job in the part does not leave for this one.
         """
         ad = self._ads.wire_of(part)
         leaves = part.preemptible and ad.get(GUEST_LEAVES) is True and likes >= ad["CurrentRank"]
