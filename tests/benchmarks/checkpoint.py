@@ -17,6 +17,7 @@ from pool.jobs.huge_pages import VARIABLE as TUNABLES
 from pool.jobs.huge_pages import tunables
 from pool.starter.keeper import KeeperSpec, NativeKeepers
 from tests.benchmarks.checkpoint_peers import Measured, measured
+from tests.benchmarks.floors import written
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.starter.support import until
 
@@ -244,6 +245,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
             dump, increment, restore = plain.dump, plain.increment, plain.restore
             peers = await asyncio.to_thread(measured, place, program, megabytes)
             bare = await asyncio.to_thread(_bare_fork, program, megabytes)
+            in_order = await asyncio.to_thread(written, place / "plain", megabytes)
             gigabytes = megabytes / 1000
             what = f"{megabytes} MB"
             first = peers[0] if peers else None
@@ -258,6 +260,14 @@ async def checkpoint(effort: Effort) -> list[Row]:
                 ),
                 Row(f"dump, 10 % dirty, {what}", increment * 1000, "ms", Goal("at most", 100 * gigabytes)),
                 *_in_huge_pages(what, goal, huge, plain),
+                Row(
+                    f"dump to page cache, beside the least, {what}",
+                    gigabytes / dump,
+                    "GB/s",
+                    None,
+                    "as many bytes written in order",
+                    gigabytes / in_order,
+                ),
                 *_beside(first, f", {what}", gigabytes, still, dump, restore),
                 *(row for peer in peers[1:] for row in _beside(peer, f", {what}", gigabytes, still, dump, restore)),
             ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from pool.client import Pool
 from pool.machine import LinuxSensors
 from tests.benchmarks import processes
+from tests.benchmarks.floors import library_memory
 from tests.benchmarks.nodes import whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
@@ -30,10 +31,12 @@ async def idle(effort: Effort) -> list[Row]:
         sizes = [processes.memory(pid) for pid in family]
     resident, proportional = (sum(column) / 1e6 for column in zip(*sizes, strict=True))
     share = 100 * used / seconds
+    bare = [amount / 1e6 for amount in await asyncio.to_thread(library_memory)]
+    peer = "Python with a node's libraries, nothing of the pool"
     note = f"over {seconds} s, {len(family)} processes"
     return [
-        Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 40)),
-        Row("idle node, all roles: proportional memory", proportional, "MB"),
+        Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 40), peer, bare[0]),
+        Row("idle node, all roles: proportional memory", proportional, "MB", None, peer, bare[1]),
         Row("idle node, all roles: processor", share, "% of a core", Goal("at most", 0.3), note=note),
     ]
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 from pool.starter.keeper import NativeKeepers
 from tests.benchmarks.checkpoint import compiled_program, is_ready, job_with_memory
+from tests.benchmarks.floors import written
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.starter.support import until
 
 _MEMORY, _TURNS = Path("/dev/shm"), 5
-_BLOCK = 1 << 20
 
 
 async def _increments(place: Path, program: Path, megabytes: int, *, huge_pages: bool) -> list[tuple[float, float]]:
@@ -36,22 +34,10 @@ async def _increments(place: Path, program: Path, megabytes: int, *, huge_pages:
             report = await keeper.checkpoint(image, parent=last, loose=True)
             shutil.rmtree(last)
             last = image
-            taken.append((report.seconds, _written(place / "plain", megabytes // 10)))
+            taken.append((report.seconds, written(place / "plain", megabytes // 10)))
         return taken
     finally:
         await keepers.close(kill=True)
-
-
-def _written(path: Path, megabytes: int) -> float:
-    """Seconds for that much memory to be written to a new file, in large blocks."""
-    block = os.urandom(_BLOCK)
-    began = time.perf_counter()
-    with path.open("wb", buffering=0) as file:
-        for _ in range(megabytes):
-            file.write(block)
-    took = time.perf_counter() - began
-    path.unlink()
-    return took
 
 
 @benchmark("increments")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -81,8 +80,20 @@ async def listings(effort: Effort) -> list[Row]:
             times = [await command(node, *arguments, least_lines=lines) for _ in range(5)]
             rows.append(Row(metric, statistics.median(times), "s", held_to))
         rows += await drop_ins(node, many)
+        rows.append(await started(node, many))
     rows.append(version())
     return rows
+
+
+async def started(node: Node, many: int) -> Row:
+    """Processor time of `q`, beside that of a Python that loads the libraries of a command, in turns."""
+    ours, theirs = list[float](), list[float]()
+    for _ in range(9):
+        for command_line, times in ((("-m", "pool.cli.main", "q"), ours), (("-c", "import asyncio, typer"), theirs)):
+            times.append(await asyncio.to_thread(_processor_time, sys.executable, *command_line, address=node.address))
+    ours_ms, theirs_ms = 1000 * statistics.median(ours), 1000 * statistics.median(theirs)
+    metric = f"q on {many:,} jobs, processor time"
+    return Row(metric, ours_ms, "ms", None, "Python with asyncio and typer", theirs_ms, f"least {1000 * min(ours):.0f}")
 
 
 def version() -> Row:
@@ -96,12 +107,14 @@ def version() -> Row:
     return Row(metric, ours_ms, "ms", goal, "python -c pass", theirs_ms)
 
 
-def _processor_time(*command: str | Path) -> float:
-    """Seconds of user and system time that a program takes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def _processor_time(*command: str | Path, address: str = "") -> float:
+    """Seconds of user and system time that a program takes; it may ask the node with that address."""
+    environment = os.environ | ({"POOLNODE_ADDRESS": address} if address else {})
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY, env=environment)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, f"{command[-1]}: status {process.returncode}"
+    return usage.ru_utime + usage.ru_stime
 
 
 async def drop_ins(node: Node, many: int) -> list[Row]:

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from pool.client import Pool
+from tests.benchmarks.floors import durable_messages
 from tests.benchmarks.nodes import personal_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
@@ -95,8 +96,10 @@ async def submits(effort: Effort) -> list[Row]:
         together = times / (loop.time() - began)
         spent = 1000 * (time.process_time() - spent) / (2 * times)
     many, few = Goal("at least", 5000), Goal("at least", 1500)
+    peer, one = "a bare program with a socket and SQLite", f"{times:,} separate submits, one connection"
+    least = {number: await asyncio.to_thread(durable_messages, times, number) for number in (32, 1)}
     return [
-        Row(f"{times:,} separate submits, one connection, 32 under way", together, "submits/s", many),
-        Row(f"{times:,} separate submits, one connection, one by one", one_by_one, "submits/s", few),
+        Row(f"{one}, 32 under way", together, "submits/s", many, peer, least[32]),
+        Row(f"{one}, one by one", one_by_one, "submits/s", few, peer, least[1]),
         Row("the same: the client's processor time for a submit", spent, "ms"),
     ]
