@@ -6,13 +6,12 @@ made on demand (EV 3.3's record, with the cluster's part shared). The cluster's 
 have a single job that waits.
 
 The order within one owner is the schedd's PRIO expression (EV 2.6, TS 8.2), highest first, then by id. Idle jobs
-stand in *groups*, one for each owner and autocluster; a group is a heap of `(-prio, cluster, proc)` with stale
-entries dropped when they surface.
+stand in *groups*, one for each owner and autocluster; each has its own order (`idle_order`).
 """
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -22,8 +21,10 @@ from pool.jobs.crontab import CRONTAB
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters, materialization
 from pool.policy.charges import Charge, charge
+from pool.policy.idle_order import IdleOrder
 from pool.policy.materialization import Materialization
 from pool.policy.packed import ad_of, pack, parted, wire_of
+from pool.policy.paged_table import PagedTable
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
 REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
@@ -50,7 +51,7 @@ class QueuedCluster:
 
     __slots__ = (
         *("_parts", "is_local", "is_workflow", "coming", "cost", "cron", "dedicated", "deferred", "group"),
-        *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
+        *("grouped", "id", "jobs", "matters", "owner", "plain_names", "prio", "turns"),
     )
 
     def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
@@ -75,11 +76,13 @@ class QueuedCluster:
             self.turns = Materialization(bounds) if bounds is not None else None
         #: Processor seconds that its submit took for each job.
         self.cost = 0.0
-        self.jobs: dict[int, QueuedJob] = {}
+        self.jobs: PagedTable[QueuedJob] = PagedTable()
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         #: Names (lower case) by which its jobs may be matched or ordered differently, and the group and place of those
         #: that differ in none; as of the queue's grouping of that number.
         self.matters: frozenset[str] = frozenset()
+        #: Names that one of its jobs had beyond the cluster's, of which none matters: the next often has the same.
+        self.plain_names: tuple[str, ...] | None = None
         self.group: JobGroup | None = None
         self.prio = 0.0
         self.grouped = 0
@@ -187,7 +190,7 @@ class JobGroup:
     `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
     """
 
-    __slots__ = ("ad", "charge", "heap", "id", "idle", "owner", "prios", "rejected", "signature")
+    __slots__ = ("ad", "charge", "id", "idle", "order", "owner", "prios", "rejected", "signature")
 
     def __init__(self, number: int, owner: str, signature: bytes, ad: ClassAd) -> None:
         self.id = number
@@ -195,19 +198,21 @@ class JobGroup:
         self.signature = signature
         self.ad = ad
         self.charge = charge(ad)
-        self.heap: list[tuple[float, int, int]] = []
+        self.order = IdleOrder()
         self.idle = 0
         #: How many of its idle jobs have which place by PRIO.
         self.prios: dict[float, int] = {}
         self.rejected: tuple[str, float] | None = None
 
-    def job_added(self, prio: float) -> None:
+    def job_added(self, prio: float, cluster: int, proc: int) -> None:
         """An idle job has come."""
+        self.order.add(prio, cluster, proc)
         self.idle += 1
         self.prios[prio] = self.prios.get(prio, 0) + 1
 
-    def job_removed(self, prio: float) -> None:
+    def job_removed(self, prio: float, cluster: int, proc: int) -> None:
         """An idle job has left."""
+        self.order.remove(prio, cluster, proc)
         self.idle -= 1
         left = self.prios.get(prio, 0) - 1
         if left > 0:
@@ -262,9 +267,11 @@ class JobQueue:
         *,
         keeps_back: Callable[[QueuedJob], bool] = lambda job: False,
     ) -> None:
-        self.clusters: dict[int, QueuedCluster] = {}
+        self.clusters: PagedTable[QueuedCluster] = PagedTable()
         #: Of those the ones whose jobs may be the dedicated scheduler's.
-        self.dedicated: dict[int, QueuedCluster] = {}
+        self.dedicated: PagedTable[QueuedCluster] = PagedTable()
+        #: The highest number of a cluster that ever came in.
+        self.newest = 0
         self.counts: dict[str, dict[int, int]] = {}
         self.keeps_back = keeps_back
         self._turn_listeners: list[TurnListener] = []
@@ -306,6 +313,7 @@ class JobQueue:
 
     def add_cluster(self, cluster: QueuedCluster) -> None:
         self.clusters[cluster.id] = cluster
+        self.newest = max(self.newest, cluster.id)
         if cluster.dedicated:
             self.dedicated[cluster.id] = cluster
 
@@ -364,10 +372,8 @@ class JobQueue:
         counts[status] = counts.get(status, 0) + 1
         before, was_idle = job.status, job.status == IDLE
         job.status = status
-        if was_idle and job.group is not None:
-            job.group.job_removed(job.prio)
-            self._forget_if_empty(job.group)
-            job.group = None
+        if was_idle:
+            self._leave_group(job)
         self._pass_turns(job, before, status)
         if status == IDLE and job.group is None:
             self._enqueue(job)
@@ -376,10 +382,7 @@ class JobQueue:
         """Take a job out of the queue; True when it was the last of its cluster, which goes with it."""
         counts = self.counts[job.cluster.owner]
         counts[job.status] -= 1
-        if job.group is not None:
-            job.group.job_removed(job.prio)
-            self._forget_if_empty(job.group)
-            job.group = None
+        self._leave_group(job)
         del job.cluster.jobs[job.proc]
         self._pass_turns(job, job.status, None)
         if not any(counts.values()):
@@ -392,15 +395,19 @@ class JobQueue:
     def remove_cluster(self, cluster: QueuedCluster) -> None:
         """Take out a cluster whose jobs are all gone."""
         del self.clusters[cluster.id]
-        self.dedicated.pop(cluster.id, None)
+        self.dedicated.pop(cluster.id)
 
     def edited(self, job: QueuedJob) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""
-        if job.status == IDLE and job.group is not None:
-            job.group.job_removed(job.prio)
-            self._forget_if_empty(job.group)
-            job.group = None
-            self._enqueue(job)
+        if job.status != IDLE or job.group is None:
+            return
+        if self.is_withheld(job):
+            self._leave_group(job)
+            return
+        group, prio = self._place_of(job)
+        if group is not job.group or prio != job.prio:
+            self._leave_group(job)
+            self._enter_group(job, group, prio)
 
     def add_references(self, references: frozenset[str]) -> bool:
         """Take in which job attributes machines refer to; True when `regroup` has work to do."""
@@ -432,8 +439,8 @@ class JobQueue:
             yield
 
     def _put_in_groups(self) -> Iterator[None]:
-        for cluster in list(self.clusters.values()):
-            for job in list(cluster.jobs.values()):
+        for cluster in self.clusters.values():
+            for job in cluster.jobs.values():
                 if job.group is not None:
                     self.edited(job)
                 elif cluster.jobs.get(job.proc) is job:
@@ -478,17 +485,12 @@ class JobQueue:
         return self.find(head[1], head[2]) if head else None
 
     def _head(self, group: JobGroup) -> tuple[float, int, int] | None:
-        heap = group.heap
-        while heap:
-            prio, cluster, proc = heap[0]
-            job = self.find(cluster, proc)
-            if job is not None and job.group is group and job.status == IDLE and job.prio == -prio:
-                if not (self._looks_at_first and self.is_withheld(job)):
-                    return heap[0]
-                self.edited(job)
-                continue
-            heapq.heappop(heap)
-        return None
+        while (head := group.order.first()) is not None and self._looks_at_first:
+            job = self.find(head[1], head[2])
+            if job is None or not self.is_withheld(job):
+                break
+            self.edited(job)
+        return head
 
     def is_withheld(self, job: QueuedJob) -> bool:
         """Whether an idle job is neither asked for nor started now."""
@@ -501,37 +503,42 @@ class JobQueue:
         return turns is not None and turns.is_out_of_turn(job.proc)
 
     def _enqueue(self, job: QueuedJob) -> None:
-        if self.is_withheld(job):
-            return
+        if not self.is_withheld(job):
+            self._enter_group(job, *self._place_of(job))
+
+    def _place_of(self, job: QueuedJob) -> tuple[JobGroup, float]:
+        """The group that an idle job belongs to, and its place by PRIO there."""
         cluster = job.cluster
         if cluster.grouped != self._grouping:
             ad = {fold(name): value for name, value in cluster.wire.items()}
             cluster.matters = self._autoclusters.significant(ad) | self._asked
-            cluster.group, cluster.grouped = None, self._grouping
-        plain = not self._differs(job, cluster.matters)
+            cluster.group, cluster.plain_names, cluster.grouped = None, None, self._grouping
+        plain = not self._differs(job)
         if plain and cluster.group is not None:
-            job.prio = cluster.prio
-            group = self._groups.setdefault((cluster.owner, cluster.group.signature), cluster.group)
-            self._numbers[group.id] = group
-        else:
-            ad = {fold(name): value for name, value in job.wire().items()}
-            job.prio = self._priority(job, ad)
-            group = self._group_of(job, ad)
-            if plain:
-                cluster.group, cluster.prio = group, job.prio
-        job.group = group
-        group.job_added(job.prio)
-        heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
+            return cluster.group, cluster.prio
+        ad = {fold(name): value for name, value in job.wire().items()}
+        group, prio = self._group_of(job, ad), self._priority(job, ad)
+        if plain:
+            cluster.group, cluster.prio = group, prio
+        return group, prio
 
-    @staticmethod
-    def _differs(job: QueuedJob, matters: frozenset[str]) -> bool:
+    def _enter_group(self, job: QueuedJob, group: JobGroup, prio: float) -> None:
+        if not group.idle:  # it may have been forgotten
+            group = self._groups.setdefault((group.owner, group.signature), group)
+            self._numbers[group.id] = group
+        job.group, job.prio = group, prio
+        group.job_added(prio, job.cluster.id, job.proc)
+
+    def _differs(self, job: QueuedJob) -> bool:
         """Whether a job may be matched or ordered otherwise than its cluster's others."""
-        for own in (job.delta, job.state):
-            if own:
-                for name in own:
-                    if fold(name) in matters:
-                        return True
-        return autoclusters.OF_EACH_JOB in matters
+        cluster = job.cluster
+        names = (*(job.delta or ()), *(job.state or ()))
+        if names == cluster.plain_names:
+            return False
+        if autoclusters.OF_EACH_JOB in cluster.matters or any(fold(name) in cluster.matters for name in names):
+            return True
+        cluster.plain_names = names
+        return False
 
     def _group_of(self, job: QueuedJob, ad: Wire) -> JobGroup:
         owner = job.cluster.owner
@@ -540,15 +547,18 @@ class JobQueue:
         if group is None:
             group = JobGroup(self._next_group, owner, signature, job.ad())
             self._next_group += 1
-            self._groups[(owner, signature)] = group
-            self._numbers[group.id] = group
         return group
 
-    def _forget_if_empty(self, group: JobGroup) -> None:
+    def _leave_group(self, job: QueuedJob) -> None:
+        """Take a job out of its group, if it is in one; a group without jobs is forgotten."""
+        group = job.group
+        if group is None:
+            return
+        job.group = None
+        group.job_removed(job.prio, job.cluster.id, job.proc)
         if group.idle == 0:
             self._groups.pop((group.owner, group.signature), None)
             self._numbers.pop(group.id, None)
-            group.heap.clear()
 
     def _priority(self, job: QueuedJob, ad: Wire) -> float:
         """Its place by PRIO.
@@ -565,4 +575,4 @@ class JobQueue:
         asked["UserPrio"] = prio if isinstance(prio, (int, float)) else 0
         asked["Expanded"] = 1 if asked.get("numjobstarts", 0) else 0
         value = evaluate(self._prio, ClassAd.from_wire(asked, whole))
-        return float(value) if isinstance(value, (int, float)) else 0.0
+        return float(value) if isinstance(value, (int, float)) and not math.isnan(value) else 0.0

@@ -85,10 +85,10 @@ def test_no_job_is_passed_over_for_one_of_lower_priority(
 @given(st.lists(st.integers(-3, 3)), st.integers(0, 10), st.integers(0, 30))
 def test_the_runs_of_a_group(prios: list[int], skip: int, most: int) -> None:
     group = JobGroup(1, "alice", b"", request(1).ad)
-    for prio in [*prios, 9, 9]:
-        group.job_added(float(prio))
-    group.job_removed(9.0)
-    group.job_removed(9.0)
+    for number, prio in enumerate([*prios, 9, 9]):
+        group.job_added(float(prio), number, 0)
+    group.job_removed(9.0, len(prios), 0)
+    group.job_removed(9.0, len(prios) + 1, 0)
     each = [prio for prio, count in group.runs(skip, most) for _ in range(int(count))]
     assert each == sorted(map(float, prios), reverse=True)[skip : skip + most]
     assert group.idle == len(prios)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from pool.classad import symmetric_match
 from pool.policy.checkpoints import SaveWish
-from pool.policy.queue import IDLE, JobGroup, QueuedJob
+from pool.policy.queue import JobGroup, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.dedicated.machines import Lent
@@ -110,9 +111,9 @@ class Lending:
         return None
 
     def _first_jobs(self, group: JobGroup, taken: set[QueuedJob]) -> Iterator[QueuedJob]:
-        for _, cluster, proc in sorted(group.heap)[: len(taken) + 1]:
-            job = self._context.queue.find(cluster, proc)
-            if job is not None and job.status == IDLE and job.group is group and job not in taken:
+        for number in islice(group.order, len(taken) + 1):
+            job = self._context.queue.find(*number)
+            if job is not None and job not in taken:
                 yield job
 
     def _may_have(self, claim: HeldClaim, group: JobGroup) -> bool:

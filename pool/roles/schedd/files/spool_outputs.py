@@ -18,6 +18,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.states import Happening
 from pool.policy.packed import unpack_over
+from pool.policy.paged_table import PagedTable
 from pool.policy.queue import COMPLETED, HELD, QueuedJob
 from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.ledger import JobChange, Ledger
@@ -82,7 +83,7 @@ class SpooledOutputs:
                     f"cluster {cluster} was submitted on the schedd's own machine: its outputs are there",
                     hint="only what was submitted with --spool is fetched",
                 )
-            there = queued.jobs if queued is not None else {}
+            there = queued.jobs if queued is not None else PagedTable[QueuedJob]()
             for number, proc in enumerate(procs or list(there) or [0]):
                 if not number % TURN:
                     await asyncio.sleep(0)

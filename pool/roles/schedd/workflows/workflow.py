@@ -208,7 +208,7 @@ class RunningWorkflow:
         """
         engine, run = self.engine, self.engine.runs[at]
         cluster = self._context.queue.clusters.get(run.cluster)
-        there = set(cluster.jobs) if cluster is not None else set()
+        there: set[int] = set(cluster.jobs) if cluster is not None else set()
         there |= {proc for number, proc in self._ledger.not_yet_in_history if number == run.cluster}
         is_job = run.state is NodeState.SUBMITTED
         for proc in range(run.count if is_job else 0):
