@@ -116,6 +116,13 @@ class Applier:
             for start in range(0, c.count, DELTA_BLOCK):
                 block = msgpack.packb(list(c.deltas[start : start + DELTA_BLOCK]))
                 self._run("INSERT INTO delta VALUES(?, ?, ?)", (c.cluster, start // DELTA_BLOCK, block))
+        if c.state is not None:
+            self._run(
+                "INSERT INTO proc WITH RECURSIVE every(proc) AS"
+                " (SELECT 0 UNION ALL SELECT proc + 1 FROM every WHERE proc < ?2 - 1)"
+                " SELECT ?1, proc, ?3, ?4 FROM every",
+                (c.cluster, c.count, *c.state),
+            )
         self.next_cluster = max(self.next_cluster, c.cluster + 1)
         self._run("UPDATE meta SET value = ? WHERE key = 'next_cluster'", (b"%d" % self.next_cluster,))
 

@@ -6,9 +6,12 @@ wall time in seconds, handed in by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
+
+import msgpack
 
 WHOLE_CLUSTER = -1
 """In place of a process number: the event concerns every process of its cluster."""
@@ -22,6 +25,7 @@ class NewCluster:
         cluster: an id that no cluster was ever stored under; ids are never used again.
         deltas: what process i has beyond the cluster's ad, None where it has nothing; None as a whole, or
             empty, when no process differs (the cluster then costs one row however large it is).
+        state: the status and the state of all processes from the beginning, where they are not idle and untouched.
     """
 
     cluster: int
@@ -30,6 +34,7 @@ class NewCluster:
     count: int
     deltas: Sequence[bytes | None] | None
     time: float
+    state: tuple[int, bytes] | None = None
 
 
 class SetProc(NamedTuple):
@@ -117,11 +122,8 @@ class RewriteFile(NamedTuple):
 Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink | RewriteFile
 
 
-class ProcRow(NamedTuple):
-    """A process that is no longer, or not only, 'idle, untouched'."""
-
-    status: int
-    state: bytes
+#: A process that is no longer, or not only, 'idle, untouched': cluster, process, status, state (None: it has ended).
+ProcRow = tuple[int, int, int, bytes | None]
 
 
 class HistoryRow(NamedTuple):
@@ -171,9 +173,7 @@ class ClusterRow:
     """A queued cluster as loaded at start.
 
     Attributes:
-        deltas: None when no process differs from the cluster's ad, else one entry for each process.
-        procs: the processes that are not 'idle, untouched' and have not ended.
-        ended: the processes that have left the queue.
+        blocks: the differences of its processes as they are stored, so many in each; none where no process differs.
     """
 
     cluster: int
@@ -181,14 +181,19 @@ class ClusterRow:
     ad: bytes
     count: int
     time: float
-    deltas: list[bytes | None] | None = None
-    procs: dict[int, ProcRow] = field(default_factory=dict)
-    ended: set[int] = field(default_factory=set)
+    blocks: list[bytes] = field(default_factory=list)
+
+    def deltas(self) -> Iterator[bytes | None]:
+        """What each process has beyond the cluster's ad, None where it has nothing."""
+        if not self.blocks:
+            yield from repeat(None, self.count)
+        for block in self.blocks:
+            yield from msgpack.unpackb(block)
 
 
 @dataclass(slots=True)
 class Loaded:
-    """Everything a schedd needs to go on where the last one stopped."""
+    """What a schedd needs to go on where the last one stopped, beside the states of processes (`Store.procs`)."""
 
     next_cluster: int
     next_event: int

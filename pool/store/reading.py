@@ -9,8 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-import msgpack
-
 from pool.store.apply import KEPT_HERE
 from pool.store.changes import (
     WHOLE_CLUSTER,
@@ -23,28 +21,31 @@ from pool.store.changes import (
 )
 
 PIECE = 500
+#: Processes of the queue that are read in one go.
+PROCS = 2000
 #: SQLite's number of the way to vacuum by which a file shrinks in slices.
 INCREMENTAL = 2
 
 
 def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> Loaded:
-    """Everything in the queue."""
+    """The clusters of the queue, and the named values."""
     run = connection.execute
     clusters = {
         row[0]: ClusterRow(*row) for row in run("SELECT cluster, owner, ad, count, time FROM cluster ORDER BY cluster")
     }
     for cluster, data in run("SELECT cluster, data FROM delta ORDER BY cluster, block"):
-        row = clusters[cluster]
-        if row.deltas is None:
-            row.deltas = []
-        row.deltas.extend(msgpack.unpackb(data))
-    for cluster, proc, status, state in run("SELECT cluster, proc, status, state FROM proc"):
-        if state is None:
-            clusters[cluster].ended.add(proc)
-        else:
-            clusters[cluster].procs[proc] = ProcRow(status, state)
+        clusters[cluster].blocks.append(data)
     meta = {key: value for key, value in run("SELECT key, value FROM meta") if key not in KEPT_HERE}
     return Loaded(next_cluster, next_event, list(clusters.values()), meta)
+
+
+def proc_piece(after: tuple[int, int], size: int, connection: sqlite3.Connection) -> list[ProcRow]:
+    """The next `size` processes behind that one whose state is kept, by cluster and process."""
+    rows = connection.execute(
+        "SELECT cluster, proc, status, state FROM proc WHERE (cluster, proc) > (?, ?) ORDER BY cluster, proc LIMIT ?",
+        (*after, size),
+    )
+    return rows.fetchall()
 
 
 def history_piece(

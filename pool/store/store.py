@@ -16,7 +16,7 @@ from typing import TypeVar
 from pool.outside import OutsideWorld
 from pool.store import reading
 from pool.store.apply import Result
-from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
+from pool.store.changes import Change, EventRow, HistoryRow, Loaded, ProcRow, UsageRow
 from pool.store.errors import StoreClosed, from_sqlite
 from pool.store.lock import StoreLock
 from pool.store.session import StoreSession
@@ -81,7 +81,7 @@ class Store:
         return found if 0 < found < now else None
 
     def load(self) -> Loaded:
-        """The queue as the last schedd left it. For the start, before anything is written; blocks."""
+        """The clusters as the last schedd left them. For the start, before anything is written; blocks."""
         applier = self._session.applier
         try:
             return reading.load(self._session.connection, applier.next_cluster, applier.next_event)
@@ -91,6 +91,13 @@ class Store:
     async def load_in_thread(self) -> Loaded:
         """As `load`, with the loop free meanwhile."""
         return self.load() if self._inline else await asyncio.to_thread(self.load)
+
+    async def procs(self) -> AsyncIterator[list[ProcRow]]:
+        """The processes of the queue whose state is kept, by cluster and process, in lists of at most `PROCS`."""
+        last = (0, -1)
+        while rows := await self._read(partial(reading.proc_piece, last, reading.PROCS)):
+            yield rows
+            last = rows[-1][:2]
 
     async def write(self, *changes: Change, within: float = 0.0, settled: Settled | None = None) -> list[Result]:
         """Make the changes durable, all or none.

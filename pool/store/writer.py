@@ -65,7 +65,8 @@ def _any_long(changes: Sequence[Change]) -> bool:
     if not kinds.isdisjoint(_LONG):
         return True
     return NewCluster in kinds and any(
-        isinstance(change, NewCluster) and bool(change.deltas) and change.count > _SMALL_CLUSTER for change in changes
+        isinstance(change, NewCluster) and bool(change.deltas or change.state) and change.count > _SMALL_CLUSTER
+        for change in changes
     )
 
 
@@ -174,11 +175,11 @@ class GroupWriter:
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         self._planned = False
         self._wait_until(None, loop)
-        calls, total, long = self._next_batch()
+        calls, long = self._next_batch()
         self._under_way = True
         mark = self._session.applier.mark()
         staged = None
-        if total <= _ON_LOOP and not long:
+        if not long:
             try:
                 staged = self._session.stage([call.changes for call in calls])
                 if self._commit_time < _QUICK:
@@ -195,17 +196,18 @@ class GroupWriter:
         self._session.commit(mark)
         self._commit_time += (self._ticks() - began - self._commit_time) / _RECENT
 
-    def _next_batch(self) -> tuple[list[_Call], int, bool]:
+    def _next_batch(self) -> tuple[list[_Call], bool]:
+        """The calls of the next transaction, and whether it takes too long for the loop."""
         total, long, taken = 0, False, 0
         for call in self._waiting:
             if taken and total + len(call.changes) > _BATCH:
                 break
             taken += 1
             total += len(call.changes)
-            long = long or _any_long(call.changes)
+            long = long or total > _ON_LOOP or _any_long(call.changes)
         calls, self._waiting = self._waiting[:taken], self._waiting[taken:]
         self._pressing = bool(self._waiting)
-        return calls, total, long
+        return calls, long
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -30,6 +30,7 @@ from pool.store import (
     StoreRefused,
     Trim,
 )
+from pool.store.reading import PROCS
 from pool.store.schema import MIGRATIONS, migrate
 from tests.store.disks import WAYS, opened
 
@@ -55,6 +56,13 @@ async def history(store: Store, **which: object) -> list[HistoryRow]:
     return [row async for rows in store.history(**which) for row in rows]  # type: ignore[arg-type]
 
 
+async def states(store: Store) -> dict[tuple[int, int], tuple[int, bytes | None]]:
+    """The processes whose state is kept; None is that of one that has ended."""
+    rows = [row async for piece in store.procs() for row in piece]
+    assert rows == sorted(rows)
+    return {(cluster, proc): (status, state) for cluster, proc, status, state in rows}
+
+
 async def events(store: Store, *which: int, after: int = 0) -> list[EventRow]:
     return [row async for rows in store.events(*which, after=after) for row in rows]
 
@@ -72,8 +80,8 @@ async def test_a_cluster_comes_back_as_it_was(store: Store) -> None:
     assert await store.write(cluster(1), cluster(2, 4, [b"a", None, b"", b"d"])) == [None, None]
     first, second = store.load().clusters
     assert (first.cluster, first.owner, first.ad, first.count, first.time) == (1, "ann", b"ad1", 3, 100.0)
-    assert first.deltas is None
-    assert second.deltas == [b"a", None, b"", b"d"]
+    assert list(first.deltas()) == [None] * 3
+    assert list(second.deltas()) == [b"a", None, b"", b"d"]
     assert store.load().next_cluster == 3
 
 
@@ -82,16 +90,39 @@ async def test_a_cluster_without_differences_costs_one_row(store: Store) -> None
     run = store._session.connection.execute
     assert run("SELECT count(*) FROM proc").fetchone() == (0,)
     assert run("SELECT cluster, count(*) FROM delta GROUP BY 1").fetchall() == [(3, 3)]
-    assert store.load().clusters[2].deltas == [b"x"] * 2500
+    assert list(store.load().clusters[2].deltas()) == [b"x"] * 2500
 
 
 async def test_process_states(store: Store) -> None:
     await store.write(cluster(1))
     await store.write(SetProc(1, 0, RUNNING, b"run"), SetProc(1, 2, HELD, b""))
     await store.write(SetProc(1, 0, RUNNING, b"run2"))
-    assert store.load().clusters[0].procs == {0: (RUNNING, b"run2"), 2: (HELD, b"")}
+    assert await states(store) == {(1, 0): (RUNNING, b"run2"), (1, 2): (HELD, b"")}
     await store.write(SetProc(1, 0, IDLE, b""), SetProc(1, 1, IDLE, b""))
-    assert store.load().clusters[0].procs == {2: (HELD, b"")}
+    assert await states(store) == {(1, 2): (HELD, b"")}
+
+
+async def test_a_cluster_whose_processes_are_held_from_the_beginning(store: Store) -> None:
+    """One of them for a reason of its own."""
+    held = NewCluster(1, "ann", b"ad", 2500, None, 100.0, (HELD, b"spooling"))
+    await store.write(held, SetProc(1, 7, HELD, b"own"), cluster(2))
+    expected = {(1, proc): (HELD, b"own" if proc == 7 else b"spooling") for proc in range(2500)}
+    assert await states(store) == expected
+    await store.write(SetProc(1, 0, IDLE, b""))
+    assert (1, 0) not in await states(store)
+
+
+async def test_the_states_of_many_processes_come_in_pieces(store: Store) -> None:
+    """A schedd that starts takes in so many at a time."""
+    await store.write(cluster(1, 2), cluster(2, 2 * PROCS), cluster(3, 2))
+    await store.write(*(SetProc(2, proc, HELD, b"%d" % proc) for proc in range(2 * PROCS)), SetProc(3, 1, HELD, b"x"))
+    await store.write(EndProc(1, 1, COMPLETED, b"final", 200.0))
+    pieces = [piece async for piece in store.procs()]
+    assert [len(piece) for piece in pieces] == [PROCS, PROCS, 2]
+    rows = [row for piece in pieces for row in piece]
+    assert rows[0] == (1, 1, COMPLETED, None)
+    assert rows[1:-1] == [(2, proc, HELD, b"%d" % proc) for proc in range(2 * PROCS)]
+    assert rows[-1] == (3, 1, HELD, b"x")
 
 
 async def test_an_ended_process_is_in_the_history_once(store: Store) -> None:
@@ -100,9 +131,7 @@ async def test_an_ended_process_is_in_the_history_once(store: Store) -> None:
     for again in (EndProc(1, 1, COMPLETED, b"", 0.0), SetProc(1, 1, IDLE, b""), SetProc(1, 1, RUNNING, b"x")):
         with pytest.raises(StoreRefused, match=r"job 1\.1: it has ended already"):
             await store.write(again)
-    row = store.load().clusters[0]
-    assert row.ended == {1, 2}
-    assert row.procs == {}
+    assert await states(store) == {(1, 1): (COMPLETED, None), (1, 2): (REMOVED, None)}
     assert [(h.proc, h.owner, h.status, h.time, h.ad) for h in await history(store)] == [
         (2, "ann", REMOVED, 201.0, b"gone"),
         (1, "ann", COMPLETED, 200.0, b"final"),
@@ -146,7 +175,7 @@ async def test_the_changes_of_a_call_happen_together_or_not(store: Store) -> Non
         )
     loaded = store.load()
     assert [row.cluster for row in loaded.clusters] == [1]
-    assert loaded.clusters[0].procs == {}
+    assert await states(store) == {}
     assert (loaded.next_cluster, loaded.next_event) == (2, 1)
     assert await store.write(AddEvent(1, 0, "B", 1.0, b"")) == [1]
 
@@ -163,7 +192,7 @@ async def test_one_callers_mistake_is_not_the_others(store: Store) -> None:
     assert [isinstance(outcome, StoreRefused) for outcome in outcomes] == [i % 3 == 0 for i in range(30)]
     numbers = [outcome[1] for outcome in outcomes if isinstance(outcome, list)]
     assert numbers == list(range(1, 21)), "numbers have no holes and go in order"
-    assert set(store.load().clusters[0].procs) == {i for i in range(30) if i % 3}
+    assert set(await states(store)) == {(1, i) for i in range(30) if i % 3}
 
 
 async def test_events_by_job_and_from_a_number_on(store: Store) -> None:
@@ -349,7 +378,7 @@ async def test_a_cancelled_caller_does_not_undo_nor_disturb(tmp_path: Path) -> N
     await asyncio.sleep(0)
     task.cancel()
     await other
-    assert set(store.load().clusters[0].procs) == {0, 1}
+    assert set(await states(store)) == {(1, 0), (1, 1)}
     await store.close()
 
 
@@ -423,8 +452,9 @@ async def test_it_agrees_with_a_dictionary(data: st.DataObject) -> None:
             assert not good
         loaded = store.load().clusters
         assert {row.cluster: row.count for row in loaded} == counts
-        assert {(row.cluster, p): tuple(v) for row in loaded for p, v in row.procs.items()} == procs
-        assert {(row.cluster, p) for row in loaded for p in row.ended} == ended
+        found = await states(store)
+        assert {name: kept for name, kept in found.items() if kept[1] is not None} == procs
+        assert {name for name, kept in found.items() if kept[1] is None} == ended
     await store.close()
 
 

@@ -113,8 +113,8 @@ class Schedd(Role):
         self._loaded = True
         self.spool.restore(self.ledger.meta)
         self.notes.restore(self.ledger.meta, self.executables.restore)
-        self.pacing.restore()
-        self.output_streams.restore()
+        self.pacing.restore(running)
+        self.output_streams.restore(running)
         self.tidy()
         cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
         if cut_short:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.policy.packed import pack
+from pool.policy.paged_table import PagedTable
 from pool.policy.queue import Wire
 from pool.roles.schedd.core.validation import clean, holding, split_held
 
@@ -36,7 +37,8 @@ class ClusterIntake:
 
     Attributes:
         deltas, packed: what came so far, and the same for the store; None where no job differs.
-        held: the processes to be held from the beginning, with their reasons.
+        held: single processes to be held from the beginning, with their reasons.
+        all_held: why all others are to be held; None where they are not.
         names: attributes in which any job differs.
     """
 
@@ -50,8 +52,8 @@ class ClusterIntake:
         self.packed: list[bytes | None] | None = [] if differs else None
         self.names: set[str] = set()
         self._whole, self._reason = holding(ad)
-        held = range(0 if differs or not self._whole else self.count)
-        self.held: dict[int, Wire] = dict.fromkeys(held, self._reason)
+        self.held: PagedTable[Wire] = PagedTable()
+        self.all_held: Wire | None = self._reason if self._whole and not differs else None
         self._size = 0
 
     def add_deltas(self, deltas: Any) -> None:
@@ -93,8 +95,17 @@ class ClusterIntake:
 
     def hold_all(self, reason: Wire) -> None:
         """Hold the jobs that are not to be held already."""
-        for proc in range(self.count):
-            self.held.setdefault(proc, reason)
+        if self.all_held is None:
+            self.all_held = reason
+
+    def held_state(self, proc: int) -> Wire | None:
+        """Why a process is to be held from the beginning; None where it is not."""
+        return self.held.get(proc) or self.all_held
+
+    @property
+    def is_any_idle(self) -> bool:
+        """Whether one of the jobs may be started."""
+        return self.all_held is None and len(self.held) < self.count
 
     def complete(self) -> None:
         """All have come. Raises PoolError when there are not as many differences as jobs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +27,10 @@ from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
     Change,
+    ClusterRow,
     EndProc,
-    Loaded,
     NewCluster,
+    ProcRow,
     RemoveCluster,
     SetProc,
     Store,
@@ -60,6 +61,78 @@ class JobChange:
     status: JobStatus | None = None
 
 
+class ProcStates:
+    """The states of processes as the store has them, one after the other.
+
+    Args:
+        pieces: of the store, by cluster and process.
+    """
+
+    def __init__(self, pieces: AsyncIterator[Sequence[ProcRow]]) -> None:
+        self._pieces = pieces
+        self._rows: Iterator[ProcRow] = iter(())
+        self._next: ProcRow | None = None
+
+    async def begin(self) -> None:
+        """Read the first."""
+        await self._read_on()
+
+    async def _read_on(self) -> None:
+        self._next = next(self._rows, None)
+        if self._next is None:
+            async for rows in self._pieces:
+                self._rows = iter(rows)
+                self._next = next(self._rows, None)
+                break
+
+    async def pass_to(self, cluster: int) -> None:
+        """Leave what is of clusters before that one."""
+        while self._next is not None and self._next[0] < cluster:
+            await self._read_on()
+
+    async def take(self, cluster: int, proc: int) -> tuple[int, bytes | None]:
+        """A process's status, and what is kept with it; None of one that has ended. In the order of the queue."""
+        found = self._next
+        if found is None or found[1] != proc or found[0] != cluster:
+            return IDLE, b""
+        await self._read_on()
+        return found[2], found[3]
+
+
+class NewJobs:
+    """The jobs of a cluster that has just become durable, of which there may be a million.
+
+    Attributes:
+        cluster, count: whose, and how many.
+    """
+
+    def __init__(
+        self, cluster: QueuedCluster, count: int, pieces: Sequence[list[QueuedJob]], intake: ClusterIntake
+    ) -> None:
+        self.cluster = cluster
+        self.count = count
+        self._pieces = list(pieces)
+        self._intake = intake
+
+    def have(self, name: str) -> bool:
+        """Whether any of them has that attribute, of its own or with its cluster; found without a look at each."""
+        return self.cluster.wire.get(name) is not None or name in self._intake.names
+
+    def are_alike(self, *names: str) -> bool:
+        """Whether all of them are idle, and none has one of these attributes of its own."""
+        whole = self._intake.all_held is None and not self._intake.held
+        return whole and self._intake.names.isdisjoint(names)
+
+    def jobs(self) -> Iterator[QueuedJob]:
+        """The jobs, in their order; the iterator keeps none that it has given."""
+        return _given_up(list(reversed(self._pieces)))
+
+
+def _given_up(pieces: list[list[QueuedJob]]) -> Iterator[QueuedJob]:
+    while pieces:
+        yield from pieces.pop()
+
+
 class Ledger:
     """The one place through which the queue changes.
 
@@ -82,8 +155,8 @@ class Ledger:
         self.meta: dict[str, bytes] = {}
         #: Jobs that left the queue with the events that listeners are being told.
         self.gone: dict[JobId, QueuedJob] = {}
-        #: All jobs of the cluster whose SUBMIT listeners are being told; they enter the queue after that.
-        self.came: list[QueuedJob] = []
+        #: The cluster whose SUBMIT listeners are being told; its jobs enter the queue after that.
+        self.came: NewJobs | None = None
         #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
         self.not_yet_in_history: dict[JobId, QueuedJob] = {}
         self._outside = outside
@@ -91,6 +164,7 @@ class Ledger:
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
         self._reserved: dict[int, str] = {}
         self._works_for = works_for
+        self._loaded = 0
 
     def now(self) -> float:
         """Wall time."""
@@ -100,33 +174,36 @@ class Ledger:
 
     async def load(self) -> list[QueuedJob]:
         """Fill the queue from the store, in slices; returns the jobs that were running."""
-        loaded: Loaded = await self.store.load_in_thread()
+        loaded = await self.store.load_in_thread()
         self.next_cluster = loaded.next_cluster
         self.last_event = loaded.next_event - 1
         self.meta = loaded.meta
-        active: list[QueuedJob] = []
-        count = 0
+        running: list[QueuedJob] = []
+        states = ProcStates(self.store.procs())
+        await states.begin()
+        loaded.clusters.reverse()  # what has been taken in is freed, one by one
         with at_rest(sum(row.count for row in loaded.clusters)):
-            for row in loaded.clusters:
-                cluster = QueuedCluster(row.cluster, row.owner, unpack(row.ad))
-                if len(row.ended) == row.count:
-                    continue
+            while loaded.clusters:
+                await self._load_cluster(loaded.clusters.pop(), states, running)
+        return running
+
+    async def _load_cluster(self, row: ClusterRow, states: ProcStates, running: list[QueuedJob]) -> None:
+        cluster = QueuedCluster(row.cluster, row.owner, unpack(row.ad))
+        await states.pass_to(row.cluster)
+        for proc, packed in enumerate(row.deltas()):
+            self._loaded += 1
+            if not self._loaded % TURN:
+                await asyncio.sleep(0)
+            status, kept = await states.take(row.cluster, proc)
+            if kept is None:
+                continue
+            if not cluster.jobs:
                 self.queue.add_cluster(cluster)
-                for proc in range(row.count):
-                    count += 1
-                    if not count % TURN:
-                        await asyncio.sleep(0)
-                    if proc in row.ended:
-                        continue
-                    packed = row.deltas[proc] if row.deltas else None
-                    delta = unpack(packed) if packed else None
-                    known = row.procs.get(proc)
-                    kept = unpack(known.state) if known and known.state else None
-                    job = QueuedJob(cluster, proc, known.status if known else IDLE, delta, kept)
-                    self.queue.add(job)
-                    if job.stored_note("_run") is not None:
-                        active.append(job)
-        return active
+            delta = unpack(packed) if packed else None
+            job = QueuedJob(cluster, proc, status, delta, unpack(kept) if kept else None)
+            self.queue.add(job)
+            if job.stored_note("_run") is not None:
+                running.append(job)
 
     # -- submit ------------------------------------------------------------------------------------------
 
@@ -157,31 +234,38 @@ class Ledger:
             also: further changes in the same durable step.
         """
         now = self._outside.wall()
-        wire, count, deltas, held = intake.ad, intake.count, intake.deltas, intake.held
-        changes: list[Change] = [*also, NewCluster(number, owner, pack(wire), count, intake.packed, now)]
-        changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
-        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
-        cluster = QueuedCluster(number, owner, wire)
+        count, deltas, all_held = intake.count, intake.deltas, intake.all_held
+        state = None if all_held is None else (HELD, pack(all_held))
+        changes: list[Change] = [*also, NewCluster(number, owner, pack(intake.ad), count, intake.packed, now, state)]
+        cluster = QueuedCluster(number, owner, intake.ad)
         cluster.coming = True
-        jobs: list[QueuedJob] = []
-        for proc in range(count):
-            if proc and not proc % TURN:
+        pieces: list[list[QueuedJob]] = []
+        for start in range(0, count, TURN):
+            if start:
                 await asyncio.sleep(0)
-            state = held.get(proc) if held else None
-            status = IDLE if state is None else HELD
-            jobs.append(QueuedJob(cluster, proc, status, deltas[proc] if deltas else None, state))
+            piece: list[QueuedJob] = []
+            for proc in range(start, min(count, start + TURN)):
+                held = intake.held_state(proc)
+                job = QueuedJob(cluster, proc, IDLE if held is None else HELD, deltas[proc] if deltas else None, held)
+                piece.append(job)
+                if held is not None and held is not all_held:
+                    changes.append(SetProc(number, proc, HELD, pack(held)))
+            pieces.append(piece)
+        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
 
         def on_commit(results: list[Any]) -> None:
             self.queue.add_cluster(cluster)
-            self.came = jobs
+            self.came = NewJobs(cluster, count, pieces, intake)
             self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
-            self.came = []
+            self.came = None
 
         await self.store.write(*changes, settled=on_commit)
-        for place, job in enumerate(jobs):
-            if place and not place % TURN:
+        pieces.reverse()
+        while pieces:  # each is freed when its jobs are in
+            for job in pieces.pop():
+                self.queue.add(job)
+            if pieces:
                 await asyncio.sleep(0)
-            self.queue.add(job)
         cluster.coming = False
         if not cluster.jobs:  # the first had ended before the last was there
             self.queue.remove_cluster(cluster)

@@ -410,8 +410,8 @@ class DedicatedScheduler:
         return CycleState(now, users, (*runs, *lent_away(away, now)), placed, wanted, fits)
 
     def _jobs(self) -> Iterable[QueuedJob]:
-        for cluster in list(self._context.queue.dedicated.values()):
-            yield from list(cluster.jobs.values())
+        for cluster in self._context.queue.dedicated.values():
+            yield from cluster.jobs.values()
 
     def _may_start(self, job: QueuedJob) -> bool:
         return job not in self._starting and self.takes(job) and not self._calls.kept_back(job)

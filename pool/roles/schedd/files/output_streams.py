@@ -64,9 +64,9 @@ class OutputStreams:
         self._followers: dict[tuple[JobId, int, str], _Follower] = {}
         context.ledger.listen(self._on_events)
 
-    def restore(self) -> None:
+    def restore(self, running: Sequence[QueuedJob]) -> None:
         """The queue has been loaded: follow those that run on, once it is known again how they were started."""
-        for job in self._context.queue.jobs():
+        for job in running:
             if job.status in ACTIVE and any(job.get(asks) is True for _, asks in _FILES):
                 self._context.spawn(self._begin_again(job), "stream output", alone=True)
 

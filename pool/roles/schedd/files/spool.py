@@ -31,7 +31,9 @@ from pool.policy.packed import pack, unpack
 from pool.policy.queue import HELD, LOCAL_UNIVERSES, QueuedJob, Wire
 from pool.roles.base import RoleContext
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.job_ends import release_step
+from pool.roles.schedd.core.ledger import JobChange
 from pool.shadow.files import FileProblem, FileWriter, UserFiles
 from pool.shadow.spooled import SpooledFiles, located
 from pool.store import SetMeta
@@ -303,20 +305,17 @@ class Spool:
         cluster = self._ledger.queue.clusters.get(number)
         if cluster is None:
             return
-        waiting = [
-            job
-            for job in list(cluster.jobs.values())
-            if job.status == HELD and job.get("HoldReasonCode") == Hold.SPOOLING_INPUT
-        ]
-        for first in range(0, len(waiting), BATCH):
-            steps = [
-                release_step(job, "its input files have come")
-                for job in waiting[first : first + BATCH]
-                if job.status == HELD and cluster.jobs.get(job.proc) is job
-            ]
-            for step in steps:
-                step.changes["StageInFinish"] = int(self._given.outside.wall())
-            await self._ledger.commit(*steps)
+        steps: list[JobChange] = []
+        for count, job in enumerate(cluster.jobs.values(), 1):
+            if len(steps) >= BATCH or not count % TURN:
+                await self._ledger.commit(*steps)
+                steps = []
+                await asyncio.sleep(0)
+            queued = cluster.jobs.get(job.proc) is job
+            if queued and job.status == HELD and job.get("HoldReasonCode") == Hold.SPOOLING_INPUT:
+                steps.append(release_step(job, "its input files have come"))
+                steps[-1].changes["StageInFinish"] = int(self._given.outside.wall())
+        await self._ledger.commit(*steps)
         self._sent(number)
 
     # -- afterwards --------------------------------------------------------------------------------------

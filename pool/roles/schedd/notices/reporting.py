@@ -12,7 +12,7 @@ import asyncio
 import errno
 import logging
 import posixpath
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from pool.classad import ClassAd
@@ -64,7 +64,7 @@ class Reporting:
         self._waiting: dict[Target, list[str]] = {}
         self._stops: dict[Target, list[JobKey]] = {}
         self._unwritten: dict[JobKey, asyncio.Future[None]] = {}
-        self._clusters: list[tuple[JobEvent, list[QueuedJob]]] = []
+        self._clusters: list[tuple[JobEvent, Iterator[QueuedJob]]] = []
         self._notices: list[Wire] = []
         self._wake = asyncio.Event()
         self._reported: set[str] = set()
@@ -188,7 +188,7 @@ class Reporting:
             if written is not None and not written.done():
                 written.set_result(None)
 
-    async def _submitted(self, event: JobEvent, jobs: Sequence[QueuedJob]) -> None:
+    async def _submitted(self, event: JobEvent, jobs: Iterator[QueuedJob]) -> None:
         """Tell the logs of all jobs of a large cluster, with the loop free in between."""
         lines: dict[Target, list[str]] = {}
         for number, job in enumerate(jobs, 1):
@@ -229,10 +229,10 @@ class Reporting:
     async def _hold(self, target: Target, why: str) -> None:
         """Hold all jobs that name a log which can never be written."""
         found: list[list[int]] = []
-        for cluster in list(self._ledger.queue.clusters.values()):
+        for cluster in self._ledger.queue.clusters.values():
             if cluster.owner != target[0] or not self._any_log(cluster, cluster.jobs.values()):
                 continue
-            for number, job in enumerate(list(cluster.jobs.values()), 1):
+            for number, job in enumerate(cluster.jobs.values(), 1):
                 if job.status != HELD and target == self._target(job):
                     found.append(list(job.id))
                 if not number % TURN:
@@ -245,12 +245,14 @@ class Reporting:
         for event in events:
             self._heard = max(self._heard, event.number or 0)
             if event.proc == WHOLE_CLUSTER:
-                jobs = self._ledger.came
-                if len(jobs) > TURN:
-                    self._clusters.append((event, jobs))
+                came = self._ledger.came
+                if came is None or not came.have("UserLog"):
+                    continue
+                if came.count > TURN:
+                    self._clusters.append((event, came.jobs()))
                     self._wake.set()
-                elif jobs and self._any_log(jobs[0].cluster, jobs):
-                    for job in jobs:
+                else:
+                    for job in came.jobs():
                         self._line(event.for_proc(job.proc), job)
                 continue
             self._line(event, self._ledger.queue.find(event.cluster, event.proc))

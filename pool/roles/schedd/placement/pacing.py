@@ -43,19 +43,25 @@ class Pacing:
         context.ledger.listen(self._on_events)
         context.queue.listen_turns(self)
 
-    def restore(self) -> None:
-        """The queue has been loaded: count on from where an earlier run of the node had come to."""
-        for cluster in list(self._context.queue.clusters.values()):
+    def restore(self, running: Sequence[QueuedJob]) -> None:
+        """The queue has been loaded: count on from where an earlier run of the node had come to.
+
+        Args:
+            running: the jobs that ran then.
+        """
+        active = [job for job in running if job.status in ACTIVE]
+        last_starts: dict[QueuedCluster, float] = {}
+        for job in active:
+            last_starts[job.cluster] = max(_start_of(job), last_starts.get(job.cluster, 0.0))
+        for cluster, last in last_starts.items():
             turns = cluster.turns
             if turns is not None and turns.bounds.delay:
-                last = max((_start_of(job) for job in cluster.jobs.values() if job.status in ACTIVE), default=0.0)
                 left = last + turns.bounds.delay - self._context.outside.wall()
                 if left > 0:
                     self._context.queue.pause(cluster)
                     self._call_later(cluster, min(left, turns.bounds.delay), self._resume, cluster)
-        for job in self._context.queue.jobs():
-            if job.status in ACTIVE:
-                self._watch(job)
+        for job in active:
+            self._watch(job)
 
     def close(self) -> None:
         """Nothing is waited for any more."""

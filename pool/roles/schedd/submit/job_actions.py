@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from pool.classad import evaluate, parse_expr
+from pool.classad import Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind
 from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
 from pool.outside import OutsideWorld
 from pool.policy.exits import WATCHED, ExitVerdict, has_periodic, periodic, stays_in_queue
-from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, QueuedCluster, QueuedJob
+from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, JobId, QueuedCluster, QueuedJob
 from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.schedd.core.job_ends import hold_step, release_step
 from pool.roles.schedd.core.ledger import JobChange, Ledger
-from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
+from pool.roles.schedd.core.queue_walk import jobs_named, jobs_of, visible_ad
 from pool.roles.schedd.submit.editing import changes_of, own_of_parts
 from pool.roles.schedd.submit.rules import Rules
 
@@ -31,6 +31,8 @@ ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
 BATCH = 300
 #: Such steps that are being written while the next is thought of.
 UNDER_WAY = 3
+#: Jobs that an answer names at most: of those for which something was done, and of those for which it was not.
+MOST_NAMED = 1000
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
 
 
@@ -62,6 +64,41 @@ class Writing:
         while len(self._under_way) > left:
             await asyncio.shield(self._under_way[0])
             self._under_way.popleft()
+
+
+class Acted:
+    """The outcome of an action for the jobs chosen, of which there may be a million: counted, and the first named.
+
+    Args:
+        count: how many jobs are done stands in it all the time.
+    """
+
+    def __init__(self, count: list[int] | None) -> None:
+        self._count = count if count is not None else [0]
+        self._jobs: list[JobId] = []
+        self._refused: list[dict[str, Any]] = []
+        self._owners: set[str] = set()
+
+    def add(self, job: QueuedJob) -> None:
+        """It is done for this job."""
+        self._count[0] += 1
+        self._owners.add(job.cluster.owner)
+        if len(self._jobs) < MOST_NAMED:
+            self._jobs.append(job.id)
+
+    def refuse(self, name: Sequence[int], why: str) -> None:
+        """It is not done for the job, or for the cluster, of that name."""
+        if len(self._refused) < MOST_NAMED:
+            self._refused.append({"id": list(name), "why": why})
+
+    def answer(self) -> dict[str, Any]:
+        """The answer of `JobActions.act`."""
+        return {
+            "done": self._count[0],
+            "jobs": [list(name) for name in self._jobs],
+            "refused": self._refused,
+            "owners": sorted(self._owners),
+        }
 
 
 class StoppableJobs(Protocol):
@@ -129,91 +166,82 @@ class JobActions:
             raise PoolError(f"cannot {action} jobs", hint=f"possible are {', '.join(ACTIONS)}")
         if action == "prio" and not isinstance(params.get("value"), int):
             raise PoolError("prio needs a whole number")
-        done: list[QueuedJob] = []
-        refused: list[dict[str, Any]] = []
-        owners: set[str] = set()
+        acted = Acted(count)
+        saved: list[QueuedJob] = []
         steps: list[JobChange] = []
         stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
         writing = Writing(self._ledger)
         async with self._turns.work(asker, f"{action} jobs") as turn:
-            chosen = await self._chosen(params, refused, only_owner, turn)
             if action == "remove" and params.get("checkpoint"):
-                for job in chosen:
-                    if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
+                for job in self._chosen(params, only_owner, []):
+                    if turn.is_over:
+                        await turn.pause()
+                    if job is not None and job.status not in ACTIVE and _may_touch(job, only_owner):
                         kept = await turn.wait_outside(self._keep_checkpoint(job))
                         job.update({"CheckpointKept": kept or None})
             # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
             # with steps in hand.
-            for job in chosen:
+            missing: list[Sequence[int]] = []
+            for job in self._chosen(params, only_owner, missing):
                 if turn.is_over or len(steps) >= BATCH:
                     await turn.wait_outside(writing.begin(steps))
-                if only_owner is not None and job.cluster.owner != only_owner:
-                    refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
-                    continue
-                if not self._is_queued(job):
-                    refused.append({"id": list(job.id), "why": "it has left the queue"})
-                    continue
-                by = reason or f"by {only_owner or 'an administrator'}"
-                why_not = self._apply_action(action, job, params, by, steps, stops)
-                if why_not:
-                    refused.append({"id": list(job.id), "why": why_not})
-                    continue
-                done.append(job)
-                owners.add(job.cluster.owner)
-                if count is not None:
-                    count[0] = len(done)
+                if job is None:
+                    while missing:
+                        acted.refuse(missing.pop(), "there is no such job in the queue")
+                elif not _may_touch(job, only_owner):
+                    acted.refuse(job.id, f"it belongs to {job.cluster.owner}")
+                elif not self._is_queued(job):
+                    acted.refuse(job.id, "it has left the queue")
+                else:
+                    by = reason or f"by {only_owner or 'an administrator'}"
+                    why_not = self._apply_action(action, job, params, by, steps, stops)
+                    if why_not:
+                        acted.refuse(job.id, why_not)
+                    elif action == "checkpoint":
+                        saved.append(job)
+                    else:
+                        acted.add(job)
             await turn.wait_outside(writing.begin(steps, all_of_it=True))
         graceful = not params.get("force")
         for start in range(0, len(stops), BATCH):
             some = stops[start : start + BATCH]
             await asyncio.gather(*(self._stop(job, wish, graceful, asker) for job, wish in some))
         if action == "checkpoint":
-            said = await asyncio.gather(*(self._running.checkpoint(job) for job in done))
-            refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
-            done = [job for job, why in zip(done, said, strict=True) if not why]
-        return {
-            "done": len(done),
-            "jobs": [list(job.id) for job in done[:1000]],
-            "refused": refused[:1000],
-            "owners": sorted(owners),
-        }
-
-    async def _chosen(
-        self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None, turn: WorkTurn
-    ) -> list[QueuedJob]:
-        """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`.
-
-        A constraint sees of a job what the viewer may see.
-        """
-        queue = self._queue
-        if params.get("ids"):
-            found: dict[tuple[int, int], QueuedJob] = {}
-            for number in params["ids"]:
-                if turn.is_over:
-                    await turn.pause()
-                if len(number) == 1:
-                    cluster = queue.clusters.get(int(number[0]))
-                    jobs: Iterable[QueuedJob] = cluster.jobs.values() if cluster else ()
+            said = await asyncio.gather(*(self._running.checkpoint(job) for job in saved))
+            for job, why_not in zip(saved, said, strict=True):
+                if why_not:
+                    acted.refuse(job.id, why_not)
                 else:
-                    one = queue.find(int(number[0]), int(number[1]))
-                    jobs = [one] if one else ()
-                for job in jobs:
-                    found[job.id] = job
-                if not jobs:
-                    missing.append({"id": list(number), "why": "there is no such job in the queue"})
-            return list(found.values())
+                    acted.add(job)
+        return acted.answer()
+
+    def _chosen(
+        self, params: dict[str, Any], viewer: str | None, missing: list[Sequence[int]]
+    ) -> Iterator[QueuedJob | None]:
+        """The jobs that ids, a constraint, an owner or `all` name, as `jobs_of` and `jobs_named` give them.
+
+        A constraint sees of a job what the viewer may see; None stands for one that it does not hold for.
+        """
+        if params.get("ids"):
+            return jobs_named(self._queue, params["ids"], missing)
         if not params.get("owner") and not params.get("constraint") and not params.get("all"):
             raise PoolError("no jobs named", hint="name job ids, a user, a constraint, or all")
-        expression = parse_expr(str(params["constraint"]), syntax="old") if params.get("constraint") else None
-        now, some = self._outside.wall(), []
-        async for job in walk_jobs(queue, turn, params.get("owner")):
-            if expression is not None:
+        jobs = jobs_of(self._queue, params.get("owner"))
+        if not params.get("constraint"):
+            return jobs
+        return self._fitting(jobs, parse_expr(str(params["constraint"]), syntax="old"), viewer)
+
+    def _fitting(
+        self, jobs: Iterator[QueuedJob | None], constraint: Expr, viewer: str | None
+    ) -> Iterator[QueuedJob | None]:
+        now = self._outside.wall()
+        for job in jobs:
+            if job is None:
+                yield None
+            else:
                 ad = visible_ad(job, not may_see(viewer, job.cluster.owner))
-                if not _true(evaluate(expression, ad, None, now)):
-                    continue
-            some.append(job)
-        return some
+                yield job if _true(evaluate(constraint, ad, None, now)) else None
 
     def _apply_action(
         self,
@@ -305,7 +333,7 @@ class JobActions:
 
         Each user's are looked at in passes of their own, so that dear ones keep nobody else's waiting.
         """
-        known = list(self._queue.clusters.values())
+        known = self._queue.clusters.values()
         self._periodic = set()  # from here on those that come in are added
         for cluster in known:
             async with self._turns.work(cluster.owner, "find periodic expressions") as turn:
@@ -330,7 +358,7 @@ class JobActions:
     async def _has_any(cluster: QueuedCluster, turn: WorkTurn) -> bool:
         if JobActions._shared(cluster):
             return True
-        for job in list(cluster.jobs.values()):
+        for job in cluster.jobs.values():
             if turn.is_over:
                 await turn.pause()
             if job.delta and any(name in job.delta for name in WATCHED):
@@ -381,7 +409,7 @@ class JobActions:
         steps: list[JobChange] = []
         stops: list[tuple[QueuedJob, dict[str, Any]]] = []
         async with self._turns.work(cluster.owner, "evaluate periodic expressions") as turn:
-            for job in list(cluster.jobs.values()):
+            for job in cluster.jobs.values():
                 if turn.is_over or len(steps) >= BATCH:
                     await self._let_others(turn, steps)
                     self._offer(cluster.owner)
@@ -426,6 +454,10 @@ class JobActions:
         else:
             why = decision.reason
             steps.append(JobChange(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
+
+
+def _may_touch(job: QueuedJob, only_owner: str | None) -> bool:
+    return only_owner is None or job.cluster.owner == only_owner
 
 
 def _true(value: Any) -> bool:

@@ -32,6 +32,7 @@ from pool.roles.base import LANGUAGE, RoleContext
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.core.ended_jobs import EndedJobs
+from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.core.job_ends import BEGAN, After, end_steps, hold_step, usage_changes
 from pool.roles.schedd.core.ledger import JobChange
 from pool.starter.accounts import NoJobAccount, account_for
@@ -128,7 +129,9 @@ class LocalJobs:
 
     async def adopt(self, running: list[QueuedJob]) -> None:
         """After a start of the schedd: go on with those whose keepers are there; the others are idle again."""
-        for cluster in self._queue.clusters.values():
+        for count, cluster in enumerate(self._queue.clusters.values(), 1):
+            if not count % TURN:
+                await asyncio.sleep(0)
             self.added(cluster)
         state = self._given.state
         if running or (state is not None and (state / DIRECTORY).exists()):
@@ -192,7 +195,7 @@ class LocalJobs:
                     if self._queue.clusters.get(number) is not cluster:
                         del self._clusters[number]
                         continue
-                    for job in list(cluster.jobs.values()):
+                    for job in cluster.jobs.values():
                         if len(self._running) >= self.limit:
                             return
                         if job.status == IDLE and not self._waits(job):

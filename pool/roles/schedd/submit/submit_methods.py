@@ -220,7 +220,7 @@ class SubmitMethods(Service):
         self._local.added(cluster)
         if not spool:
             self._executables.store_soon(cluster)
-        if len(intake.held) < intake.count:
+        if intake.is_any_idle:
             self._offer(owner)
         return cluster
 

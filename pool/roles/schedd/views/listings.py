@@ -22,7 +22,7 @@ from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.links import Links
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.ledger import Ledger
-from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
+from pool.roles.schedd.core.queue_walk import jobs_named, visible_ad, walk_jobs
 from pool.roles.schedd.files.spool import SENT_ALONG
 from pool.roles.schedd.views.alike import GroupedListing, project
 from pool.shadow.files import FilesOf
@@ -171,17 +171,14 @@ class Listings:
             async for job in walk_jobs(self._queue, turn, owner):
                 yield job
             return
-        for one in ids:
-            jobs = [job for job in leaving if job.id[: len(one)] == tuple(one)]
-            cluster = self._queue.clusters.get(int(one[0]))
-            if cluster is not None and len(one) == 1:
-                jobs += cluster.jobs.values()
-            elif cluster is not None and int(one[1]) in cluster.jobs:
-                jobs.append(cluster.jobs[int(one[1])])
-            for job in jobs:
-                if turn.is_over:
-                    await turn.pause()
+        for job in leaving:
+            if any(job.id[: len(one)] == tuple(one) for one in ids):
                 yield job
+        for found in jobs_named(self._queue, ids, []):
+            if turn.is_over:
+                await turn.pause()
+            if found is not None:
+                yield found
 
     # -- events ------------------------------------------------------------------------------------------
 

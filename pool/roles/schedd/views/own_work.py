@@ -17,9 +17,9 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.managed import is_reserved
-from pool.policy.queue import HELD, IDLE, JobId, QueuedCluster, QueuedJob
+from pool.policy.queue import HELD, JobId, QueuedCluster, QueuedJob
 from pool.roles.cooperative import WorkTurns
-from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.core.ledger import Ledger, NewJobs
 from pool.wire import Stream
 
 Wire = dict[str, Any]
@@ -85,18 +85,19 @@ class OwnWork:
                 continue
             while cluster.coming:
                 yield
-            for proc in sorted(cluster.jobs):
+            for proc in cluster.jobs:
                 if (job := cluster.jobs.get(proc)) is not None:
                     self._add(job)
                 self._told = (number, proc)
                 yield
 
-    def _add_cluster(self, jobs: Sequence[QueuedJob]) -> None:
-        self._add(jobs[0])
-        if all(job.status is IDLE and not (job.delta and "RequestCpus" in job.delta) for job in jobs):
-            self._items[-1][3] = len(jobs)
+    def _add_cluster(self, came: NewJobs) -> None:
+        jobs = came.jobs()
+        self._add(next(jobs))
+        if came.are_alike("RequestCpus"):
+            self._items[-1][3] = came.count
             return
-        for job in jobs[1:]:
+        for job in jobs:
             self._add(job)
 
     def _add(self, job: QueuedJob) -> None:
@@ -128,7 +129,7 @@ class OwnWork:
         for event in events:
             if event.kind is EventKind.SUBMIT:
                 came = self._ledger.came
-                if came and _wants_machines(came[0].cluster):
+                if came is not None and _wants_machines(came.cluster):
                     self._add_cluster(came)
             elif event.kind in ENDS or event.kind is EventKind.RELEASED:
                 self._change(event)

@@ -5,6 +5,7 @@ Most schedds have none: the modules that carry one out are imported with the fir
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from pool.policy.packed import pack, unpack
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.policy.workflow import NodeState, WorkflowEngine, WorkflowPlan
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.intake import TURN
 from pool.roles.schedd.workflows.large import beside
 from pool.roles.schedd.workflows.records import PREFIX, plan_key, read_records
 from pool.roles.schedd.workflows.written_files import WorkflowFiles, own_path
@@ -96,7 +98,11 @@ class Workflows:
         meta = self._ledger.meta
         runs, given_up = await beside(len(meta), read_records, dict(meta))
         known: set[int] = set()
-        for cluster in [one for one in self._queue.clusters.values() if one.is_workflow]:
+        for count, cluster in enumerate(self._queue.clusters.values(), 1):
+            if not count % TURN:
+                await asyncio.sleep(0)
+            if not cluster.is_workflow:
+                continue
             packed = meta.get(plan_key(cluster.id))
             if packed is None or not cluster.jobs:
                 continue
@@ -106,7 +112,7 @@ class Workflows:
             await workflow.begin(runs.get(cluster.id, {}), given_up.get(cluster.id))
         orphans = {number for key in meta if key.startswith(PREFIX) and (number := _number(key)) not in known}
         if orphans:  # they were removed, and the schedd died before all of their jobs were
-            for cluster in list(self._queue.clusters.values()):
+            for cluster in self._queue.clusters.values():
                 if cluster.wire.get("DAGManJobId") in orphans:
                     removing = self._remove(cluster.id, cluster.owner, "its work flow was removed")
                     self._context.spawn(removing, "work flow", alone=True)
