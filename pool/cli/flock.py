@@ -277,8 +277,10 @@ def _hours(amount: float) -> str:
 
 
 def _remarks(one: Mapping[str, Any]) -> list[str]:
-    """The trouble of a ledger, for people."""
+    """For people: where machines connect directly, and the trouble of a ledger."""
     found = []
+    if one.get("direct"):
+        found.append(f"machines connect directly in {', '.join(one['direct'])}, if it lets them, too")
     if one["we_want"] == "credit" and one["they_want"] == "idle-only":
         found.append("we want credit, and it wants none: nothing is counted")
     elif one["they_want"] == "credit" and one["we_want"] == "idle-only":

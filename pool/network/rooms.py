@@ -3,8 +3,11 @@ other machine of the job.
 
 The machine with the lower part connects; if there is no link after `OTHER_WAY` seconds, the other one connects, too,
 since it may be the only one that can. If there is none after `THIRD` seconds, the first asks for a third node that
-carries the link; both try to do without it from time to time. A link that breaks is made again as long as parts run
-here; connections of the job inside only see lost packets meanwhile. A relay that dies is started again.
+carries the link; both try to do without it from time to time. A machine in another pool is reached by the pools'
+worlds, and directly as soon as both pools and the network between them let that be (`DirectParts`).
+
+A link that breaks is made again as long as parts run here; connections of the job inside only see lost packets
+meanwhile. A relay that dies is started again.
 """
 
 from __future__ import annotations
@@ -86,9 +89,11 @@ class Dial(Protocol):
 
 #: Asks for a third node that carries a link: the other machine, and a ticket. Returns the name of that node.
 AskThird = Callable[[str, str], Awaitable[str]]
-#: Connects to a machine in another pool, by the parts on it; returns the connection and the keys of the link. Raises
-#: PoolError, OSError, EOFError or TimeoutError.
-Reach = Callable[[Sequence[int]], Awaitable[tuple[socket.socket, bytes]]]
+#: Connects to a machine in another pool, by the parts on it, directly or by the worlds; returns the connection and the
+#: keys of the link. Raises PoolError, OSError, EOFError or TimeoutError.
+Reach = Callable[[Sequence[int], bool], Awaitable[tuple[socket.socket, bytes]]]
+#: The third node of a link that goes by the worlds of two pools.
+WORLDS = "the pools' worlds"
 
 
 class ThirdDial(Protocol):
@@ -190,6 +195,8 @@ class JobRoom:
         self._down = {other: began for other in self._machines if other != node}
         #: By machine, set while there is no link to it.
         self._cut = {other: asyncio.Event() for other in self._down}
+        #: By machine, set while the link to it goes by the pools' worlds.
+        self._by_worlds = {other: asyncio.Event() for other in self._down}
         #: When the link to each machine was made.
         self._made: dict[str, float] = {}
         self._draining = False
@@ -213,6 +220,8 @@ class JobRoom:
             self._task(f"link {other}", self._keep_link(other))
             if third is not None and self._is_first(other) and self._addresses[other]:
                 self._task(f"third {other}", self._keep_third(other, third))
+            if not self._addresses[other]:
+                self._task(f"direct {other}", self._keep_direct(other))
 
     @property
     def parts(self) -> frozenset[int]:
@@ -229,6 +238,12 @@ class JobRoom:
     def by_third(self) -> dict[str, str]:
         """The machines that are reached by a third node, and its name."""
         return {other: by for other, by in self._by.items() if other not in self._down}
+
+    @property
+    def direct(self) -> list[str]:
+        """The machines in other pools that are reached directly."""
+        apart = [other for other, address in self._addresses.items() if not address and other in self._links]
+        return [other for other in apart if other not in self._down and other not in self._by]
 
     def machine_of(self, part: int) -> str:
         """The machine of a part; empty for none that is known."""
@@ -460,7 +475,7 @@ class JobRoom:
             await self._up.wait()
             began = loop.time()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DIRECT_AGAIN if other in self._by else None):
+                async with asyncio.timeout(DIRECT_AGAIN if other in self._by and self._addresses[other] else None):
                     await self._cut[other].wait()
             if loop.time() - began > SELDOM:
                 pause = AGAIN
@@ -471,7 +486,7 @@ class JobRoom:
             try:
                 peer, keys = await self._connect(other)
                 if first or self._cut[other].is_set() or other in self._by:
-                    self._link(other, peer, keys, dialed=True)
+                    self._link(other, peer, keys, dialed=True, by="" if self._addresses[other] else WORLDS)
                 else:
                     peer.close()
             except (PoolError, OSError, EOFError, TimeoutError) as error:
@@ -486,7 +501,29 @@ class JobRoom:
             return await self._dial(address, params), keys
         if not self._reaches:
             raise CallRefused(f"nothing here leads to {other}", retry=True)
-        return await self._reaches[min(self._reaches)](self._machines[other])
+        return await self._reaches[min(self._reaches)](self._machines[other], False)
+
+    async def _keep_direct(self, other: str) -> None:
+        """Replace the link to a machine in another pool that goes by the worlds; the machine with the higher part
+        tries that later, since it may be the only one that can.
+        """
+        while True:
+            await self._by_worlds[other].wait()
+            if not self._is_first(other):
+                await asyncio.sleep(SELDOM + OTHER_WAY)
+            try:
+                if self._reaches and self._by_worlds[other].is_set():
+                    peer, keys = await self._reaches[min(self._reaches)](self._machines[other], True)
+                    self._link(other, peer, keys, dialed=True)
+            except (PoolError, OSError, EOFError, TimeoutError) as error:
+                log.info("a link to another pool stays with the worlds", extra={"to": other, "error": str(error)})
+            await asyncio.sleep(DIRECT_AGAIN)
+
+    def end_direct(self) -> None:
+        """End the direct links to machines in other pools: their pool, or ours, does not want them any more."""
+        for other, link in list(self._links.items()):
+            if not self._addresses[other] and not self._by_worlds[other].is_set():
+                link.close()
 
     def _new_link(self) -> tuple[bytes, dict[str, Any]]:
         """Keys that no link has had, and the words to the other machine."""
@@ -523,6 +560,10 @@ class JobRoom:
             self._by[node] = by
         else:
             self._by.pop(node, None)
+        if by == WORLDS:
+            self._by_worlds[node].set()
+        else:
+            self._by_worlds[node].clear()
         if (before := self._links.pop(node, None)) is not None:
             before.close()
 
@@ -530,6 +571,7 @@ class JobRoom:
             if self._links.get(node) is link:
                 self._down[node] = asyncio.get_running_loop().time()
                 self._cut[node].set()
+                self._by_worlds[node].clear()
 
         self._down.pop(node, None)
         self._cut[node].clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
@@ -106,6 +106,15 @@ def down_in_words(down: Mapping[str, float]) -> str:
     if not names:
         return ""
     return f"no link to {', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' if len(names) > NAMED else ''}"
+
+
+def direct_in_words(names: Iterable[str]) -> str:
+    """The machines of other pools that are reached directly; empty for none."""
+    found = sorted(names)
+    if not found:
+        return ""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"link to {', '.join(found[:NAMED])}{more} is direct"
 
 
 def by_third_in_words(by: Mapping[str, str]) -> str:

@@ -168,7 +168,11 @@ class LentConnections:
         """Make a bulk stream of a connection. Raises CallRefused if that is not possible."""
         if not isinstance(connection, WireConnection) or len(key) != KEY:
             raise CallRefused("this connection cannot carry bytes of a job")
-        bulk = BulkReceiver(await connection.detach(), key)
+        self.take_socket(ticket, await connection.detach(), key)
+
+    def take_socket(self, ticket: str, peer: socket.socket, key: bytes) -> None:
+        """Make a bulk stream of a connected socket. Raises CallRefused if there is one with this ticket."""
+        bulk = BulkReceiver(peer, key)
         waiting = self._stream_of(ticket)
         if waiting.done():
             bulk.close()

@@ -50,11 +50,15 @@ class OtherParts(Protocol):
     async def ask_third(self, activation: Activation, other: str, ticket: str) -> str:
         """Ask for a node that carries a link to another machine of the job; its name."""
 
-    async def reach(self, activation: Activation, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
-        """Connect to the machine of these parts, which is in another pool; the keys of the link."""
+    async def reach(self, activation: Activation, parts: Sequence[int], direct: bool) -> tuple[socket.socket, bytes]:
+        """Connect to the machine of these parts, which is in another pool, directly or by the pools' worlds; the keys
+        of the link."""
 
     async def join(self, part: int, card: dict[str, Any], activation: Activation, stream: int) -> PipeStream:
         """Open a stream to the part with this number and card."""
+
+    def is_direct(self, activation: Activation, part: int) -> bool:
+        """Whether there is a direct connection to a part in another pool."""
 
     def expect(self, activation: Activation, stream: int, receiver: Receiver) -> None:
         """Give the bytes that arrive for this stream to the receiver."""
@@ -163,13 +167,23 @@ class RemotePipes:
     async def _ask_third(self, other: str, ticket: str) -> str:
         return await self._elsewhere.ask_third(self._activation, other, ticket)
 
-    async def _reach(self, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
-        return await self._elsewhere.reach(self._activation, parts)
+    async def _reach(self, parts: Sequence[int], direct: bool) -> tuple[socket.socket, bytes]:
+        return await self._elsewhere.reach(self._activation, parts, direct)
 
     @property
     def room(self) -> JobRoom | None:
         """The job's private network on this machine; None without one, and before the part runs."""
         return self._network.room_of(self._activation) if self._network is not None else None
+
+    @property
+    def ways(self) -> dict[str, bool]:
+        """By machine in another pool with which there are pipes, whether they go directly; else by the worlds."""
+        found = {}
+        for _, _, part in self._activation.crossings:
+            card = self._cards[part] if part < len(self._cards) else None
+            if card is not None and not card.get("address"):
+                found[str(card.get("node", ""))] = self._elsewhere.is_direct(self._activation, part)
+        return found
 
     @property
     def has_network(self) -> bool:

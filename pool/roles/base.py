@@ -39,6 +39,12 @@ async def _users_network(token: str) -> tuple[str, Network]:
     return address, RealNetwork(credentials=credentials)
 
 
+def _strangers_network() -> Network:
+    from pool.wire.join import strangers_network
+
+    return strangers_network()
+
+
 @dataclass(slots=True)
 class RoleContext:
     """Everything a role takes from its node.
@@ -60,6 +66,7 @@ class RoleContext:
         leases: of a startd that failed, when the lease of each claim was last asked for, for the one that follows it.
         pool_network: connects to another pool, with the credentials that it gave.
         user_network: the address in a user's token, and what connects with it.
+        strangers_network: connects to nodes of other pools for one job (`pool.network.direct_link`).
         mail: sends a notice to a user; returns False where there is no mail here.
         aside: counts what this process does for no job of its schedd: jobs that run here, users' questions.
     """
@@ -83,6 +90,7 @@ class RoleContext:
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     pool_network: Callable[[Any], Network] = lambda credentials: RealNetwork(credentials=credentials)
     user_network: Callable[[str], Awaitable[tuple[str, Network]]] = _users_network
+    strangers_network: Callable[[], Network] = _strangers_network
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: WorkTurns = field(default_factory=WorkTurns)
     leases: dict[str, float] = field(default_factory=dict)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from pool.machine.job_processes import inspect_keeper
-from pool.network.traffic import by_third_in_words, down_in_words, in_words, outside_in_words
+from pool.network.traffic import by_third_in_words, direct_in_words, down_in_words, in_words, outside_in_words
 from pool.policy.inspection import InspectedPart
 from pool.policy.starter import StartState
 from pool.starter.ranks import read_status
@@ -45,8 +45,10 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
         if room is not None and (outside := await _answer(room.outside)) is not None:
             part = replace(part, network=_joined(part.network, outside_in_words(outside)))
         if room is not None:
-            links = _joined(down_in_words(room.down), by_third_in_words(room.by_third))
+            links = _joined(down_in_words(room.down), by_third_in_words(room.by_third), direct_in_words(room.direct))
             part = replace(part, network=_joined(part.network, links))
+        if starter.remote_pipes is not None:
+            part = replace(part, network=_joined(part.network, ways_in_words(starter.remote_pipes.ways)))
         still = 0.0 if moved else still
         if starter.activation.mpi:
             status = await asyncio.to_thread(read_status, starter.scratch, starter.account.owner)
@@ -60,6 +62,16 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
         sent=starter.sent,
         transferred=transfer.bytes if state in TRANSFERS and transfer is not None else None,
         still=still,
+    )
+
+
+def ways_in_words(ways: Mapping[str, bool]) -> str:
+    """The ways of pipes from and to machines in other pools: by machine, whether it is direct; empty for none."""
+    directly = ", ".join(sorted(name for name, direct in ways.items() if direct))
+    by_worlds = ", ".join(sorted(name for name, direct in ways.items() if not direct))
+    return _joined(
+        f"pipes with {directly} go directly" if directly else "",
+        f"pipes with {by_worlds} go by the pools' worlds" if by_worlds else "",
     )
 
 

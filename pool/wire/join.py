@@ -32,7 +32,8 @@ class CannotJoin(WireError):
 
 
 class _Unproven:
-    """TLS that believes anything: good for fetching what is then compared with a fingerprint."""
+    """TLS that believes anything: good for fetching what is then compared with a fingerprint, and as the way to a
+    port on which both sides prove themselves in another way."""
 
     token: str | None = None
 
@@ -50,6 +51,11 @@ class _Unproven:
         return ANONYMOUS
 
 
+def strangers_network() -> RealNetwork:
+    """Connects to any node, and proves nothing: neither who it is nor who is there."""
+    return RealNetwork(credentials=_Unproven())
+
+
 async def fetch_authority(token: Token) -> str:
     """The certificate of the authority that a token names, PEM.
 
@@ -57,7 +63,7 @@ async def fetch_authority(token: Token) -> str:
         CannotConnect: nobody answers at the token's address.
         AnotherPool: somebody else does.
     """
-    link = await RealNetwork(credentials=_Unproven()).connect(token.address)
+    link = await strangers_network().connect(token.address)
     try:
         answer = await link.call("node.authority", {}, timeout=PATIENCE)
     except RemoteError as error:

@@ -252,8 +252,11 @@ class Alone:
     async def wait_for_parts(self, start: Activation) -> list[dict[str, Any] | None]:
         return [None, None]
 
-    async def reach(self, start: Activation, parts: Sequence[int]) -> tuple[socket.socket, bytes]:
+    async def reach(self, start: Activation, parts: Sequence[int], direct: bool) -> tuple[socket.socket, bytes]:
         raise StreamLost("nobody is there")
+
+    def is_direct(self, start: Activation, part: int) -> bool:
+        return False
 
     async def join(self, part: int, card: dict[str, Any], start: Activation, stream: int) -> Any:
         raise StreamLost("nobody is there")

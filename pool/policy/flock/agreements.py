@@ -7,6 +7,7 @@
     users = ["alice"]    # of its users only these
     status = true        # its users may list our machines
     guests_leave = false # its jobs stay on our machines while our own jobs wait
+    direct = ["192.0.2.0/24"]  # our machines connect to its machines in these networks; without it through the worlds
     agreement = "credit" # use is counted and paid back (EV 4.2); or "idle-only"
     bound = 100          # machine-hours that one may owe the other
     half_life = 30       # days after which half of a debt is forgotten; 0 forgets nothing
@@ -24,6 +25,7 @@ from types import UnionType
 from typing import Any
 
 from pool.errors import PoolError
+from pool.policy.flock.direct import BadNetwork, DirectNetwork, read_networks
 from pool.policy.flock.ledger import CreditTerms
 
 #: Slots that a pool may have at a time where the file does not say.
@@ -51,6 +53,7 @@ class FlockAgreement:
         shows_status: its users may list our machines.
         guests_leave: whether its jobs leave our machines when own jobs need them; None where the file does not say.
         terms: of credit; None where the file says nothing of them.
+        direct: the networks in which machines of both pools connect directly; none where all goes through the worlds.
     """
 
     pool: str
@@ -61,6 +64,7 @@ class FlockAgreement:
     shows_status: bool = False
     terms: CreditTerms | None = None
     guests_leave: bool | None = None
+    direct: tuple[DirectNetwork, ...] = ()
 
     def admits(self, user: str) -> bool:
         """Whether jobs of this user of the other pool may run here."""
@@ -75,6 +79,7 @@ _KNOWN: dict[str, tuple[type | UnionType, str]] = {
     "users": (list, "a list of user names"),
     "status": (bool, "true or false"),
     "guests_leave": (bool, "true or false"),
+    "direct": (list, "a list of networks as 192.0.2.0/24"),
     "agreement": (str, "'credit' or 'idle-only'"),
     "bound": (int | float, "a number of machine-hours"),
     "half_life": (int | float, "a number of days"),
@@ -112,6 +117,10 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
             raise BadAgreement(
                 f"the flock's file: {name} of [{pool}] is {'negative' if table[name] < 0 else 'too large'}"
             )
+    try:
+        direct = read_networks(table.get("direct", []))
+    except BadNetwork as error:
+        raise BadAgreement(f"the flock's file: direct of [{pool}]: {error.message}", hint=error.hint) from error
     users = table.get("users")
     return FlockAgreement(
         pool,
@@ -124,6 +133,7 @@ def _agreement(pool: str, table: Any) -> FlockAgreement:
         if "agreement" in table
         else None,
         table.get("guests_leave"),
+        direct,
     )
 
 

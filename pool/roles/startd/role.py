@@ -48,6 +48,7 @@ from pool.roles.startd.owner.policy import PolicyInForce
 from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import Recovery, in_order
 from pool.roles.startd.running.activations import Activations
+from pool.roles.startd.running.direct_parts import DirectParts
 from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.networks import NetworkLinks, forward_to
 from pool.roles.startd.running.place import SlotPlaces
@@ -164,6 +165,9 @@ class Startd(Role):
         self.peers = ImagePeers(self.images, self.share.wait_for_bytes, secret, spawn)
         self.streams = ExpectedStreams()
         self.network_links = NetworkLinks(node, given.links, secret, relay_program(), self.ways_out)
+        self.direct_parts = DirectParts(
+            *(self.streams, self.network_links, given.strangers_network, secret, spawn, log), address=address
+        )
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
         places = SlotPlaces(
             settings=settings,
@@ -178,7 +182,7 @@ class Startd(Role):
             join_outside=self.network_links.networks.enter_alone,
         )
         starters = Starters(
-            *(self.keepers, places, accounts, self.streams, self.network_links.networks),
+            *(self.keepers, places, accounts, self.streams, self.direct_parts, self.network_links.networks),
             *(self.peers, given.links, secret, spawn),
             node=node,
             address=address,
@@ -518,6 +522,24 @@ class Startd(Role):
     async def pipe_from_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The same as `join`, for a part in another pool, by way of the schedd: {claim, gang, run, stream}"""
         await self.streams.serve(params, stream)
+
+    @method(Right.SUBMIT, takes={"claim": str, "run": int, "part": int, "key": bytes})
+    async def direct_from_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A part in another pool wants a direct connection: {claim, run, part, key} -> {address, ticket, key}"""
+        return await self.direct_parts.offer(params, self._claimed(call, params)[1])
+
+    @method(None, takes={"ticket": str, "proof": bytes})
+    async def direct(self, call: Call, params: dict[str, Any]) -> None:
+        """The connection that says this is one that was offered: {ticket, proof}; see `pool.network.direct_link`."""
+        await self.direct_parts.offers.serve(call, params)
+
+    @method(Right.SUBMIT, takes={"claim": str})
+    async def end_direct(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Machines of another pool may not connect to the job's any more: {claim}"""
+        running = self._claimed(call, params)[1].running
+        if running is not None:
+            self.direct_parts.end(running)
+        return {}
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int, "ticket": str, "other": str, "asks": bool})
     async def lend_link(self, call: Call, params: dict[str, Any]) -> None:

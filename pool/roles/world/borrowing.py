@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
+from pool.policy.flock.direct import TermsWith
 from pool.policy.flock.kinds import COUNT, count_of
 from pool.policy.flock.private import pause_after, pool_of
 from pool.policy.flock.reports import BadReport, ReportPace, checked_words
@@ -28,7 +29,9 @@ from pool.roles.base import Spawn
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import (
+    ASKS_DIRECT,
     BETWEEN_PARTS,
+    OFFER,
     SCHEDD_CALLS,
     SCHEDD_STREAMS,
     STARTD_CALLS,
@@ -150,6 +153,7 @@ class MachineBorrower(Service):
 
     Args:
         lender: the connection to a pool that lends. Raises NoWay.
+        direct: whether machines of this pool and another connect directly.
 
     Attributes:
         ended: set when a claim has ended.
@@ -168,7 +172,9 @@ class MachineBorrower(Service):
         spawn: Spawn,
         log: logging.Logger,
         lender: Callable[[str], LenderCalls],
+        direct: TermsWith,
     ) -> None:
+        self.direct = direct
         self._credit = credit
         self._advertiser = advertiser
         self._outside = outside
@@ -484,7 +490,11 @@ class MachineBorrower(Service):
             return {}
         route = ClaimRoute.read(str(params.get("claim")))
         inner = with_claim(params, route.claim)
+        if verb == OFFER:
+            self.direct(route.pool).check_agreed()
         answer = await self._pass(route, verb, call, inner)
+        if verb == OFFER:
+            return self.direct(route.pool).checked_offer(answer)
         self._credit.measures.called(route.pool, route.startd, verb, inner, answer, lends=False)
         if verb == "activate":
             self._note_use(route.id, used=True)
@@ -516,6 +526,11 @@ class MachineBorrower(Service):
         }
         ahead = self.read_ahead if verb in BETWEEN_PARTS else None
         await join_streams(stream, await self._lender(route.pool).stream("world.pass_stream", asked), ahead)
+
+    def withdraw_direct(self, pool: str) -> None:
+        """Have our schedds end the direct connections of their jobs with machines of a pool, at once."""
+        for link in self._schedds.values():
+            link.notify("schedd.end_direct", {"pool": pool})
 
     # -- what comes back ---------------------------------------------------------------------------------
 
@@ -581,6 +596,8 @@ class ComingBack(Service):
         if verb not in SCHEDD_CALLS:
             raise NoWay(f"{verb[:100]} does not pass between pools")
         link = self._borrowing.schedd(params["schedd"])
+        if verb == ASKS_DIRECT:
+            self._borrowing.direct(self._pool).check_agreed()
         try:
             inner = checked_words(verb, inner)
         except BadReport as error:

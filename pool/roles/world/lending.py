@@ -20,6 +20,7 @@ import msgpack
 from pool.errors import PoolError
 from pool.policy.flock.agreements import FlockAgreement
 from pool.policy.flock.cards import checked_cards
+from pool.policy.flock.direct import TermsWith
 from pool.policy.flock.idleness import IdleTimes
 from pool.policy.flock.ledger import ClaimUse
 from pool.policy.flock.private import OF
@@ -32,6 +33,8 @@ from pool.roles.world.credit import CreditBook
 from pool.roles.world.guest_claims import GuestClaims
 from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.relay import (
+    ASKS_DIRECT,
+    END_DIRECT,
     MEETING,
     SCHEDD_CALLS,
     SCHEDD_STREAMS,
@@ -149,6 +152,7 @@ class GuestSchedd(Service):
         claims: of all other pools.
         ahead: for the streams of all other pools.
         addresses: of this pool's startds.
+        direct: whether machines of both pools connect directly.
     """
 
     def __init__(
@@ -162,8 +166,10 @@ class GuestSchedd(Service):
         claims: GuestClaims,
         ahead: ReadAhead,
         addresses: Callable[[], Collection[str]],
+        direct: TermsWith,
     ) -> None:
         self._addresses = addresses
+        self._direct = direct
         self._order = order
         self._claims = claims
         self._ahead = ahead
@@ -178,6 +184,8 @@ class GuestSchedd(Service):
         schedd = str(self._way["schedd"])
         if verb == "renew":  # also of claims that an earlier run of this world has made
             self._claims.add(self._pool, schedd, self._startd, params["claims"])
+        if verb == ASKS_DIRECT:
+            self._direct(self._pool).check_agreed()
         if verb == "revoked":  # whatever the other pool says to that
             self._claims.forget(self._pool, self._startd, [params.get("claim")])
             self._credit.measures.over(self._pool, self._startd, [params.get("claim")], lends=True)
@@ -187,6 +195,8 @@ class GuestSchedd(Service):
         if verb == "renew":
             self._claims.forget(self._pool, self._startd, answer["gone"])
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
+        if verb == ASKS_DIRECT:
+            answer = self._direct(self._pool).checked_offer(answer)
         if verb == MEETING:
             answer = {"cards": checked_cards(answer, self._pool, self._addresses())}
         if verb == "ended" and isinstance(answer, dict) and answer.get("keep") is False:
@@ -211,6 +221,7 @@ class MachineLender(Service):
         agreement: what a pool may do.
         stays: whether its jobs keep our machines while our own jobs wait.
         order: what becomes of an order to start a job, of a pool, with whether its claim was given ahead.
+        direct: whether machines of this pool and another connect directly.
         changed: called with (slot, ad or None) when a machine that can be lent has changed, or cannot be any more.
 
     Attributes:
@@ -236,6 +247,7 @@ class MachineLender(Service):
         agreement: Callable[[str], FlockAgreement],
         stays: Callable[[str], bool],
         order: Callable[[str, Wire, bool], Wire],
+        direct: TermsWith,
         changed: Callable[[str, Wire | None], None],
     ) -> None:
         self._credit = credit
@@ -252,6 +264,7 @@ class MachineLender(Service):
         self._agreement = agreement
         self._stays = stays
         self._order = order
+        self._direct = direct
         self._changed = changed
         self.machines: dict[str, Wire] = {}
         self.own_idle: dict[str, int] = {}
@@ -622,6 +635,15 @@ class MachineLender(Service):
                     self._left.clear()
                     await self._left.wait()
 
+    async def withdraw_direct(self, pool: str) -> None:
+        """End the direct connections of a pool's jobs on our machines, at once."""
+        for schedd, startd, claim in self.claims.of_pool(pool):
+            try:
+                link = await self.tunnel(pool, schedd, startd)
+                await link.call(f"startd.{END_DIRECT}", {"claim": claim}, timeout=PATIENCE)
+            except (*TROUBLE, RemoteError, NoWay) as error:
+                self._log.info("a direct connection was not ended", extra={"startd": startd, "why": str(error)})
+
     # -- the way to a startd -----------------------------------------------------------------------------
 
     async def tunnel(self, pool: str, schedd: str, startd: str) -> Connection:
@@ -660,14 +682,16 @@ class MachineLender(Service):
         dispatcher = Dispatcher()
         peer = functools.partial(self._peer, pool)
         guest = GuestSchedd(
-            *(pool, schedd, startd, peer, self._credit, self._order, self.claims, self.read_ahead), self._startds
+            *(pool, schedd, startd, peer, self._credit, self._order, self.claims, self.read_ahead),
+            *(self.startds, self._direct),
         )
         dispatcher.add("schedd", guest)
         link = await self._links.connect_apart(startd, dispatcher)
         link.closed.add_done_callback(lambda _: self._cut(key))
         return link
 
-    def _startds(self) -> frozenset[str]:
+    def startds(self) -> frozenset[str]:
+        """The addresses of this pool's startds."""
         return frozenset(str(ad.get("StartdAddress")) for ad in self.machines.values())
 
     def _cut(self, key: tuple[str, str, str]) -> None:

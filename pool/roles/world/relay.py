@@ -19,10 +19,11 @@ from pool.wire.joined_streams import pass_both_ways
 #: Methods of a startd that a schedd of another pool may call, about a claim that it has.
 STARTD_CALLS = (
     *("activate", "deactivate", "checkpoint", "checkpoint_part", "release", "resume", "restore_order", "inspect"),
+    *((OFFER := "direct_from_part"), (END_DIRECT := "end_direct")),
 )
 STARTD_STREAMS = ("tail", "forward", "shell", *(BETWEEN_PARTS := ("link_from_part", "pipe_from_part")))
 #: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
-SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts")
+SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts", ASKS_DIRECT := "direct_to_part")
 SCHEDD_STREAMS = (
     *("fetch_inputs", "store_outputs", "remote_io", "store_image", "fetch_image", "link_to_part", "pipe_to_part"),
 )

@@ -19,6 +19,7 @@ from pool.policy.flock.agreements import (
     credit_terms,
     read_agreements,
 )
+from pool.policy.flock.direct import DirectTerms, hosts_of
 from pool.policy.flock.kinds import READ_IN_MACHINES, names_read
 from pool.policy.flock.ledger import CreditTerms
 from pool.policy.flock.private import OF, users_order
@@ -34,7 +35,7 @@ from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
 from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
-from pool.roles.world.relay import BETWEEN_PARTS, STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
+from pool.roles.world.relay import BETWEEN_PARTS, OFFER, STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
 from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS
@@ -120,6 +121,7 @@ class World(Role):
             agreement=self._agreement,
             stays=self._guests_stay,
             order=self._guest_order,
+            direct=self._direct_terms,
             changed=self._machine_changed,
         )
         self.borrowing = self.borrower_class(
@@ -131,6 +133,7 @@ class World(Role):
             spawn=self.spawn,
             log=self.log,
             lender=self._lender,
+            direct=self._direct_terms,
         )
         self._make_private()
         self.spawn(self._advertiser.run(), "advertise")
@@ -220,9 +223,12 @@ class World(Role):
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)
-        agreements = self._read()
+        agreements, before = self._read(), self._agreements
         self.credit.measures.terms_change()
         self._agreements = agreements
+        for pool, agreed in before.items():
+            if set(agreed.direct) - set(self._agreement(pool).direct):
+                self._end_direct(pool)
         for pool in {*self._lenders, *self._admitting_pools()}:
             if self._agreement(pool).sends_out:
                 self._begin(pool)
@@ -239,8 +245,12 @@ class World(Role):
 
     def expel(self, nodes: set[str]) -> None:
         for pool in nodes & self._borrowers.keys():
-            self.spawn(self.lending.close(pool), "part", alone=True)
+            self.spawn(self._close(pool), "part", alone=True)
             del self._borrowers[pool]
+
+    async def _close(self, pool: str) -> None:
+        await self.lending.withdraw_direct(pool)
+        await self.lending.close(pool)
 
     # -- agreements --------------------------------------------------------------------------------------
 
@@ -267,7 +277,17 @@ class World(Role):
 
     def _agreement(self, pool: str) -> FlockAgreement:
         found = self._agreements.get(pool, FlockAgreement(pool))
-        return replace(found, lets_in=False, sends_out=False) if pool in self._leaving else found
+        return replace(found, lets_in=False, sends_out=False, direct=()) if pool in self._leaving else found
+
+    def _direct_terms(self, pool: str) -> DirectTerms:
+        """Whether machines of this pool and another connect directly, and where."""
+        own = hosts_of({*self.lending.startds(), self.given.address, self.given.collector})
+        return DirectTerms(pool, self._agreement(pool).direct, own)
+
+    def _end_direct(self, pool: str) -> None:
+        """The agreement with a pool lets machines connect directly no more, or elsewhere: end what there is."""
+        self.borrowing.withdraw_direct(pool)
+        self.spawn(self.lending.withdraw_direct(pool), "end direct connections", alone=True)
 
     # -- pools that lend to us ---------------------------------------------------------------------------
 
@@ -369,6 +389,7 @@ class World(Role):
         pool = params["pool"]
         known = pool in self.credit.pools
         self._leaving.add(pool)
+        self._end_direct(pool)
         if (borrower := self._borrowers.get(pool)) is not None:
             borrower.wake.set()
         try:
@@ -424,6 +445,7 @@ class World(Role):
                     "borrowed": borrowed.get(pool, 0),
                     "lent": self.lending.lent_to(pool),
                     "waiting": waiting.get(pool, 0),
+                    "direct": [str(network) for network in agreement.direct],
                     "round_trip": lender[0].round_trip if lender is not None else 0.0,
                     "values": self._explaining.values(pool, lender[0].round_trip if lender is not None else 0.0),
                     **self._explaining.users(pool),
@@ -499,6 +521,8 @@ class World(Role):
         """A call of a schedd of the other pool to a startd of ours: {schedd, startd, verb, params}"""
         if params["verb"] not in STARTD_CALLS:
             raise NoWay(f"{params['verb'][:100]} does not pass between pools")
+        if params["verb"] == OFFER:
+            self._direct_terms(call.identity.node).check_agreed()
         link, inner = await self._tunnel(call, params), params["params"]
         if params["verb"] in ORDERS:
             ahead = self.credit.is_ahead(call.identity.node, params["startd"], inner.get("claim"))

@@ -5,13 +5,19 @@
 
 A part of our own pool is asked without a world. What passes are the items of two streams that are joined here, with
 their flow control, so nothing gathers. Links are sealed by the machines at both ends (`pool.network.stream_link`).
+
+Where the pools let their machines connect directly, only the offer of one machine to the other comes this way:
+
+    part's startd --> schedd.direct_to_part --> startd.direct_from_part --> {address, ticket, key} --> part's startd
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
+from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.pipes.protocol import GONE
 from pool.policy.slot_names import machine_of_slot, pool_of_slot
@@ -22,6 +28,9 @@ from pool.roles.schedd.core.gang import RunningGang
 from pool.wire import Stream
 from pool.wire.errors import CallRefused
 from pool.wire.joined_streams import pass_both_ways
+
+#: Seconds for another machine's answer about a direct connection.
+PATIENCE = 5.0
 
 
 class BetweenPools:
@@ -104,6 +113,48 @@ class BetweenPools:
         finally:
             if self._piped.get(key) is far:
                 del self._piped[key]
+
+    async def direct(self, claim_id: str, run: int, parts: Sequence[int], key: bytes) -> dict[str, object]:
+        """The offer of a direct connection to the machine of these parts, which is in another pool.
+
+        Args:
+            key: what the asking machine tells the other one.
+
+        Returns:
+            {address, ticket, key}, which the worlds on the way have looked at.
+
+        Raises:
+            CallRefused: there is no such part of the job.
+            PoolError: the other machine is not reached, or a pool does not let its machines connect.
+        """
+        claim, gang = self._running(claim_id, run)
+        other = next((gang.claims[part] for part in parts if part in gang.claims), None)
+        if other is None:
+            raise CallRefused("these parts of the job have ended", retry=True)
+        self._check_apart(claim, other)
+        asked = {"claim": other.id, "run": other.run, "part": claim.part, "key": key}
+        link = await self._context.links.connect(other.startd)
+        offer: dict[str, object] = await link.call("startd.direct_from_part", asked, timeout=PATIENCE)
+        return offer
+
+    async def end_direct(self, pool: str, node: str) -> None:
+        """Have the direct connections end between machines of a pool and others, of all jobs here.
+
+        Args:
+            node: the world's that says so: of claims by other worlds nothing ends.
+        """
+        gangs = {
+            claim.gang
+            for claim in list(self._context.claims.values())
+            if claim.gang is not None and pool_of_slot(claim.slot) == pool and claim.slot.rpartition("@")[2] == node
+        }
+        claims = [claim for gang in gangs for claim in gang.claims.values()]
+        await asyncio.gather(*map(self._end_direct, claims))
+
+    async def _end_direct(self, claim: HeldClaim) -> None:
+        with contextlib.suppress(PoolError, OSError, TimeoutError):
+            link = await self._context.links.connect(claim.startd)
+            await link.call("startd.end_direct", {"claim": claim.id}, timeout=PATIENCE)
 
     def _running(self, claim_id: str, run: int) -> tuple[HeldClaim, RunningGang]:
         claim = self._context.claims.get(claim_id)

@@ -173,6 +173,18 @@ class StartdMethods(Service):
         self._claims.check_node(params["claim"], call.identity.node)
         await self._between_pools.pipe(params["claim"], params["run"], params["part"], params["stream"], stream)
 
+    @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "parts": NUMBERS, "key": bytes})
+    async def direct_to_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A direct connection to a machine in another pool: {claim, run, parts, key} -> {address, ticket, key}"""
+        self._claims.check_node(params["claim"], call.identity.node)
+        return await self._between_pools.direct(params["claim"], params["run"], params["parts"], params["key"])
+
+    @method(Right.EXECUTE, takes={"pool": str})
+    async def end_direct(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The world says that machines of a pool may not be connected to directly any more: {pool}"""
+        await self._between_pools.end_direct(params["pool"], call.identity.node)
+        return {}
+
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""

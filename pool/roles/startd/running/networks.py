@@ -12,7 +12,8 @@ Where neither machine reaches the other, their schedd's node lends each a connec
 (`pool.roles.schedd.parallel.third_node`). Over them the machines speak TLS, prove themselves by their certificates, and
 agree on the link's key, so that the node between them is trusted with nothing.
 
-A machine in another pool is reached by way of the schedd and the pools' worlds (`pool.network.stream_link`).
+A machine in another pool is reached by way of the schedd and the pools' worlds (`pool.network.stream_link`), or
+directly (`direct_parts`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.network.forwarding import CONNECTED, ONLY_ASK, carry, connect_to_job
-from pool.network.rooms import AskThird, JobNetworks, JobRoom, WayOutSource
+from pool.network.rooms import WORLDS, AskThird, JobNetworks, JobRoom, WayOutSource
 from pool.network.stream_link import SEED, LinkKeys, carry_link, ends
 from pool.pipes.bulk import PATIENCE, open_connection
 from pool.roles.links import Links
@@ -129,7 +130,7 @@ class NetworkLinks:
         keys = own.agree(params["key"], start.gang, dialed=False)
         near, far = ends()
         try:
-            room.accept(room.machine_of(params["part"]), near, keys)
+            room.accept(room.machine_of(params["part"]), near, keys, WORLDS)
             await stream.send(own.public)
         except BaseException:
             far.close()

@@ -12,10 +12,12 @@ from pool.network.rooms import JobNetworks
 from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
 from pool.roles.links import Links
+from pool.roles.startd.running.direct_parts import DirectParts
 from pool.roles.startd.running.job_account import JobAccounts
+from pool.roles.startd.running.other_parts import Others
 from pool.roles.startd.running.place import SlotPlaces
 from pool.roles.startd.running.shadow_link import ClaimLink, ImageTickets
-from pool.roles.startd.running.streams import ExpectedStreams, Others
+from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.starter.keeper import Keeper, Keepers
@@ -37,6 +39,7 @@ class Starters:
         places: SlotPlaces,
         accounts: JobAccounts,
         streams: ExpectedStreams,
+        direct: DirectParts,
         networks: JobNetworks,
         peers: ImageTickets,
         links: Links,
@@ -50,6 +53,7 @@ class Starters:
         self._places = places
         self._accounts = accounts
         self._streams = streams
+        self._direct = direct
         self._networks = networks
         self._peers = peers
         self._links = links
@@ -76,16 +80,16 @@ class Starters:
             card: dict[str, str | bool] = {"address": self._address, "node": self._node}
             if network is not None:
                 card |= {"network": PRIVATE, "large": kernel_takes_large(os.uname().release)}
-            others = Others(claim, self._streams, card, self._links, self._secret, self._spawn)
-            remote_pipes = RemotePipes(start, others, stream_broke, network)
+            remote_pipes = RemotePipes(start, self._others(claim, card), stream_broke, network)
         return Starter(start, account, place, self._keepers, self._link(claim), remote_pipes)
 
     def pipes_of(self, start: Activation, claim: SlotClaim, stream_broke: Callable[[str], None]) -> RemotePipes:
         """The pipes of a found part of a job, which has no network of the job's own; arguments as for `make`."""
         card: dict[str, str | bool] = {"address": self._address, "node": self._node}
-        return RemotePipes(
-            start, Others(claim, self._streams, card, self._links, self._secret, self._spawn), stream_broke
-        )
+        return RemotePipes(start, self._others(claim, card), stream_broke)
+
+    def _others(self, claim: SlotClaim, card: dict[str, str | bool]) -> Others:
+        return Others(claim, self._streams, self._direct, card, self._links, self._secret, self._spawn)
 
     def found(self, keeper: Keeper, start: Activation, slot: Slot, claim: SlotClaim) -> Starter:
         """The starter of a job whose keeper outlived the node."""

@@ -11,7 +11,7 @@ import pytest
 from pool.errors import PoolError
 from pool.pipes.protocol import GONE
 from pool.roles.schedd.parallel.between_pools import BetweenPools
-from pool.wire import Call, Connection, Dispatcher, Service, Stream, streaming
+from pool.wire import Call, Connection, Dispatcher, Service, Stream, method, streaming
 from pool.wire.errors import CallRefused
 from pool.wire.identity import Identity
 from pool.wire.local import LocalConnection
@@ -34,6 +34,17 @@ class Machines(Service):
     @streaming(None, takes={})
     async def pipe_from_part(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         await self._echo("pipe", params, stream)
+
+    @method(None, takes={})
+    async def direct_from_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(("direct", params))
+        return {"address": "tcp://192.0.2.1:9618", "ticket": "t", "key": b"its key"}
+
+    @method(None, takes={})
+    async def end_direct(self, call: Call, params: dict[str, Any]) -> None:
+        self.asked.append(("end", params))
+        if params["claim"] == "1":
+            raise CallRefused("it does not answer")
 
     async def _echo(self, what: str, params: dict[str, Any], stream: Stream) -> None:
         self.asked.append((what, params))
@@ -187,3 +198,31 @@ async def test_who_writes_to_a_part_that_has_ended_hears_that_nobody_reads(job: 
     del job.gang.claims[1]
     async with await job.pipe("0", 1, 7) as stream:
         assert await stream.receive() == GONE
+
+
+async def test_an_offer_comes_from_the_other_parts_machine(job: Job) -> None:
+    offer = await job.between.direct("0", 1, [7, 1, 2], b"key")
+    assert offer == {"address": "tcp://192.0.2.1:9618", "ticket": "t", "key": b"its key"}
+    assert job.machines.asked == [("direct", {"claim": "1", "run": 1, "part": 0, "key": b"key"})]
+
+
+@pytest.mark.parametrize(
+    "asked", [("9", 1, [1]), ("0", 2, [1]), ("0", 1, []), ("0", 1, [9]), ("0", 1, [4]), ("1", 1, [2])], ids=str
+)
+async def test_nobody_else_offers_anything(job: Job, asked: tuple[str, int, list[int]]) -> None:
+    """Claims, runs and parts that there are not, and machines of one pool."""
+    with pytest.raises(CallRefused):
+        await job.between.direct(*asked, b"key")
+    job.gang.root = 1
+    with pytest.raises(CallRefused, match="no such job runs"):
+        await job.between.direct("0", 1, [1], b"key")
+    assert not job.machines.asked
+
+
+async def test_a_pool_that_leaves_ends_direct_connections_of_all_parts(job: Job) -> None:
+    """The world that says so is the one by which its machines came; one machine that does not answer stops no other."""
+    await job.between.end_direct("chem", "two")
+    await job.between.end_direct("math", "one")
+    assert not job.machines.asked
+    await job.between.end_direct("chem", "one")
+    assert sorted(params["claim"] for _, params in job.machines.asked) == ["0", "1", "2", "3", "4"]
