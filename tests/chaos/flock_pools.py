@@ -7,16 +7,15 @@ other passes both worlds. All of it lives in a mount and a process namespace (`i
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pool.client import Pool
 from tests.chaos.flock_jobs import FlockJob
 from tests.chaos.network import Network, Trouble
-from tests.chaos.real_cluster import PLACE, SETTINGS
+from tests.chaos.place import PLACE, compiled_reporter, mounted
+from tests.chaos.real_cluster import SETTINGS
 from tests.chaos.real_machines import Disk, Machine
-from tests.chaos.reports import Reports
 from tests.e2e import support
 from tests.e2e.flocks import HEAD
 
@@ -39,10 +38,7 @@ class FlockPools:
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.directory = directory
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "chaos", str(PLACE.parent)], check=True)
-        (PLACE / "reports").mkdir(parents=True)
-        self.reports = Reports(PLACE / "reports" / "socket")
-        self.reports.listen()
+        self.reports = mounted()
         HOMES.mkdir()
         self.homes = {pool: Disk(HOMES / pool, 512) for pool in POOLS}
         settings = SETTINGS | {"SLOTS": str(SLOTS), "CHECKPOINT_FIRST": "1", "CHECKPOINT_WORTH": "0"}
@@ -56,9 +52,7 @@ class FlockPools:
             )
         self.nodes = [*self.heads.values(), *self.machines.values()]
         self.network = Network([node.port for node in self.nodes], seed)
-        self.program = HOMES / "reporter"
-        source = Path(__file__).with_name("reporter.c")
-        subprocess.run(["cc", "-static", "-O1", "-o", str(self.program), str(source)], check=True)
+        self.program = compiled_reporter(HOMES)
 
     @contextlib.asynccontextmanager
     async def started(self) -> AsyncIterator[None]:

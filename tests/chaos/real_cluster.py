@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pool.client import Pool
 from tests.chaos.faults import HEAD, NODES, SCHEDDS, STARTDS
 from tests.chaos.network import Network
+from tests.chaos.place import PLACE, compiled_reporter, mounted
 from tests.chaos.real_faults import LEASE
 from tests.chaos.real_machines import Disk, Machine
-from tests.chaos.reports import Reports
 from tests.e2e import support
 
-#: Where the pool's disks are mounted, in a mount namespace of its own: short, for the names of sockets.
-PLACE = Path("/mnt/chaos")
 SETTINGS = {
     "POLICY": "dedicated",
     "MAIL": "none",
@@ -53,18 +50,13 @@ class Cluster:
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.directory = directory
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "chaos", str(PLACE.parent)], check=True)
-        (PLACE / "reports").mkdir(parents=True)
-        self.reports = Reports(PLACE / "reports" / "socket")
-        self.reports.listen()
+        self.reports = mounted()
         self.file_servers = {name: Disk(PLACE / f"home-{name}", 48) for name in SCHEDDS}
         self.machines = {
             name: Machine(name, number, PLACE, directory, SETTINGS) for number, name in enumerate(NODES, start=1)
         }
         self.network = Network([machine.port for machine in self.machines.values()], seed)
-        self.program = PLACE / "reporter"
-        source = Path(__file__).with_name("reporter.c")
-        subprocess.run(["cc", "-static", "-O1", "-o", str(self.program), str(source)], check=True)
+        self.program = compiled_reporter(PLACE)
 
     async def start(self) -> None:
         """All nodes, until each knows the others."""

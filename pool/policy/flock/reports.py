@@ -132,7 +132,7 @@ def checked_words(verb: str, params: Wire) -> Wire:
         try:
             Reason.from_wire(reason)
         except (LookupError, TypeError, ValueError) as error:
-            raise BadReport("its reason is none that is known") from error
+            raise BadReport("its reason is of no known kind") from error
         return {**_only(params, "claim"), "reason": reason}
     if verb == "wait_for_parts":
         try:

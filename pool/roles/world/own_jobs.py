@@ -147,7 +147,7 @@ class OwnJobs:
                             retry = FIRST_RETRY
                     raise PoolError("it has ended the stream")
                 except (PoolError, OSError, TimeoutError) as error:
-                    self._log.info("a schedd does not tell its jobs", extra={"schedd": name, "error": str(error)})
+                    self._log.info("a schedd does not list its jobs", extra={"schedd": name, "error": str(error)})
                 self._forget(name)
                 await asyncio.sleep(retry * (0.5 + self._outside.chance.random()))
                 retry = min(retry * 2, LONGEST_RETRY)
