@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import (
-    accounts,
-    calls,
-    checkpoint,
-    connections,
-    dedicated,
-    dedicated_cycle,
-    fairness,
-    flock,
-    flock_credit,
-    flock_cycle,
-    flock_far,
-    flock_guests,
-    flock_link,
-    flock_parts,
-    flock_private,
-    flock_roles,
-    flock_trace,
-    flock_trouble,
-    idle,
-    increments,
-    language,
-    large_queue,
-    latency,
-    listings,
-    many_nodes,
-    many_starts,
-    mapping,
-    memory,
-    moved_connections,
-    moving,
-    mpi,
-    negotiation,
-    network,
-    network_mpi,
-    network_third,
-    owner,
-    parallel,
-    pipes,
-    reclaim,
-    remote_names,
-    remoteio,
-    sets,
-    sets_network,
-    simulated,
-    spread,
-    starts,
-    submits,
-    throughput,
-    way_out,
-    workflows,
-)
+from importlib import import_module
 
-__all__ = [
-    "remote_names",
-    "remoteio",
-    "checkpoint",
+#: The modules that hold them.
+MODULES = (
     "accounts",
     "calls",
+    "checkpoint",
     "connections",
     "dedicated",
     "dedicated_cycle",
@@ -97,6 +45,8 @@ __all__ = [
     "parallel",
     "pipes",
     "reclaim",
+    "remote_names",
+    "remoteio",
     "sets",
     "sets_network",
     "simulated",
@@ -106,4 +56,7 @@ __all__ = [
     "throughput",
     "way_out",
     "workflows",
-]
+)
+
+for module in MODULES:
+    import_module(f"tests.benchmarks.{module}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import __main__ as program
-from tests.benchmarks import peers, processes
+from tests.benchmarks import figures, peers, processes
 from tests.benchmarks.rows import BENCHMARKS, Benchmark, Effort, Goal, Row, benchmark, number, render
 
 
@@ -27,6 +28,11 @@ def test_a_goal_on_the_ratio_needs_a_peer() -> None:
     assert Row("rate", 999, "jobs/s", goal).met is None
     assert Row("rate", 999, "jobs/s").met is None
     assert goal.text("jobs/s") == "at least 2 x"
+
+
+def test_each_file_with_a_benchmark_is_in_the_list() -> None:
+    files = Path(__file__).parent.glob("*.py")
+    assert {path.stem for path in files if "\n@benchmark(" in path.read_text()} - {"test_rows"} == set(figures.MODULES)
 
 
 def test_the_table_lines_up_and_shows_a_miss() -> None:
