@@ -12,25 +12,33 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgpack
 
 from pool.errors import PoolError
-from pool.policy.flock.agreements import FlockAgreement
+from pool.policy.flock.agreements import ANY_NUMBER, FlockAgreement
 from pool.policy.flock.cards import checked_cards
 from pool.policy.flock.direct import TermsWith
 from pool.policy.flock.idleness import IdleTimes
 from pool.policy.flock.ledger import ClaimUse
 from pool.policy.flock.private import OF
-from pool.policy.flock.shown import AS_SCHEDD, GUEST_OF, NICE_USER, gives_way, guest_request, is_lendable
+from pool.policy.flock.shown import (
+    AS_SCHEDD,
+    GUEST_OF,
+    GUEST_POOL,
+    LENDER,
+    gives_way,
+    guest_request,
+    is_lendable,
+)
 from pool.policy.flock.value import IDLE_TIME
 from pool.roles.advertise import Advertiser, DemandCount
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.guest_claims import GuestClaims
+from pool.roles.world.guest_requests import GuestRequest
 from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.relay import (
     ASKS_DIRECT,
@@ -87,58 +95,6 @@ OWN_FIRST = "without a flock, jobs of the machine's own pool would run by now"
 
 class NoMachine(PoolError):
     """This pool has no machine for the request now."""
-
-
-@dataclass(slots=True)
-class GuestRequest:
-    """A request of another pool that waits for our negotiator.
-
-    Attributes:
-        pool, owner, schedd: whose it is.
-        ad: as our negotiator sees it.
-        lease: seconds.
-        left: how many slots it still wants.
-        ahead: how many of these may come ahead of our own jobs.
-        oldest: wall time since when it waits.
-        pending: how many slots are just being claimed for it.
-        refused: whether a cycle found no machine for what is left.
-        closed: whether the other pool has its answer, or gets nothing: what is claimed later is given back.
-        size: bytes of its ad.
-        answered: set once there is a claim, or when there will be none.
-        settled: set when nothing more will come.
-    """
-
-    pool: str
-    owner: str
-    schedd: str
-    ad: Wire
-    lease: float
-    left: int
-    oldest: float
-    ahead: int = 0
-    claims: list[Wire] = field(default_factory=list)
-    pending: int = 0
-    refused: bool = False
-    closed: bool = False
-    size: int = 0
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def settle(self) -> None:
-        """Let the other pool have its answer, if nothing more will come."""
-        if not self.pending and (self.refused or not self.left):
-            self.settled.set()
-            self.answered.set()
-
-    def withdraw(self) -> None:
-        """Have it end with nothing, whatever is being claimed for it just now."""
-        self.left, self.ahead, self.closed = 0, 0, True
-        self.settled.set()
-        self.answered.set()
-
-    def ad_for(self, ahead: bool) -> Wire:
-        """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
-        return {**self.ad, NICE_USER: not ahead}
 
 
 @passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
@@ -296,6 +252,8 @@ class MachineLender(Service):
         if ad is None or not gives_way(ad):
             self._ending.pop(name, None)
         self._left.set()
+        if ad is not None and (before is None or before.get("RemoteOwner") != ad.get("RemoteOwner")):
+            self._check_guest(name, ad)
         can_be_had = ad is not None and (is_lendable(ad) or gives_way(ad))
         if can_be_had and name in self._just_claimed:
             return  # the ad is of before that
@@ -355,7 +313,7 @@ class MachineLender(Service):
 
     def _taken(self, pool: str) -> int:
         """Slots that a pool has, also those that our collector does not show yet, and those that it waits for."""
-        asked = sum(request.left for request in self._requests.values() if request.pool == pool)
+        asked = sum(request.left + request.asking for request in self._requests.values() if request.pool == pool)
         return max(self.lent_to(pool), len(self.claims.of_pool(pool))) + asked
 
     def slots_ahead(self, pool: str) -> int:
@@ -501,6 +459,7 @@ class MachineLender(Service):
         request.left -= count
         request.ahead -= count if ahead else 0
         request.pending += count
+        request.asking += count
         made = 0
         try:
             made = await self._claim_slot(request, match, count, ahead)
@@ -531,6 +490,8 @@ class MachineLender(Service):
         except (*TROUBLE, RemoteError, NoWay) as error:
             self._log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
             return 0
+        finally:
+            request.asking -= count
         made = [{**claim, "startd": startd} for claim in answer["claims"]]
         self.claims.add(request.pool, request.schedd, startd, [claim["claim"] for claim in made])
         for claim in made:
@@ -567,7 +528,8 @@ class MachineLender(Service):
             self._spawn(self._end_after_job(name), "make room", alone=True)
 
     def withdraw(self, pool: str) -> None:
-        """The agreement with a pool gives less than before: no other job follows on slots that it may have no more."""
+        """The agreement with a pool gives less than before: no other job follows on slots that it may have no more, and
+        requests that wait get no more than it has now."""
         agreement, kept = self._agreement(pool), 0
         for name, ad in list(self.machines.items()):
             owner, _, its = str(ad.get("RemoteOwner", "")).rpartition("@")
@@ -576,6 +538,25 @@ class MachineLender(Service):
             kept += agreement.admits(owner)
             if not agreement.admits(owner) or kept > agreement.machines:
                 self._spawn(self._end_after_job(name), "withdraw", alone=True)
+        waiting = [request for request in self._requests.values() if request.pool == pool]
+        over = self._taken(pool) - agreement.machines
+        for request in reversed(waiting):  # those that came last
+            if not agreement.admits(request.owner):
+                request.withdraw()
+            elif over > 0 and request.left:
+                over -= request.give_up(over)
+            self._advertise(request)
+
+    def _check_guest(self, name: str, ad: Wire) -> None:
+        """A slot is shown with another user: if the agreement has changed since it was given, or while this world was
+        not up, no other job of that pool follows."""
+        pool = ad.get(GUEST_POOL)
+        if not isinstance(pool, str) or LENDER in ad:
+            return
+        agreement, owner = self._agreement(pool), str(ad.get("RemoteOwner", "")).rpartition("@")[0]
+        full = agreement.machines < ANY_NUMBER and self.lent_to(pool) > agreement.machines
+        if full or not agreement.admits(owner):
+            self._spawn(self._end_after_job(name), "withdraw", alone=True)
 
     async def _end_after_job(self, name: str) -> None:
         try:
