@@ -23,7 +23,7 @@ from pool.outside import OutsideWorld
 from pool.policy.user_map import account_of, read_user_map
 from pool.wire import Identity, own_identity
 from pool.wire.errors import CallRefused
-from pool.wire.identity import AUTHORITY_ROLE, user_name
+from pool.wire.identity import AUTHORITY_ROLE, PEER_POOL, user_name
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority, JoinService
@@ -34,6 +34,8 @@ INSTANCE, TRUST, TOKENS = "instance", "trust", "tokens.json"
 #: A place on the network that does not exist, to learn which of our addresses leads outside. Nothing is sent.
 NOWHERE = ("192.0.2.1", 9)
 DAY = 86400.0
+#: Seconds for which a token may be good.
+LONGEST_LIFE = 36525 * DAY
 
 
 class NotInAPool(PoolError):
@@ -88,7 +90,11 @@ class Enrolment:
         found = cls(state, name, roles, settings, outside)
         if join is not None:
             from pool.wire.join import join as join_pool
+            from pool.wire.tokens import Token
 
+            if PEER_POOL in Token.read(join).roles:
+                hint = "`poolnode flock accept POOL FILE` takes it"
+                raise NotInAPool("this token invites another pool, and lets no machine in", hint=hint)
             found.credentials = await join_pool(join, name, found._trust)
         elif (found._trust / "node.crt").exists():
             from pool.wire.credentials import Credentials
@@ -156,6 +162,37 @@ class Enrolment:
 
             self._tokens = TokenStore(self._trust / TOKENS, self._outside)
         return self._tokens
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the pool's authority; empty where this node does not have it."""
+        return self._signer().fingerprint if self.is_authority else ""
+
+    # -- other pools -------------------------------------------------------------------------------------
+
+    def pools(self) -> list[str]:
+        """The other pools that have a certificate of this pool's authority."""
+        if not self.is_authority:
+            return []
+        return sorted(name for name, known in self._signer().nodes().items() if PEER_POOL in known["roles"])
+
+    def withdraw_invitations(self, pool: str) -> int:
+        """Make another pool's tokens worthless that it has not used; how many there were."""
+        return self.tokens().revoke_unused_for(pool) if self.is_authority else 0
+
+    def _check_pool(self, pool: object) -> None:
+        """Refuse a name for another pool that one of ours has. Raises CallRefused, BadRequest."""
+        from pool.wire.certificates import check_name
+
+        if not pool:
+            raise CallRefused("an invitation is for one pool", hint="`poolnode flock invite POOL`")
+        check_name(pool, ())
+        if pool in (self._name, self.settings.text("POOL_NAME")):
+            raise CallRefused(f"{pool} is this pool itself", hint="name the other pool otherwise here")
+        nodes = self._signer().nodes()
+        machines = {name.lower(): name for name, about in nodes.items() if PEER_POOL not in about["roles"]}
+        if (machine := machines.get(str(pool).lower())) is not None:
+            raise CallRefused(f"{machine} is a machine of this pool", hint="choose another name for the other pool")
 
     # -- belonging ---------------------------------------------------------------------------------------
 
@@ -265,6 +302,8 @@ class Enrolment:
         roles = [str(role) for role in params.get("roles") or ()]
         asked = params.get("lifetime")
         lifetime = DAY if asked is None else float(asked)
+        if not 0 < lifetime <= LONGEST_LIFE:
+            raise CallRefused(f"a token cannot be good for {lifetime:g} seconds", hint="from a second to 100 years")
         if roles == ["user"]:
             name = str(params.get("user") or caller)
             if "schedd" in self._roles:
@@ -276,9 +315,13 @@ class Enrolment:
                 lifetime,
                 administer=bool(params.get("administer")),
             )
+        elif PEER_POOL in roles and roles != [PEER_POOL]:
+            raise CallRefused("another pool is no machine of this one", hint="`poolnode flock invite POOL`")
         elif AUTHORITY_ROLE in roles:
             raise CallRefused(f"no token gives the role {AUTHORITY_ROLE}", hint="only the pool's first node has it")
         else:
+            if roles == [PEER_POOL]:
+                self._check_pool(params.get("node"))
             made = self.tokens().issue_join(
                 address,
                 self._authority.fingerprint,

@@ -29,6 +29,7 @@ from pool.config.places import PRIVATE, state_directory
 from pool.enrolment import Enrolment
 from pool.errors import PoolError
 from pool.identity import file_tree_seen
+from pool.invitations import Invitations
 from pool.log import LEVELS, set_up_logging
 from pool.mail import send_mail
 from pool.metering import Meter
@@ -167,10 +168,15 @@ class Node:
     def _belong(self) -> None:
         """Learn who is removed from the pool, and keep this node's certificate good."""
         revocation = Revocation(self.enrolment, self._network, self._log_trust_change, self._exclude)
+        self._revocation = revocation
         self.dispatcher.add("node", revocation)
         self._tasks.append(asyncio.create_task(revocation.renew_forever(self.links), name="certificate"))
         if self.enrolment.collector:
             self._tasks.append(asyncio.create_task(revocation.follow(self.links), name="revocations"))
+
+    async def _revoke(self, name: str) -> None:
+        """Put a name out of the pool at once."""
+        await self._revocation.revoke_name(name)
 
     def _exclude(self, names: set[str]) -> None:
         for role in self.running.values():
@@ -354,6 +360,7 @@ class Node:
             ),
             tell_admin=self._mail_admin,
             mail=self._mail,
+            invitations=Invitations(lambda: self.enrolment, self.open_pool, lambda: self.address, self._revoke),
             log=self.log,
             turns=WorkTurns(self.outside.thread_cpu),
             aside=Meter(self.outside.thread_cpu),

@@ -41,12 +41,15 @@ class Revocation(Service):
     @method(Right.ADMINISTER, takes={"node": str})
     async def revoke(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Remove a node from the pool: {node} -> {node}. On the node that has the pool's authority."""
-        name = params["node"]
+        await self.revoke_name(params["node"])
+        return {"node": params["node"]}
+
+    async def revoke_name(self, name: str) -> None:
+        """Remove a node from the pool, and tell all others."""
         await asyncio.to_thread(self._enrolment.revoke, name)
         self._enforce({name})
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        return {"node": name}
 
     @method(Right.ADMINISTER)
     async def tokens(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:

@@ -50,7 +50,10 @@ FLOORS = (
         "collector, negotiator, schedd, startd, world: methods and timers, thin shells around `pool/policy`",
     ),
     Floor(("log", "mail", "enrolment"), "what a node writes down, mails, and keeps of its pool's trust"),
-    Floor(("revocation", "queries"), "joining and leaving a pool; the users' questions to other nodes"),
+    Floor(
+        ("revocation", "invitations", "queries"),
+        "joining and leaving a pool; agreements with other pools; the users' questions to other nodes",
+    ),
     Floor(("node",), "one process: listening, starting and restarting roles"),
     Floor(("client",), "what programs touch"),
     Floor(("compat",), "HTCondor's commands and Python modules, as translations onto the client"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -176,13 +177,19 @@ def reload(as_json: Json = False, address: Address = None) -> int:
     return 0
 
 
+def _bearer(token: Mapping[str, Any]) -> str:
+    """The user, the roles of a machine, or the pool or machine that a token lets in."""
+    roles = ",".join(token.get("roles", ()))
+    return str(token.get("name") or (f"{roles} {token['node']}" if token.get("node") else roles))
+
+
 def _list_tokens(found: list[dict[str, Any]], as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
     columns = [
         tables.Column("ID", lambda row: row["id"]),
-        tables.Column("FOR", lambda row: row.get("name") or ",".join(row.get("roles", ()))),
+        tables.Column("FOR", _bearer),
         tables.Column("USED", lambda row: f"{row['used']} of {row['uses']}" if "uses" in row else "any number"),
         tables.Column("EXPIRES", lambda row: formats.moment(row["expires"])),
     ]

@@ -15,6 +15,7 @@ from pool.cli.join_token import read_join
 from pool.cli.selection import UsageProblem, seconds
 from pool.cli.tables import Column
 from pool.errors import PoolError
+from pool.policy.flock.agreements import MOST
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -151,6 +152,9 @@ def flock(
         raise UsageProblem(f"flock {action} takes no --credit", hint="invite and accept do")
     if half_life is not None and credit is None:
         raise UsageProblem("--half-life says how a debt is forgotten", hint="it goes with --credit HOURS")
+    for option, number, unit in (("--credit", credit, "hours"), ("--half-life", half_life, "days")):
+        if number is not None and not 0 <= number < MOST:
+            raise UsageProblem(f"{option} {number:g} is no number of {unit}", hint=f"from 0 to {MOST:g}")
     if lifetime is not None and action != "invite":
         raise UsageProblem(f"flock {action} takes no --lifetime", hint="invite does")
     terms = {} if credit is None else {"agreement": "credit", "bound": credit, "half_life": half_life}
@@ -159,11 +163,11 @@ def flock(
     if action == "invite":
         return _invite(str(pool), terms, lifetime or "1d", as_json, address)
     if action == "accept":
-        token = read_join(file, os.environ)
+        token = read_join(file, os.environ, f"flock {action}")
         done = query_pool(address, lambda node: node.call("world.accept", {"pool": pool, "token": token, **terms}))
         words = f"our jobs may run on machines of {done['pool']}, where we are known as {done['name']}"
     elif action == "join":
-        token = read_join(file, os.environ)
+        token = read_join(file, os.environ, f"flock {action}")
         done = query_pool(address, lambda node: world_call(node, "join", {"pool": pool, "token": token}))
         words = f"jobs of {done['user']} may run at {done['pool']}, too, as {done['as']}: poolnode submit --also {pool}"
     elif action == "quit":
@@ -187,15 +191,8 @@ def flock(
 
 
 def _invite(pool: str, terms: dict[str, Any], lifetime: str, as_json: bool, address: str | None) -> int:
-    asked: dict[str, Any] = {"roles": ["flock"], "node": pool, "lifetime": seconds(lifetime), "uses": 1}
-
-    async def make(node: Pool) -> dict[str, Any]:
-        made: dict[str, Any] = await node.call("node.token", asked)
-        if terms:
-            await node.call("world.terms", {"pool": pool, **terms})
-        return made
-
-    made = query_pool(address, make)
+    asked: dict[str, Any] = {"pool": pool, "lifetime": seconds(lifetime), **terms}
+    made = query_pool(address, lambda node: node.call("world.invite", asked))
     if as_json:
         print_json([{"pool": pool, "token": made["token"], "expires": made["expires"]}])
         return 0
@@ -208,11 +205,8 @@ def _invite(pool: str, terms: dict[str, Any], lifetime: str, as_json: bool, addr
 
 async def _end_agreement(node: Pool, pool: str) -> dict[str, Any]:
     done: dict[str, Any] = await node.call("world.leave", {"pool": pool})
-    try:
-        await node.call("node.revoke", {"node": pool})
-    except PoolError as error:
-        if not done["left"]:
-            raise PoolError(f"there is no agreement with a pool {pool}", hint="`poolnode flock` shows all") from error
+    if not done["left"]:
+        raise PoolError(f"there is no agreement with a pool {pool}", hint="`poolnode flock` shows all")
     return {"pool": pool, "left": True}
 
 
@@ -251,7 +245,7 @@ def _print_values(pools: list[dict[str, Any]]) -> None:
     users = [
         {"pool": one["pool"], "user": user, "slots": slots, "where": where}
         for one in pools
-        for name, where in (("guests", "here"), ("out", "there"))
+        for name, where in (("guests", "here"), ("users_there", "there"))
         for user, slots in sorted(one[name].items())
     ]
     if users:

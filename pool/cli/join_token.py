@@ -21,11 +21,12 @@ PREFIXES = ("pooljoin-", "pooluser-")
 LONGEST = 64 * 1024
 
 
-def read_join(given: str | None, environ: MutableMapping[str, str]) -> str | None:
+def read_join(given: str | None, environ: MutableMapping[str, str], option: str = "--join") -> str | None:
     """The token that a node joins with; None where none was given.
 
     Args:
         given: what `--join` says: a file, `-` for standard input, or the token itself.
+        option: where it was given, for people.
         environ: taken where nothing was given; the token leaves it, so that no child process inherits it.
 
     Raises:
@@ -43,7 +44,7 @@ def read_join(given: str | None, environ: MutableMapping[str, str]) -> str | Non
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise UsageProblem(
-            f"--join {text[:200]}: cannot read a token there: {why.lower()}",
+            f"{option} {text[:200]}: cannot read a token there: {why.lower()}",
             hint="give a file with the token, or - and the token on standard input",
         ) from error
     return found.strip()

@@ -45,6 +45,17 @@ def _strangers_network() -> Network:
     return strangers_network()
 
 
+class PoolInvitations(Protocol):
+    """The part of a node that has the pool's authority, as its world asks it (`pool.invitations`)."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    async def invite(self, pool: str, lifetime: float) -> dict[str, Any]: ...
+
+    async def withdraw(self, pool: str) -> bool: ...
+
+
 @dataclass(slots=True)
 class RoleContext:
     """Everything a role takes from its node.
@@ -67,6 +78,7 @@ class RoleContext:
         pool_network: connects to another pool, with the credentials that it gave.
         user_network: the address in a user's token, and what connects with it.
         strangers_network: connects to nodes of other pools for one job (`pool.network.direct_link`).
+        invitations: of other pools; None where this node has no authority (simulation).
         mail: sends a notice to a user; returns False where there is no mail here.
         aside: counts what this process does for no job of its schedd: jobs that run here, users' questions.
     """
@@ -91,6 +103,7 @@ class RoleContext:
     pool_network: Callable[[Any], Network] = lambda credentials: RealNetwork(credentials=credentials)
     user_network: Callable[[str], Awaitable[tuple[str, Network]]] = _users_network
     strangers_network: Callable[[], Network] = _strangers_network
+    invitations: PoolInvitations | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: WorkTurns = field(default_factory=WorkTurns)
     leases: dict[str, float] = field(default_factory=dict)

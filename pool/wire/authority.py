@@ -18,6 +18,7 @@ from pool.outside import OutsideWorld
 from pool.wire import certificates
 from pool.wire.dispatch import Call, Service, method
 from pool.wire.errors import WireError
+from pool.wire.identity import PEER_POOL
 from pool.wire.revocation import REVOKED
 from pool.wire.tokens import TokenStore
 from pool.wire.trust_files import TrustError, kept_map, read_private, write_map, write_private
@@ -94,6 +95,9 @@ class Authority:
         if alike:  # the language that jobs choose machines in does not tell them apart
             raise NodeNameTaken(f"the pool has a node {alike[0]} already", hint="set NODE_NAME to another")
         known = nodes.get(name)
+        if known is not None and (PEER_POOL in known["roles"]) != (PEER_POOL in roles):
+            kind = "pool" if PEER_POOL in known["roles"] else "machine"
+            raise NodeNameTaken(f"{name} is the name of another {kind} here", hint="choose another name")
         if known is not None and known["key"] != key and not replace:
             raise NodeNameTaken(
                 f"the pool has a node {name} already",

@@ -240,6 +240,19 @@ class TokenStore:
             self._save()
         return used
 
+    def revoke_unused_for(self, node: str) -> int:
+        """Make the join tokens worthless that are for this name and that nobody has used; how many there were."""
+        found = [
+            number
+            for number, record in self._tokens.items()
+            if record["kind"] == "join" and record["node"] == node and not record["keys"]
+        ]
+        for number in found:
+            del self._tokens[number]
+        if found:
+            self._save()
+        return len(found)
+
     def listed(self) -> list[dict[str, Any]]:
         """The tokens there are, without what opens anything."""
         return [

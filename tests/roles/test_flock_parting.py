@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,51 @@ def test_leave_with_a_pool_that_hangs_takes_no_longer_than_its_patience() -> Non
             assert flock.now() - began < 25
             await flock.run_until(lambda: flock.running("physics") == 0, within=200)
             assert flock.queued("physics") == 1
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_leave_is_done_to_the_end_though_nobody_waits_for_it() -> None:
+    """The administrator's command is broken off while the jobs there have time to leave."""
+
+    async def work() -> None:
+        async with SimFlock(["physics", "chem"], 5, settings=QUICK) as flock:
+            flock.agree(lender="chem", borrower="physics")
+            await flock.add_pool("chem", 1, behave=lambda spec: lasting(10_000))
+            await flock.add_pool("physics", 0)
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.running("physics") == 1, within=60)
+            flock.network.drop_silently(head("physics"), head("chem"))
+            link = await administrator(flock, "physics")
+            leaving = asyncio.create_task(link.call("world.leave", {"pool": "chem"}, timeout=60))
+            await flock.settle(0.5)
+            leaving.cancel()
+            await link.close()
+            await flock.settle(25)
+            world = flock.pool("physics").role(head("physics"), "world")
+            assert (world._admitting_pools(), world._lenders) == ([], {})
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_a_certificate_that_is_damaged_hinders_no_other_pool_and_no_own_job() -> None:
+    async def work() -> None:
+        async with SimFlock(["physics", "chem", "bio"], 6, settings=QUICK) as flock:
+            flock.agree(lender="chem", borrower="physics")
+            flock.agree(lender="bio", borrower="physics")
+            place = flock.pool("physics").state(head("physics")) / "flock"
+            (place / "bio" / "node.crt").write_text("half a certific")
+            await flock.add_pool("chem", 1)
+            await flock.add_pool("physics", 1)
+            await flock.submit("physics", count=4)
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+            assert set(flock.runs_by_machine()) == {"chem-m0", "physics-m0"}
+            asked = await (await administrator(flock, "physics")).call("world.status")
+            trouble = {one["pool"]: one["trouble"] for one in asked["pools"]}
+            assert trouble["chem"] == ""
+            assert "bio" in trouble["bio"]
             flock.assert_sound()
 
     run_virtual(work())

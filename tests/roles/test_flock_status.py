@@ -49,9 +49,18 @@ def test_each_pool_says_whose_jobs_run_where_and_what_machines_are_worth(tmp_pat
             await flock.run_until(lambda: flock.running("physics") == 2, within=30)
             await flock.settle(1)
             (one,) = (await here.call("world.status"))["pools"]
-            assert (one["out"], one["guests"], one["values"]) == ({"alice": 1, "bob": 1}, {}, [])
+            assert (one["out"], one["users_there"], one["guests"], one["values"]) == (
+                True,
+                {"alice": 1, "bob": 1},
+                {},
+                [],
+            )
             (one,) = (await there.call("world.status"))["pools"]
-            assert (one["out"], one["guests"]) == ({}, {"alice@physics": 1, "bob@physics": 1})
+            assert (one["out"], one["users_there"], one["guests"]) == (
+                False,
+                {},
+                {"alice@physics": 1, "bob@physics": 1},
+            )
             await flock.submit("physics")
             assert [(found["pool"], found["idle"]) for found in await why(here, 3)] == [("chem", 0)]
 

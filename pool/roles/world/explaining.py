@@ -94,13 +94,13 @@ class FlockExplaining(Service):
         return values(self._borrowing.ads_of(pool), round_trip)
 
     def users(self, pool: str) -> Wire:
-        """The users with jobs across the border: {guests: its users here, out: our users there}, and slots."""
+        """The users with jobs across the border: {guests: its users here, users_there: ours}, and slots."""
         guests: dict[str, int] = {}
         for ad in self._lending.machines.values():
             owner = str(ad.get("RemoteOwner", ""))
             if owner.endswith(f"@{pool}"):
                 guests[owner] = guests.get(owner, 0) + 1
-        return {"guests": guests, "out": self._borrowing.users_of(pool)}
+        return {"guests": guests, "users_there": self._borrowing.users_of(pool)}
 
     # -- the machines of another pool --------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from pool.roles.base import Role
 from pool.roles.world.borrowing import ComingBack, MachineBorrower
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.explaining import FlockExplaining
+from pool.roles.world.invitations import admitting_pools, check_invitation, known_authorities
 from pool.roles.world.lending import TROUBLE, MachineLender
 from pool.roles.world.offers import Borrower
 from pool.roles.world.own_jobs import OwnJobs
@@ -48,6 +49,8 @@ SWEEP = 30.0
 #: Seconds for which jobs may save themselves when an agreement ends, and the reason that they are given.
 PARTING, LEFT = 10.0, "the pools have parted"
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+#: Seconds for which an invitation is good where nothing is said.
+USUAL_INVITATION = 86400.0
 #: The ads that our collector tells.
 WATCHED = ["Machine", "Submitter", "Negotiator", "Scheduler"]
 #: Seconds for which changes gather before it is looked at what can be paid back.
@@ -81,6 +84,8 @@ class World(Role):
         )
         self._borrowers: dict[str, Borrower] = {}
         self._leaving: set[str] = set()
+        self._accepting: set[str] = set()
+        self._unusable: dict[str, str] = {}
         self._referred: dict[str, frozenset[str]] = {}
         self._names_read: tuple[str, ...] = ()
         self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
@@ -243,10 +248,10 @@ class World(Role):
             for guest in list(self.private_lending.guests.values()):
                 self.spawn(self.private_lending.expel(guest), "part", alone=True)
 
-    def expel(self, nodes: set[str]) -> None:
-        for pool in nodes & self._borrowers.keys():
+    def exclude(self, nodes: set[str]) -> None:
+        for pool in nodes:
             self.spawn(self._close(pool), "part", alone=True)
-            del self._borrowers[pool]
+            self._borrowers.pop(pool, None)
 
     async def _close(self, pool: str) -> None:
         await self.lending.withdraw_direct(pool)
@@ -262,9 +267,7 @@ class World(Role):
         return self.given.state / "flock"
 
     def _admitting_pools(self) -> list[str]:
-        if self.given.state is None or not self._directory.is_dir():
-            return []
-        return sorted(place.name for place in self._directory.iterdir())
+        return admitting_pools(self._directory) if self.given.state is not None else []
 
     def _read(self) -> dict[str, FlockAgreement]:
         path = self.settings.text("FLOCK_FILE")
@@ -296,7 +299,13 @@ class World(Role):
             return
         from pool.wire.credentials import Credentials
 
-        credentials = Credentials.load(self._directory / pool)
+        try:
+            credentials = Credentials.load(self._directory / pool)
+        except PoolError as error:  # this pool's own work goes on
+            self.log.error("a pool's certificate cannot be used", extra={"pool": pool, "error": str(error)})
+            self._unusable[pool] = str(error)
+            return
+        self._unusable.pop(pool, None)
         link = LenderLink(
             pool,
             self.given.pool_network(credentials),
@@ -356,25 +365,43 @@ class World(Role):
         forgiven, unsigned, answered = await self.credit.settle(params["pool"])
         return {"forgiven": forgiven, "unsigned": unsigned, "answered": answered}
 
+    @method(Right.ADMINISTER, takes={**TERMS, "agreement": str | None, "lifetime": int | float | None})
+    async def invite(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A token by which another pool's jobs may run here: {pool, lifetime, and `terms`} -> {token, expires}"""
+        terms = self._checked_terms(params) if params.get("agreement") is not None else None
+        if self.given.invitations is None:
+            raise NoWay("this node has no authority that could invite a pool")
+        lifetime = params.get("lifetime")
+        made = await self.given.invitations.invite(params["pool"], USUAL_INVITATION if lifetime is None else lifetime)
+        if terms is not None:
+            await self.credit.agree(params["pool"], terms)
+        return made
+
     @method(Right.ADMINISTER, takes={**TERMS, "token": str, "agreement": str | None})
     async def accept(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Take another pool's invitation: {token, pool: its name here, and `terms`} -> {pool, address, name}"""
         from pool.wire.certificates import check_name
-        from pool.wire.join import join
+        from pool.wire.join import CannotJoin, join
 
         pool = params["pool"]
         check_name(pool, ())
         terms = self._checked_terms(params) if params.get("agreement") is not None else None
-        place = self._directory / pool
-        if (place / "node.crt").exists():
+        if pool == self.own_name:
+            raise PoolError(f"{pool} is this pool itself", hint="name the other pool as you like, but not so")
+        if pool in self._admitting_pools() or pool in self._accepting:
             raise PoolError(
                 f"there is an agreement with a pool {pool} already", hint=f"`poolnode flock leave {pool}` ends it"
             )
+        own = self.given.invitations.fingerprint if self.given.invitations is not None else ""
+        check_invitation(params["token"], own, await asyncio.to_thread(known_authorities, self._directory))
+        self._accepting.add(pool)
         try:
-            credentials = await join(params["token"], self.own_name, place)
-        except BaseException:
-            await asyncio.to_thread(shutil.rmtree, place, True)
-            raise
+            credentials = await join(params["token"], self.own_name, self._directory / pool)
+        except CannotJoin as error:
+            hint = f"`poolnode flock invite {self.own_name}` there makes one for this pool"
+            raise PoolError(f"the other pool refuses: {error.message}", hint=hint) from error
+        finally:  # what is kept of an attempt is the key, with which the same token may be tried again
+            self._accepting.discard(pool)
         if terms is not None:
             await self.credit.agree(pool, terms)
         self._leaving.discard(pool)
@@ -383,10 +410,13 @@ class World(Role):
 
     @method(Right.ADMINISTER, takes={"pool": str})
     async def leave(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Use a pool's machines no more, take ours back, and forget our terms and its key: {pool} -> {left: whether
-        there were any}. Jobs leave with their checkpoints, if the other pool answers; else they end with their leases.
+        """Use a pool's machines no more, take ours back, forget our terms and its key, and make its certificate
+        worthless: {pool} -> {left: whether there were any}. Jobs leave with their checkpoints, if the other pool
+        answers; else they end with their leases. It is done to the end, also where nobody waits for the answer.
         """
-        pool = params["pool"]
+        return await asyncio.shield(self.spawn(self._part_with(params["pool"]), "leave", alone=True))
+
+    async def _part_with(self, pool: str) -> dict[str, Any]:
         known = pool in self.credit.pools
         self._leaving.add(pool)
         self._end_direct(pool)
@@ -399,8 +429,9 @@ class World(Role):
             if pool not in self._borrowers:
                 self._leaving.discard(pool)
         self.credit.forget_key(pool)
+        invited = self.given.invitations is not None and await self.given.invitations.withdraw(pool)
         if pool not in self._admitting_pools():
-            return {"left": known}
+            return {"left": known or invited}
         await asyncio.to_thread(shutil.rmtree, self._directory / pool)
         return {"left": True}
 
@@ -439,7 +470,7 @@ class World(Role):
                     "out": agreement.sends_out and pool in self._admitting_pools(),
                     "guests_leave": not self._guests_stay(pool),
                     "connected_in": pool in self._borrowers,
-                    "trouble": lender[0].trouble if lender is not None else "",
+                    "trouble": lender[0].trouble if lender is not None else self._unusable.get(pool, ""),
                     "address": lender[0].address if lender is not None else "",
                     "offered": offered.get(pool, 0),
                     "borrowed": borrowed.get(pool, 0),
