@@ -40,6 +40,11 @@ class Invitations:
         """Of this pool's authority; empty where this node does not have it."""
         return self._enrolment().fingerprint
 
+    @property
+    def pools(self) -> list[str]:
+        """The other pools that have taken an invitation."""
+        return self._enrolment().pools()
+
     async def invite(self, pool: str, lifetime: float) -> dict[str, Any]:
         """A token for another pool: {token, expires: wall seconds}. Raises PoolError."""
         await self._open_pool()

@@ -315,6 +315,8 @@ class Node:
             for role in self.running.values():
                 role.reload(self.settings)
             raise
+        for role in self.running.values():
+            changed += role.file_changes
         self.log.setLevel(LEVELS[level.lower()])
         self.settings = self.given.settings = self.enrolment.settings = settings
         self.log.info("configuration read again", extra={"changed": ",".join(one.name for one in changed) or "nothing"})

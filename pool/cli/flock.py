@@ -15,7 +15,6 @@ from pool.cli.join_token import read_join
 from pool.cli.selection import UsageProblem, seconds
 from pool.cli.tables import Column
 from pool.errors import PoolError
-from pool.policy.flock.agreements import MOST
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -152,6 +151,8 @@ def flock(
         raise UsageProblem(f"flock {action} takes no --credit", hint="invite and accept do")
     if half_life is not None and credit is None:
         raise UsageProblem("--half-life says how a debt is forgotten", hint="it goes with --credit HOURS")
+    from pool.policy.flock.agreements import MOST
+
     for option, number, unit in (("--credit", credit, "hours"), ("--half-life", half_life, "days")):
         if number is not None and not 0 <= number < MOST:
             raise UsageProblem(f"{option} {number:g} is no number of {unit}", hint=f"from 0 to {MOST:g}")
@@ -270,9 +271,21 @@ def _hours(amount: float) -> str:
     return f"{amount / 3600:.1f} h" if abs(amount) >= 360 else f"{amount:.0f} s"
 
 
+def _limits(one: Mapping[str, Any]) -> list[str]:
+    """The limits of a pool's use of our machines, for people."""
+    users = one.get("users")
+    found = [f"at most {formats.amount(one['machines'], 'slot')}"] if one.get("machines") is not None else []
+    found += [f"only of {', '.join(users) or 'nobody'}"] if users is not None else []
+    found += [f"only {', '.join(one['hours'])}"] if one.get("hours") else []
+    found += [f"only on machines with {one['kinds']}"] if one.get("kinds") else []
+    return [f"its jobs here: {'; '.join(found)}"] if found and one["in"] else []
+
+
 def _remarks(one: Mapping[str, Any]) -> list[str]:
-    """For people: where machines connect directly, and the trouble of a ledger."""
-    found = []
+    """The limits of an agreement, where machines connect directly, and the trouble of a ledger, for people."""
+    found = _limits(one)
+    if not one.get("invited", True) and not one["address"] and not one["trouble"] and one["agreement"] != "credit":
+        found.append("there is no agreement with it, but FLOCK_FILE names it")
     if one.get("direct"):
         found.append(f"machines connect directly in {', '.join(one['direct'])}, if it lets them, too")
     if one["we_want"] == "credit" and one["they_want"] == "idle-only":
@@ -289,9 +302,11 @@ def _remarks(one: Mapping[str, Any]) -> list[str]:
 
 
 def _guests(one: Mapping[str, Any]) -> str:
-    """Whether jobs of the other pool come here: only its world can tell that it took the invitation."""
+    """Whether jobs of the other pool come here."""
     if not one["in"]:
         return "no"
+    if not one.get("invited", True):
+        return "not invited"
     return "yes" if one["connected_in"] else "not connected"
 
 

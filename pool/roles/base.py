@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
 from pool import __version__
-from pool.config import Settings
+from pool.config import Change, Settings
 from pool.errors import PoolError
 from pool.machine import Sensors
 from pool.metering import Meter
@@ -50,6 +50,9 @@ class PoolInvitations(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
+
+    @property
+    def pools(self) -> list[str]: ...
 
     async def invite(self, pool: str, lifetime: float) -> dict[str, Any]: ...
 
@@ -141,6 +144,8 @@ class Role(Service):
         self.settings = given.settings
         self.outside = given.outside
         self.log = given.log.getChild(self.name)
+        #: Differences that the last `reload` has found in files that settings name.
+        self.file_changes: tuple[Change, ...] = ()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Future[None] | None = None
         #: It was stopped or is dead: connections and timers may still call it, and nothing may come of that.

@@ -129,7 +129,9 @@ def lent_machine(ad: Wire, slot: str, pool: str, address: str, round_trip: float
     }
 
 
-def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False, stays: bool = False) -> Wire:
+def guest_request(
+    ad: Wire, owner: str, pool: str, *, ahead: bool = False, stays: bool = False, condition: str = ""
+) -> Wire:
     """A request of another pool as this pool's negotiator and startds see it.
 
     Args:
@@ -138,8 +140,11 @@ def guest_request(ad: Wire, owner: str, pool: str, *, ahead: bool = False, stays
         pool: the other pool.
         ahead: it comes before all jobs of this pool, which owes the other machine time; else after them.
         stays: it does not leave its machine for jobs of this pool.
+        condition: of the machines that its pool may have, as its Requirements say it; empty for none.
     """
     own = {name: value for name, value in ad.items() if name.lower() not in FOREIGN}
+    if condition:
+        own = with_condition(own, condition)
     guest = f"{owner}@{pool}"
     return {
         **own,
@@ -179,6 +184,13 @@ def guest_order(order: Wire, pool: str, *, ahead: bool = False, stays: bool = Fa
             guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
             found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead, GUEST_STAYS: stays}
     return found
+
+
+def with_condition(ad: Wire, condition: str) -> Wire:
+    """The same ad, with one more condition in its Requirements."""
+    requirements = next((value for name, value in ad.items() if name.lower() == "requirements"), True)
+    own = {name: value for name, value in ad.items() if name.lower() != "requirements"}
+    return {**own, "Requirements": both(requirements, f"({condition})")}
 
 
 def both(expression: Any, more: str) -> list[str]:

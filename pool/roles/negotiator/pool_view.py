@@ -300,9 +300,12 @@ class PoolView:
 
 
 def _has_more(before: ClassAd | None, ad: ClassAd) -> bool:
-    """Whether a machine of another pool has more to give than before; it keeps its key, unlike machines of this one."""
+    """Whether a machine of another pool may give more than before, or to others; it keeps its key, unlike machines of
+    this one."""
     if before is None or ad.value(LENDER, None) is None:
         return False
+    if ad.held("Requirements") != before.held("Requirements"):
+        return True
     return any(number(ad.value(name, 0)) > number(before.value(name, 0)) for name in (*STANDARD, COUNT))
 
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
+
+from pool.errors import PoolError
 from pool.policy.flock.shown import NICE_USER
 
 Wire = dict[str, Any]
+#: Requests of one pool that wait at a time, and bytes of all their ads; more are refused.
+MOST_WAITING, MOST_BYTES = 10_000, 64 * 1024 * 1024
+#: Users of one pool with such requests: each is a submitter for our negotiator.
+MOST_USERS = 500
+#: Bytes of one such ad.
+LARGEST_AD = 1024 * 1024
+
+
+class NoMachine(PoolError):
+    """This pool has no machine for the request now."""
 
 
 @dataclass(slots=True)
@@ -70,3 +84,26 @@ class GuestRequest:
     def ad_for(self, ahead: bool) -> Wire:
         """The ad of the part that comes ahead of our own jobs, or of the part that comes after them."""
         return {**self.ad, NICE_USER: not ahead}
+
+
+def check_request(ad: Wire, owner: str, pool: str, waiting: tuple[int, int], requests: Iterable[GuestRequest]) -> int:
+    """The bytes of a further request's ad.
+
+    Args:
+        ad, owner, pool: of the request.
+        waiting: how many requests of the pool wait, and the bytes of their ads. requests: these.
+
+    Raises:
+        NoMachine: with it they would be too many or too large.
+    """
+    size = len(msgpack.packb(ad, unicode_errors="surrogateescape"))
+    if size > LARGEST_AD:
+        raise NoMachine(f"{size} bytes of a request are too many", hint="a job with such an ad stays in its pool")
+    count, used = waiting
+    if count >= MOST_WAITING or used + size > MOST_BYTES:
+        raise NoMachine(f"the pool {pool} has {count} requests waiting here", retry=True)
+    if count >= MOST_USERS:
+        users = {request.owner for request in requests}
+        if owner not in users and len(users) >= MOST_USERS:
+            raise NoMachine(f"the pool {pool} has {len(users)} users waiting here", retry=True)
+    return size

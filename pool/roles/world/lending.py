@@ -14,15 +14,11 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
-import msgpack
-
-from pool.errors import PoolError
 from pool.policy.flock.agreements import ANY_NUMBER, FlockAgreement
 from pool.policy.flock.cards import checked_cards
 from pool.policy.flock.direct import TermsWith
 from pool.policy.flock.idleness import IdleTimes
 from pool.policy.flock.ledger import ClaimUse
-from pool.policy.flock.private import OF
 from pool.policy.flock.shown import (
     AS_SCHEDD,
     GUEST_OF,
@@ -38,7 +34,7 @@ from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.world.credit import CreditBook
 from pool.roles.world.guest_claims import GuestClaims
-from pool.roles.world.guest_requests import GuestRequest
+from pool.roles.world.guest_requests import GuestRequest, NoMachine, check_request
 from pool.roles.world.own_jobs import OwnJobs
 from pool.roles.world.relay import (
     ASKS_DIRECT,
@@ -75,10 +71,8 @@ PATIENCE = 15.0
 LARGEST_LEASE = 1e9
 #: Seconds after the first claim of a request for which its others gather.
 GATHER = 0.5
-#: Requests of one pool that wait at a time, and bytes of all their ads; more are refused.
-MOST_WAITING, MOST_BYTES = 10_000, 64 * 1024 * 1024
-#: Bytes of one such ad, and of those that our negotiator is told of in one answer.
-LARGEST_AD, MOST_TOLD = 1024 * 1024, 8 * 1024 * 1024
+#: Bytes of requests that our negotiator is told of in one answer.
+MOST_TOLD = 8 * 1024 * 1024
 #: Connections for one pool's schedds that have no claim; the one that was used least lately is closed for another.
 MOST_UNUSED = 256
 #: Characters of a schedd's name.
@@ -91,10 +85,6 @@ AGAIN = 5.0
 ENDING = 3600.0
 PAID_BACK = "its pool has got back all the machine time that it was owed"
 OWN_FIRST = "without a flock, jobs of the machine's own pool would run by now"
-
-
-class NoMachine(PoolError):
-    """This pool has no machine for the request now."""
 
 
 @passes(Right.EXECUTE, SCHEDD_CALLS, SCHEDD_STREAMS)
@@ -342,17 +332,14 @@ class MachineLender(Service):
             raise NoMachine(f"jobs of {owner} of {pool} may not run here", hint="ask this pool's administrator")
         if why := self._credit.why_not_lend(pool):
             raise NoMachine(why, hint="both administrators look at `poolnode flock`")
-        size = len(msgpack.packb(params["ad"], unicode_errors="surrogateescape"))
-        if size > LARGEST_AD:
-            raise NoMachine(f"{size} bytes of a request are too many", hint="a job with such an ad stays in its pool")
-        count, used = self._waiting_of.get(pool, (0, 0))
-        if count >= MOST_WAITING or used + size > MOST_BYTES:
-            raise NoMachine(f"the pool {pool} has {count} requests waiting here", retry=True)
+        waiting = (request for request in self._requests.values() if request.pool == pool)
+        size = check_request(params["ad"], owner, pool, self._waiting_of.get(pool, (0, 0)), waiting)
         room = agreement.machines - self._taken(pool)
         if room <= 0:
             raise NoMachine(f"the pool {pool} has its {agreement.machines} slots here already", retry=True)
         count = max(1, min(int(params.get("count") or 1), room))
-        ad = guest_request(params["ad"], owner, pool, stays=self._stays(pool))
+        condition = agreement.limits.of_request
+        ad = guest_request(params["ad"], owner, pool, stays=self._stays(pool), condition=condition)
         lease = min(max(lease, 1.0), self._longest_lease())
         taken = sum(other.ahead for other in self._requests.values() if other.pool == pool)
         ahead = min(count, max(0, self._credit.slots_ahead(pool) - taken), max(0, self._spare()))
@@ -393,6 +380,7 @@ class MachineLender(Service):
         )
         if not waiting:
             self._advertiser.withdraw("Submitter", name)
+            self._demand.forget(name)
             return
         if more:
             self._demand.grows(name)
@@ -532,11 +520,11 @@ class MachineLender(Service):
         requests that wait get no more than it has now."""
         agreement, kept = self._agreement(pool), 0
         for name, ad in list(self.machines.items()):
-            owner, _, its = str(ad.get("RemoteOwner", "")).rpartition("@")
-            if its != pool or OF in pool:
+            if ad.get(GUEST_POOL) != pool or LENDER in ad:
                 continue
-            kept += agreement.admits(owner)
-            if not agreement.admits(owner) or kept > agreement.machines:
+            may_stay = _admits(agreement, ad)
+            kept += may_stay
+            if not may_stay or kept > agreement.machines:
                 self._spawn(self._end_after_job(name), "withdraw", alone=True)
         waiting = [request for request in self._requests.values() if request.pool == pool]
         over = self._taken(pool) - agreement.machines
@@ -553,9 +541,9 @@ class MachineLender(Service):
         pool = ad.get(GUEST_POOL)
         if not isinstance(pool, str) or LENDER in ad:
             return
-        agreement, owner = self._agreement(pool), str(ad.get("RemoteOwner", "")).rpartition("@")[0]
+        agreement = self._agreement(pool)
         full = agreement.machines < ANY_NUMBER and self.lent_to(pool) > agreement.machines
-        if full or not agreement.admits(owner):
+        if full or not _admits(agreement, ad):
             self._spawn(self._end_after_job(name), "withdraw", alone=True)
 
     async def _end_after_job(self, name: str) -> None:
@@ -697,3 +685,10 @@ class MachineLender(Service):
         for request in self._requests.values():
             found[request.pool] = found.get(request.pool, 0) + request.left
         return found
+
+
+def _admits(agreement: FlockAgreement, machine: Wire) -> bool:
+    """Whether a pool's job may go on after another on a machine that it has."""
+    owner = str(machine.get("RemoteOwner", "")).rpartition("@")[0]
+    limits = agreement.limits
+    return agreement.admits(owner) and limits.lends(machine) and limits.is_open(machine)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from pool.policy.flock.kinds import MachineKinds
-from pool.policy.flock.shown import gives_way, shown_to_creditor
+from pool.policy.flock.limits import ANY_MACHINE, MachineLimits
+from pool.policy.flock.shown import gives_way, shown_to_creditor, with_condition
 from pool.roles.cooperative import WorkTurns, run_in_slices
 from pool.wire import Connection
 
@@ -28,6 +29,7 @@ class Borrower:
     Attributes:
         creditor: whether it is shown machines that run jobs of ours.
         let_in: whether it is shown any.
+        limits: of the machines that it is shown.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Borrower:
         self.wake = asyncio.Event()
         self.creditor = False
         self.let_in = False
+        self.limits = ANY_MACHINE
         self._turns = turns
         self._changes: dict[str, Wire | None] = dict(lendable)
         self._shown: dict[str, Wire] = {}
@@ -67,22 +70,29 @@ class Borrower:
         return self._kinds is not None
 
     async def offers(
-        self, *, lets_in: bool, creditor: bool, lendable: Callable[[], dict[str, Wire]], listed: int
+        self,
+        *,
+        lets_in: bool,
+        creditor: bool,
+        limits: MachineLimits,
+        lendable: Callable[[], dict[str, Wire]],
+        listed: int,
     ) -> list[list[Any]]:
         """The changes since the last call, as [name, ad or None].
 
         Args:
             lets_in: whether the agreement lets its jobs run here now; if not, all that it was shown is withdrawn.
             creditor: whether we owe it machine time, so that it may ask for machines which run jobs of ours.
-            lendable: all machines that can be lent now; asked where one of these two has changed.
+            limits: which machines it may have, and when.
+            lendable: all machines that can be lent now; asked where one of these three has changed.
             listed: a pool that may have more machines is shown their kinds, for as long as it stays connected.
         """
-        if (lets_in and not self.let_in) or creditor != self.creditor:
+        if (lets_in and not self.let_in) or (creditor, limits) != (self.creditor, self.limits):
             self._changes = {**lendable(), **self._changes}
-        self.let_in, self.creditor = lets_in, creditor
+        self.let_in, self.creditor, self.limits = lets_in, creditor, limits
         changes, self._changes = self._changes, {}
         if lets_in:
-            items = await self._news({slot: _offer(ad, creditor) for slot, ad in changes.items()}, listed)
+            items = await self._news({slot: _offer(ad, creditor, limits) for slot, ad in changes.items()}, listed)
         else:
             items = [[name, None] for name in self._told]
             self._shown, self._kinds = {}, None
@@ -115,8 +125,12 @@ class Borrower:
             yield from kinds.regroup()
 
 
-def _offer(ad: Wire | None, creditor: bool) -> Wire | None:
-    """A machine as a pool is offered it: one that runs a job of ours only where we owe that pool machine time."""
-    if ad is None or not gives_way(ad):
+def _offer(ad: Wire | None, creditor: bool, limits: MachineLimits) -> Wire | None:
+    """A machine as a pool is offered it, within its limits: one that runs a job of ours only where we owe that pool
+    machine time."""
+    if ad is None or not limits.lends(ad):
+        return None
+    ad = with_condition(ad, limits.of_machine) if limits.hours else ad
+    if not gives_way(ad):
         return ad
     return shown_to_creditor(ad) if creditor else None

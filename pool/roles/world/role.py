@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pool.config import Change
 from pool.errors import PoolError
 from pool.policy.flock.agreements import (
     CREDIT,
@@ -17,7 +18,9 @@ from pool.policy.flock.agreements import (
     USUAL_BOUND,
     FlockAgreement,
     credit_terms,
+    limits_shown,
     read_agreements,
+    rule_changes,
 )
 from pool.policy.flock.direct import DirectTerms, hosts_of
 from pool.policy.flock.kinds import READ_IN_MACHINES, names_read
@@ -72,6 +75,7 @@ class World(Role):
 
     async def start(self) -> None:
         given = self.given
+        self._rules: str | None = None
         self._agreements = self._read()
         self._advertiser = Advertiser(
             given.links,
@@ -83,6 +87,7 @@ class World(Role):
             f"{given.instance}#world",
         )
         self._borrowers: dict[str, Borrower] = {}
+        self._offering: dict[str, asyncio.Task[Any] | None] = {}
         self._leaving: set[str] = set()
         self._accepting: set[str] = set()
         self._unusable: dict[str, str] = {}
@@ -270,13 +275,16 @@ class World(Role):
         return admitting_pools(self._directory) if self.given.state is not None else []
 
     def _read(self) -> dict[str, FlockAgreement]:
-        path = self.settings.text("FLOCK_FILE")
-        if not path:
-            return {}
+        path, text = self.settings.text("FLOCK_FILE"), ""
         try:
-            return read_agreements(Path(path).read_text())
+            text = Path(path).read_text() if path else ""
+            found = read_agreements(text)
         except (OSError, UnicodeDecodeError) as error:
             raise PoolError(f"FLOCK_FILE: cannot read {path}: {getattr(error, 'strerror', error)}") from error
+        differ = rule_changes(self._rules, text) if self._rules is not None else ()
+        self.file_changes = tuple(Change(*one, source=path, live=True) for one in differ)
+        self._rules = text
+        return found
 
     def _agreement(self, pool: str) -> FlockAgreement:
         found = self._agreements.get(pool, FlockAgreement(pool))
@@ -460,7 +468,8 @@ class World(Role):
     async def status(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """The flock as this pool sees it: {} -> {name, pools: [{pool, ...}]}"""
         offered, borrowed, waiting = self.borrowing.on_offer(), self.borrowing.lent(), self.lending.waiting()
-        pools = []
+        pools, invitations = [], self.given.invitations
+        invited = set(invitations.pools) if invitations is not None else self._borrowers.keys()
         for pool in sorted({*self._admitting_pools(), *self._borrowers, *self._agreements, *self.credit.pools}):
             agreement, lender = self._agreement(pool), self._lenders.get(pool)
             pools.append(
@@ -469,6 +478,8 @@ class World(Role):
                     "in": agreement.lets_in,
                     "out": agreement.sends_out and pool in self._admitting_pools(),
                     "guests_leave": not self._guests_stay(pool),
+                    **limits_shown(agreement),
+                    "invited": pool in invited,
                     "connected_in": pool in self._borrowers,
                     "trouble": lender[0].trouble if lender is not None else self._unusable.get(pool, ""),
                     "address": lender[0].address if lender is not None else "",
@@ -509,6 +520,9 @@ class World(Role):
     async def offers(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The machines that the other pool may have: all now, then each change, as lists of [slot, ad or None]."""
         pool = call.identity.node
+        if (before := self._offering.get(pool)) is not None:
+            before.cancel()  # it is told once, however often it asks
+        self._offering[pool] = asyncio.current_task()
         self._leaving.discard(pool)
         borrower = Borrower(
             pool, call.connection, self.lending.lendable(), self._referred.get(pool, ()), self.given.turns
@@ -521,8 +535,10 @@ class World(Role):
                 await borrower.wake.wait()
                 borrower.wake.clear()
                 await asyncio.sleep(borrower.gather)
+                agreement = self._agreement(pool)
                 items = await borrower.offers(
-                    lets_in=self._agreement(pool).lets_in,
+                    lets_in=agreement.lets_in,
+                    limits=agreement.limits,
                     creditor=self.lending.slots_ahead(pool) > 0,
                     lendable=self.lending.lendable,
                     listed=int(self.settings.number("FLOCK_LISTED_MACHINES")),
@@ -532,6 +548,7 @@ class World(Role):
         finally:
             if self._borrowers.get(pool) is borrower:
                 del self._borrowers[pool]
+                del self._offering[pool]
 
     @method(Right.FLOCK, takes={"names": TEXTS})
     async def refer(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -639,3 +656,6 @@ class World(Role):
             await asyncio.sleep(SWEEP)
             self.borrowing.forget_old()
             self.lending.offer_idle_times()
+            for pool in self._borrowers:
+                if self._agreement(pool).limits.hours:
+                    self.lending.withdraw(pool)  # their time may be over

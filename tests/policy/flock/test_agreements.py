@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.policy.flock.agreements import BadAgreement, FlockAgreement, read_agreements
+from pool.policy.flock.agreements import BadAgreement, FlockAgreement, limits_shown, read_agreements, rule_changes
 from pool.policy.flock.ledger import CreditTerms
 
 
@@ -43,6 +43,11 @@ def test_an_agreement_with_credit_has_a_bound_and_a_half_life() -> None:
         ('[physics]\nagreement = "credit"\nbound = inf', "bound of [physics] is too large"),
         ('[physics]\nagreement = "credit"\nhalf_life = true', "is not a number of days"),
         ("[physics]\nusers = [1]", "is not a list of user names"),
+        ("[physics]\nusers = ['alice@physics']", "users of [physics] has alice@physics"),
+        ("[physics]\nhours = 18", "hours of [physics] is not a span of time"),
+        ("[physics]\nhours = [18]", "hours of [physics] is not a span of time"),
+        ("[physics]\nhours = 'soon'", "[physics]: hours has 'soon'"),
+        ("[physics]\nkinds = 'Memory >'", "[physics]: kinds is no expression"),
         ("[physics", "cannot be read"),
     ],
 )
@@ -50,3 +55,24 @@ def test_a_mistake_is_named(text: str, words: str) -> None:
     with pytest.raises(BadAgreement) as error:
         read_agreements(text)
     assert words in str(error.value)
+
+
+def test_limits_are_told_as_they_are_written() -> None:
+    text = "[physics]\nmachines = 0\nusers = []\nhours = '18:00-08:00'\nkinds = 'Memory < 10'\n[math]\n"
+    found = read_agreements(text)
+    assert limits_shown(found["physics"]) == {
+        **{"machines": 0, "users": [], "hours": ["18:00-08:00"], "kinds": "Memory < 10", "shows_status": False}
+    }
+    nothing: dict[str, object] = {"machines": None, "users": None, "hours": [], "kinds": "", "shows_status": False}
+    assert limits_shown(found["math"]) == nothing
+
+
+def test_what_differs_between_two_files_is_told_by_setting() -> None:
+    assert rule_changes("", "") == []
+    before = "[physics]\nmachines = 2\nin = true\n[math]\nstatus = true\n"
+    after = '[physics]\nmachines = 3\nin = true\nusers = ["bob"]\n'
+    assert rule_changes(before, after) == [
+        ("[math] status", "true", ""),
+        ("[physics] machines", "2", "3"),
+        ("[physics] users", "", '["bob"]'),
+    ]
