@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -252,6 +253,42 @@ def test_who_parts_leaves_no_machine_taken(how: str) -> None:
 
 
 IDLE = {"MyType": "Job", "Owner": "bob", "User": "bob@vm", "NiceUser": False, "AcctGroup": "bosses", "JobUniverse": 5}
+
+
+def test_one_pool_is_joined_under_one_name() -> None:
+    """Two connections of one user's home would end each other for ever."""
+
+    async def work() -> None:
+        async with pools(14, {"physics": 0, "chem": 1}) as flock:
+            link = await flock.network.user("alice", head("physics"))
+            with pytest.raises(RemoteError, match="has joined this pool already, under the name chem"):
+                await link.call("world.join", {"pool": "labs", "token": f"alice@{head('chem')}"})
+            await join(flock, "physics", "chem")  # a new token for the same name
+            await flock.submit("physics", ad=also("chem"))
+            await flock.run_until(lambda: flock.queued() == 0, within=100)
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_quit_is_done_to_the_end_though_nobody_waits_for_it() -> None:
+    """The user's command is broken off while the job there has time to leave."""
+
+    async def work() -> None:
+        async with pools(15, {"physics": 0, "chem": 1}, seconds=10_000) as flock:
+            await flock.submit("physics", ad=also("chem"))
+            await flock.run_until(lambda: flock.running("physics") == 1, within=30)
+            flock.network.drop_silently(head("physics"), head("chem"))
+            link = await flock.network.user("alice", head("physics"))
+            leaving = asyncio.create_task(link.call("world.quit", {"pool": "chem"}))
+            await flock.settle(0.5)
+            leaving.cancel()
+            await link.close()
+            await flock.settle(15)
+            assert world(flock, "physics").private_borrowing.members == {}
+            flock.assert_sound()
+
+    run_virtual(work())
 
 
 def test_a_home_that_lies_gets_what_its_user_has_and_no_more() -> None:

@@ -12,6 +12,7 @@ events and its queue. One wrong field makes the whole report invalid.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,11 @@ MOST_LINES, MOST_PROCESSES, MOST_NAMES = 100, 1000, 50
 BURST, EACH = 30.0, 1.0
 #: Jobs whose reports are counted.
 MOST_PACED = 10_000
+
+
+#: Control characters, and those of them that no text has; signs that turn the direction of a line among them.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class BadReport(PoolError):
@@ -178,10 +184,15 @@ def _fields(said: Mapping[Any, Any], fits: Mapping[str, Callable[[Any], bool]]) 
     return {name: _short(value) for name, value in found.items()}
 
 
+def plain_line(text: str, most: int = 500) -> str:
+    """A text of another pool as it may stand in a line of a terminal: short, and without control characters."""
+    return " ".join(_CONTROL.sub(" ", text[:most]).split())
+
+
 def _short(value: Any) -> Any:
-    """A text, or the texts of a list or a mapping, cut to LONGEST_TEXT."""
+    """A text, or the texts of a list or a mapping, no longer than LONGEST_TEXT, without what steers a terminal."""
     if isinstance(value, str):
-        return value[:LONGEST_TEXT]
+        return _STEERING.sub(" ", value[:LONGEST_TEXT])
     if isinstance(value, list):
         return [_short(one) for one in value]
     return {name: _short(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -19,6 +19,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.private import MOST_POOLS, MOST_WISHES, FlockWish, party, pause_after, wishes_of
+from pool.policy.flock.reports import plain_line
 from pool.policy.flock.shown import GUEST_OF
 from pool.policy.why.findings import Finding
 from pool.policy.why.other_pools import OtherPool
@@ -64,6 +65,7 @@ class PrivateMember:
         name: of the connection, in claims and slots.
         seen: the last delivery that came.
         wishes: as they were said last, by schedd and number. why: the other pool's reasons.
+        address: of the other pool's world; empty before it is reached.
         leaving: the user has ended it.
         useless: claims in turn that no job used, and the time of the loop until when the wish rests.
     """
@@ -74,6 +76,7 @@ class PrivateMember:
     task: asyncio.Task[Any] | None = None
     link: Connection | None = None
     trouble: str = "not reached yet"
+    address: str = ""
     leaving: bool = False
     seen: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -191,18 +194,27 @@ class PrivateBorrower(Service):
                 f"{user} is in {MOST_POOLS} other pools already", hint="`poolnode flock quit POOL` ends one"
             )
         token = params["token"].strip()
-        async with asyncio.timeout(2 * PATIENCE), self._opened(token) as (_, stream):
+        address, network = await self._network(token)
+        for member in self._of(user):
+            if member.address == address and member.pool != pool:
+                hint = f"--also {member.pool}, or first `poolnode flock quit {member.pool}`"
+                raise PoolError(f"{user} has joined this pool already, under the name {member.pool}", hint=hint)
+        async with asyncio.timeout(2 * PATIENCE), self._opened(address, network) as (_, stream):
             greeting = await anext(aiter(stream))
         self._end(party(pool, user))
-        self._add(PrivateMember(user, pool, token))
+        self._add(PrivateMember(user, pool, token, address=address))
         await self._save()
-        return {"pool": pool, "user": user, "as": str(greeting["user"])}
+        return {"pool": pool, "user": user, "as": plain_line(str(greeting["user"]))}
 
     @method(Right.SUBMIT, takes={"pool": str, "owner": str | None})
     async def quit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """End the caller's private flock with a pool: {pool, owner?} -> {left}. Jobs that run there leave with their
-        checkpoints, if that pool answers; else they end with their leases."""
+        checkpoints, if that pool answers; else they end with their leases. It is done to the end, also where nobody
+        waits for the answer."""
         name = party(params["pool"], _user(call, params))
+        return await asyncio.shield(self._spawn(self._quit(name), f"quit {name}", alone=True))
+
+    async def _quit(self, name: str) -> dict[str, Any]:
         if (member := self.members.get(name)) is not None:
             await self._part(member)
         left = self._end(name)
@@ -254,9 +266,8 @@ class PrivateBorrower(Service):
 
     @asynccontextmanager
     async def _opened(
-        self, token: str, dispatcher: Dispatcher | None = None
+        self, address: str, network: Network, dispatcher: Dispatcher | None = None
     ) -> AsyncIterator[tuple[Connection, Stream]]:
-        address, network = await self._network(token)
         async with contextlib.AsyncExitStack() as stack:
             link = await network.connect(address, dispatcher or Dispatcher())
             stack.push_async_callback(link.close)
@@ -271,19 +282,21 @@ class PrivateBorrower(Service):
             try:
                 dispatcher = Dispatcher()
                 dispatcher.add("world_back", ComingBack(member.name, self._borrowing, self._credit, self._log))
-                async with self._opened(member.token, dispatcher) as (link, stream):
+                address, network = await self._network(member.token)
+                async with self._opened(address, network, dispatcher) as (link, stream):
+                    member.address = address
                     await anext(aiter(stream))
                     member.link, member.trouble = link, ""
                     self._log.info("a user's other pool is reached", extra={"user": member.user, "pool": member.pool})
                     await self._talk(member, stream)
                 raise NoWay("it has ended the connection")
             except (PoolError, OSError, TimeoutError, StopAsyncIteration) as error:
-                if member.link is not None or member.trouble != str(error):
+                if member.link is not None or member.trouble != plain_line(str(error)):
                     self._log.info(
                         "a user's other pool is out of reach",
                         extra={"user": member.user, "pool": member.pool, "error": str(error)},
                     )
-                member.trouble = str(error)
+                member.trouble = plain_line(str(error))
             finally:
                 member.link, member.seen = None, 0
                 member.wishes.clear()
@@ -357,7 +370,7 @@ class PrivateBorrower(Service):
                 for reason in reasons:
                     match reason:
                         case [str(schedd), int(number), str(why)] if (schedd, number) in member.wishes:
-                            member.why[schedd, number] = why[:500]
+                            member.why[schedd, number] = plain_line(why)
             case {
                 "delivery": {
                     "sequence": int(sequence),
