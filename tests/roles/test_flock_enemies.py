@@ -7,6 +7,7 @@ what it was not given, and says things twice.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,8 @@ import pytest
 
 from pool.errors import PoolError
 from pool.roles.startd.running.activations import Activations
+from pool.roles.world.guest_requests import MOST_USERS
+from pool.roles.world.offers import Borrower
 from pool.roles.world.relay import NoWay, claims_of
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
@@ -212,7 +215,7 @@ def test_a_lender_that_answers_a_claim_with_garbage_gets_no_job() -> None:
 
 OFFERS: tuple[Any, ...] = (
     *(7, "x", [7], [["a"]], [["slot1", {}]], [["slot1@a@b", {}]], [["slot1@a", 7]], [["x" * 600 + "@a", {}]]),
-    [["slot1@a", {1: 2}]],
+    *([["slot1@a", {1: 2}]], [["slot1\n@a", {}]], [["slot1@a\x1b[2J", {}]], [["slot 1@a", {}]]),
 )
 
 
@@ -449,3 +452,125 @@ def test_a_claim_that_an_answer_has_twice_is_none() -> None:
     assert claims_of({"claims": [GOOD, GOOD | {"claim": "y"}]}, 2) == [GOOD, GOOD | {"claim": "y"}]
     with pytest.raises(NoWay, match="one claim twice"):
         claims_of({"claims": [GOOD, GOOD]}, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"claim": "x" * 600}, {"claim": "a\nb"}, {"slot": "slot1@a\n005 (1.0.0) Job terminated"}),
+        *({"slot": "slot1@\x1b[2J"}, {"startd": "mem://a\n"}, {"ad": {"Memory": "x" * 70_000}}),
+        {"ad": {f"n{number}": "y" * 60 for number in range(1200)}},
+    ],
+)  # fmt: skip
+def test_a_claim_that_is_too_large_or_has_no_plain_names_is_none(change: dict[str, Any]) -> None:
+    """Its ad would stand in our collector, and its names in the logs of our users."""
+    with pytest.raises(NoWay, match="no claims that can be read"):
+        claims_of({"claims": [{**GOOD, **change}]}, 1)
+
+
+def test_a_lender_that_knows_its_claim_again_with_a_huge_machine_fills_no_memory_of_ours() -> None:
+    async def work() -> None:
+        async with two_pools(12, seconds=300) as flock:
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.running("physics") == 1, within=60)
+            methods = methods_of(flock, "chem")
+            honest, told = methods["world.pass_call"], list[str]()
+
+            async def swell(call: Any, params: Any) -> Any:
+                answer = await honest.function(call, params)
+                if params["verb"] == "resume":
+                    told.append(params["verb"])
+                    answer["ad"] |= {f"n{number}": "y" * 60 for number in range(10_000)}
+                return answer
+
+            methods["world.pass_call"] = replace(honest, function=swell)
+            flock.network.cut(head("physics"), head("chem"))
+            flock.network.restore_links()
+            await flock.run_until(lambda: bool(told), within=100)
+            methods["world.pass_call"] = honest
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=2000)
+
+    run_virtual(work())
+
+
+def test_a_borrower_of_many_users_takes_no_more_than_its_share_of_our_negotiator() -> None:
+    """Each user whose jobs wait is a submitter of ours, and what is known of those that were is forgotten."""
+
+    async def work() -> None:
+        async with two_pools(13, seconds=10_000) as flock:
+            lending = _world(flock, "chem").lending
+            link = await as_physics(flock)
+
+            async def ask(number: int) -> str:
+                asked = {**REQUEST, "owner": f"user{number}", "ad": {**REQUEST["ad"], "RequestMemory": 10**9}}
+                try:
+                    await link.call("world.claim", asked, timeout=60)
+                except RemoteError as error:
+                    return error.message
+                return ""
+
+            asked = [asyncio.create_task(ask(number)) for number in range(MOST_USERS + 50)]
+            await flock.run_until(lambda: sum(task.done() for task in asked) >= 50, within=5)
+            assert len({request.owner for request in lending._requests.values()}) <= MOST_USERS
+            said = await asyncio.gather(*asked)
+            assert sum("users waiting here" in why for why in said) == 50
+            assert lending._demand._grown == {}
+            assert await ask(0) == "no machine was found in time"
+
+    run_virtual(work())
+
+
+def test_a_borrower_is_told_of_our_machines_once_however_often_it_asks() -> None:
+    async def work() -> None:
+        async with two_pools(14) as flock:
+            link = await as_physics(flock)
+            ended = []
+
+            async def listen(number: int) -> None:
+                try:
+                    async with await link.stream("world.offers", {}) as stream:
+                        async for _ in stream:
+                            pass
+                except RemoteError:
+                    ended.append(number)
+
+            listening = []
+            for number in range(20):
+                listening.append(asyncio.create_task(listen(number)))
+                await flock.settle(0.05)
+            await flock.settle(1)
+            assert sorted(ended)[:19] == list(range(19)), "each ends the one before"
+            gc.collect()
+            borrowers = [one for one in gc.get_objects() if isinstance(one, Borrower) and one.pool == "physics"]
+            assert len(borrowers) <= 1
+            listening[-1].cancel()
+            await link.close()
+            await flock.submit("physics")
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+
+    run_virtual(work())
+
+
+def test_words_of_another_pool_steer_no_terminal() -> None:
+    """Its refusal stands in `why` of our users, and its trouble in our administrator's status, each in one line."""
+
+    async def work() -> None:
+        async with two_pools(15) as flock:
+            methods = methods_of(flock, "chem")
+            honest = methods["world.claim"]
+
+            async def refuse(call: Any, params: Any) -> Any:
+                raise NoWay("no\x1b]0;owned\x07 machine\n  bio: 3 idle machines\u202e" + "x" * 5000)
+
+            methods["world.claim"] = replace(honest, function=refuse)
+            await flock.submit("physics", owner="alice")
+            borrowing = _world(flock, "physics").borrowing
+            await flock.run_until(lambda: bool(borrowing.refusals), within=60)
+            (said,) = borrowing.refusals.values()
+            assert said.startswith("no ]0;owned machine bio: 3 idle machines x")
+            assert len(said) <= 500
+            assert said.isprintable()
+            methods["world.claim"] = honest
+            await flock.run_until(lambda: flock.queued("physics") == 0, within=300)
+
+    run_virtual(work())

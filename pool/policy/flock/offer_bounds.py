@@ -15,6 +15,20 @@ LARGEST_AD = 64 * 1024
 MOST_IN_MESSAGE = 1000
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether a name of another pool's slot, startd or claim is short, and keeps to its place in a line."""
+    return len(text) < 500 and text.isprintable() and " " not in text
+
+
+def is_small(ad: Wire) -> bool:
+    """Whether an ad of another pool may stand in our collector."""
+    return _size(ad) <= LARGEST_AD
+
+
+def _size(ad: Wire) -> int:
+    return len(msgpack.packb(ad, unicode_errors="surrogateescape"))
+
+
 class OfferBounds:
     """The size of all present offers of one pool.
 
@@ -33,7 +47,7 @@ class OfferBounds:
         self._bytes -= self._sizes.pop(slot, 0)
         if ad is None:
             return True
-        size = len(slot) + len(msgpack.packb(ad, unicode_errors="surrogateescape"))
+        size = len(slot) + _size(ad)
         fits = size <= LARGEST_AD and self._bytes + size <= self._most_bytes and len(self._sizes) < self._most_offers
         if fits:
             self._sizes[slot] = size

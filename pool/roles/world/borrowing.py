@@ -19,8 +19,9 @@ from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.direct import TermsWith
 from pool.policy.flock.kinds import COUNT, count_of
+from pool.policy.flock.offer_bounds import is_plain_name, is_small
 from pool.policy.flock.private import pause_after, pool_of
-from pool.policy.flock.reports import BadReport, ReportPace, checked_words
+from pool.policy.flock.reports import BadReport, ReportPace, checked_words, plain_line
 from pool.policy.flock.shown import AS_STARTD, LENDER, SERVER_VALUE, lent_machine
 from pool.policy.flock.value import server_value
 from pool.policy.slot_names import machine_of_slot
@@ -387,7 +388,7 @@ class MachineBorrower(Service):
             more: how many refusals it counts for by which the pause grows until it is asked again; 0 for none, where it
                 has looked for a machine in vain.
         """
-        self.refusals[party] = why[:500]
+        self.refusals[party] = plain_line(why)
         if len(self.refusals) > MOST_REFUSALS:
             gone = next(iter(self.refusals))
             del self.refusals[gone]
@@ -499,6 +500,8 @@ class MachineBorrower(Service):
         if verb == "activate":
             self._note_use(route.id, used=True)
         if verb == "resume" and isinstance(answer, dict) and isinstance(answer.get("ad"), dict):
+            if not is_small(answer["ad"]) or not is_plain_name(str(answer["ad"].get("Name"))):
+                raise NoWay(f"the pool {route.pool} tells of a machine what is too much")
             answer["ad"] = self._known_again(route, call.identity.node, answer["ad"], params.get("lease"))
         return answer
 

@@ -31,6 +31,7 @@ from pool.policy.flock.ledger import (
     settling,
 )
 from pool.policy.flock.payback import lasts, slots_ahead
+from pool.policy.flock.reports import plain_line
 from pool.roles.base import Spawn
 from pool.roles.cooperative import WorkTurns
 from pool.roles.world.claim_measures import ClaimMeasures
@@ -314,7 +315,7 @@ class CreditBook:
         except (PoolError, OSError, TimeoutError) as error:
             if isinstance(error, NoWay) and pool not in self._pools_to_ask():
                 return  # it borrows nothing: there is nothing to tell it
-            partner.trouble = str(error)
+            partner.trouble = plain_line(str(error))
             partner.silent_since = self._now() if partner.silent_since is None else partner.silent_since
             self._log.info("a ledger was not exchanged", extra={"pool": pool, "error": str(error)})
 

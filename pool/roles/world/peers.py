@@ -15,7 +15,8 @@ from typing import Any
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
 from pool.policy.flock.distance import Distance
-from pool.policy.flock.offer_bounds import MOST_IN_MESSAGE, OfferBounds
+from pool.policy.flock.offer_bounds import MOST_IN_MESSAGE, OfferBounds, is_plain_name
+from pool.policy.flock.reports import plain_line
 from pool.roles.cooperative import WorkTurns
 from pool.roles.world.rare_log import RareLog
 from pool.roles.world.relay import NoWay
@@ -31,8 +32,6 @@ SHARE, LONGEST_PAUSE = 10.0, 1.0
 PINGS = 3
 #: Seconds for an answer of the other pool's world.
 PATIENCE = 10.0
-#: Characters of what it says why it does not serve us.
-LONGEST_TROUBLE = 500
 
 
 class LenderLink:
@@ -134,10 +133,10 @@ class LenderLink:
                             await self._take_in(found, bounds)
                     raise NoWay("it has ended the connection")
             except (PoolError, OSError, TimeoutError) as error:
-                if self._link is not None or self.trouble != str(error):
-                    said = {"pool": self.pool, "error": str(error)[:LONGEST_TROUBLE]}
-                    self._rare.warning("another pool is out of reach", said)
-                self.trouble = str(error)[:LONGEST_TROUBLE]
+                trouble = plain_line(str(error))
+                if self._link is not None or self.trouble != trouble:
+                    self._rare.warning("another pool is out of reach", {"pool": self.pool, "error": trouble})
+                self.trouble = trouble
                 if self._link is not None and loop.time() - reached >= STEADY:
                     retry = FIRST_RETRY  # one that is of no use is asked ever less often
             finally:
@@ -191,7 +190,7 @@ def _checked(items: Any) -> list[tuple[str, Wire | None]]:
     found: list[tuple[str, Wire | None]] = []
     for item in items:
         match item:
-            case [str(slot), dict() | None as ad] if slot.count("@") == 1 and len(slot) < 500:
+            case [str(slot), dict() | None as ad] if slot.count("@") == 1 and is_plain_name(slot):
                 if ad is not None and not all(isinstance(name, str) for name in ad):
                     raise NoWay("an offer has an attribute without a name")
                 found.append((slot, ad))

@@ -224,6 +224,7 @@ class PrivateLender(Service):
         waiting, running = guest.waiting, self.held_by(guest)
         if self.guests.get(guest.name) is not guest or not (waiting or running):
             self._advertiser.withdraw("Submitter", guest.submitter)
+            self._demand.forget(guest.submitter)
             return
         if grows:
             self._demand.grows(guest.submitter)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pool.errors import PoolError
+from pool.policy.flock.offer_bounds import is_plain_name, is_small
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.joined_streams import pass_both_ways
 
@@ -79,9 +80,9 @@ class ClaimRoute:
 def is_claim(said: Any) -> bool:
     """Whether another pool's word is a claim: {claim, slot: SLOT@MACHINE, startd, ad}"""
     match said:
-        case {"claim": str(), "slot": str(slot), "startd": str(startd), "ad": dict(ad)}:
-            plain = slot.count("@") == 1 and len(slot) < 500 and BETWEEN not in startd and len(startd) < 500
-            return plain and all(isinstance(name, str) for name in ad)
+        case {"claim": str(claim), "slot": str(slot), "startd": str(startd), "ad": dict(ad)}:
+            plain = slot.count("@") == 1 and BETWEEN not in startd and all(map(is_plain_name, (claim, slot, startd)))
+            return plain and all(isinstance(name, str) for name in ad) and is_small(ad)
     return False
 
 
