@@ -13,7 +13,7 @@ from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
 from pool.jobs.nice import NICE
-from pool.policy.account_names import without_domain, written_accounts
+from pool.policy.account_names import is_foreign, without_domain, written_accounts
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -92,16 +92,19 @@ SAID = {
 }
 
 
-def whole_name(user: str, known: Sequence[str]) -> str:
+def whole_name(user: str, known: Sequence[str], domain: str = "") -> str:
     """The name of a user's account: alice, as the queue names her, means alice@lab.example where there is no other.
 
+    Args:
+        domain: of the pool's own users; an account of another one has to be named whole.
+
     Raises:
-        UsageProblem: there are accounts of several domains.
+        UsageProblem: there are accounts of several domains, or of another one.
     """
     if user in known:
         return user
     found = [name for name in known if without_domain(name) == user]
-    if len(found) > 1:
+    if len(found) > 1 or any(domain and is_foreign(name, domain) for name in found):
         raise UsageProblem(f"userprio: '{user}' may be {' or '.join(found)}", hint="give the whole name")
     return found[0] if found else user
 
@@ -128,7 +131,8 @@ def userprio(
     of slots in use with a half-life, and is multiplied by the factor. Groups are shown where the pool has quotas.
     Jobs with nice_user = true have accounts of their own, nice-user/..., and come after everybody else's. Changing
     needs an administrator's rights. A user is written as in `q`, without the domain, unless
-    there are accounts of that name in several; both are understood.
+    there are accounts of that name in several; both are understood. Users of other pools (alice@physics)
+    are written and named whole.
 
     \b
     Examples:
@@ -145,8 +149,9 @@ def userprio(
         from pool.client.priorities import priorities, set_priority
 
         if users:
-            known = [str(account["name"]) for account in (await priorities(pool)).accounts]
-            chosen.update(whole_name(user, known) for user in users)
+            before = await priorities(pool)
+            known = [str(account["name"]) for account in before.accounts]
+            chosen.update(whole_name(user, known, before.domain) for user in users)
         for user in sorted(chosen) if changes else ():
             await set_priority(pool, user, factor=factor, priority=priority, reset=reset, forget=forget)
         return await priorities(pool)
@@ -172,7 +177,7 @@ def _first(found: Priorities) -> str:
 
 
 def _lines(found: Priorities, accounts: Sequence[dict[str, Any]], width: int | None) -> list[str]:
-    written = written_accounts(str(account["name"]) for account in found.accounts)
+    written = written_accounts((str(account["name"]) for account in found.accounts), found.domain)
     rows = [{**account, "written": written[str(account["name"])]} for account in accounts]
     lines = tables.render(tables.choose(COLUMNS.get(found.policy, COLUMNS["equal"]), width), rows, width)
     waiting = sum(bool(account.get("wants")) for account in accounts)

@@ -21,12 +21,14 @@ class Priorities:
             never).
         groups: each with name, share, alone, entitled and held (slot weight).
         weight: slot weight of the pool.
+        domain: of the pool's own users; other pools' users are USER@POOL.
     """
 
     policy: str
     accounts: tuple[dict[str, Any], ...]
     groups: tuple[dict[str, Any], ...]
     weight: float
+    domain: str = ""
 
 
 async def priorities(pool: Pool) -> Priorities:
@@ -37,7 +39,11 @@ async def priorities(pool: Pool) -> Priorities:
     """
     answer = await pool.call("negotiator.priorities", {}, at=await pool.negotiator())
     return Priorities(
-        str(answer["policy"]), tuple(answer["accounts"]), tuple(answer["groups"]), float(answer["weight"])
+        str(answer["policy"]),
+        tuple(answer["accounts"]),
+        tuple(answer["groups"]),
+        float(answer["weight"]),
+        str(answer.get("domain", "")),
     )
 
 

@@ -26,3 +26,10 @@ def test_the_same_account_twice_is_one() -> None:
 
 def test_only_the_last_sign_begins_the_domain() -> None:
     assert without_domain("a@b@lab") == "a@b"
+
+
+def test_accounts_of_other_domains_are_written_whole_where_the_own_one_is_known() -> None:
+    """A user of another pool is not taken for a local one of the same name, also where that one has no account yet."""
+    names = ["bob@lab", "nice-user/root@physics", "root", "alice@physics"]
+    written = written_accounts(names, "lab")
+    assert [written[name] for name in names] == ["bob", "nice-user/root@physics", "root", "alice@physics"]

@@ -108,13 +108,14 @@ class Negotiator(Role):
 
     @method(Right.READ)
     async def priorities(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Everybody's standing: {} -> {policy, accounts, groups, weight}, whoever goes first in front."""
+        """Everybody's standing: {} -> {policy, accounts, groups, weight, domain}, whoever goes first in front."""
         accounting = self.accounting
         return {
             "policy": accounting.policy.name,
             "accounts": accounting.listed(),
             "groups": accounting.groups(self.pool_view.weight),
             "weight": self.pool_view.weight,
+            "domain": self.settings.text("UID_DOMAIN"),
         }
 
     @method(
