@@ -1,8 +1,8 @@
 """Remembers descriptions, so that a program that submits the same one again and again has it read once.
 
-A description is used again only if reading it would give the same result: the text, name, directory, user, environment
-and facts are the same, it was read in the same second, the file system gives the same answer to each question, and
-nothing in it came from chance or from a program's output.
+A description is used again only if reading it would give the same result. So the text, name, directory, user,
+environment and facts must be the same, and the second in which it was read. The file system must give the same answer
+to each question. Nothing in it may have come from chance or from a program's output.
 """
 
 from __future__ import annotations

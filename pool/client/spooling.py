@@ -39,9 +39,8 @@ TURN = 200
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """The outcome of a fetch: jobs, files and bytes; the jobs that failed, with the reason; and the outputs that were
-    written under another name, because a file of the user's that the description does not name was there, with the
-    names they have now.
+    """The outcome of a fetch: jobs, files and bytes, and the jobs that failed, with the reason. An output is written
+    under another name if the user has a file there that the description does not name; the new names are listed.
     """
 
     jobs: tuple[tuple[int, int], ...] = ()

@@ -11,9 +11,9 @@ Looked at once an evaluation and never in between, so that a hundred keystrokes 
 
 Events of keyboard and mouse before the first look are unknown, and the owner may be there: that counts as a touch at
 that time. A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor invent one.
-Only the first look at a terminal has to trust the wall clock. A time stamp that the clock dates after the last look
-counts as a touch even if it was there before: a clock that was set back cannot tell it from a new one, and the owner
-may be there. Serial lines to instruments (ttyUSB and the like) say nothing of a person and are left out.
+Only the first look at a terminal has to trust the wall clock. A time stamp that is later than the last look counts as a
+touch even if it was there before. A clock that was set back cannot tell it from a new one, and the owner may be there.
+Serial lines to instruments (ttyUSB and the like) say nothing of a person and are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a running gang will probably end.
 
-An expected duration only plans. A gang that runs longer than expected is not ended; its expectation is corrected in
-steps that grow, as in Tsafrir, Etsion, Feitelson 2007 (section 4.3): a prediction that was too short by little is
-corrected by little, and one that was wrong altogether does not promise the end every minute anew.
+An expected duration only plans. A gang that runs longer than expected is not ended. Its expectation is corrected in
+steps that grow, as in Tsafrir, Etsion, Feitelson 2007 (section 4.3). So a prediction that was a little too short is
+corrected by little, and one that was quite wrong does not promise the end anew every minute.
 """
 
 from __future__ import annotations

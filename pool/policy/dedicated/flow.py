@@ -1,11 +1,11 @@
 """Which machines the parts of many jobs can have together: a bipartite matching over classes.
 
 First fit is wrong where kinds of machines overlap: a part that could run on A and B takes the A that another part
-needs. So the accepted demands and the free machines form a flow network, and a new demand is accepted if and only if
-the flow can be augmented by all of it; earlier demands are moved to other machines for it (Ford and Fulkerson 1956;
-the matching is maximal, which a test compares with brute force). The network has one vertex for each class of alike
-parts and one for each class of alike machines, never one for each machine, so that its size does not depend on how
-large the pool is.
+needs. So the accepted demands and the free machines form a flow network. A new demand is accepted if and only if the
+flow can be augmented by all of it; earlier demands are moved to other machines for it (Ford and Fulkerson 1956). The
+matching is maximal, which a test compares with brute force. The network has one vertex for each class of alike parts
+and one for each class of alike machines, never one for each machine, so that its size does not depend on how large the
+pool is.
 """
 
 from __future__ import annotations

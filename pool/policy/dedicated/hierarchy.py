@@ -12,9 +12,9 @@ may then claim the machine, and gives it back when it is called back or when the
 A pool that lends to other pools lists its own scheduler first and theirs after it, so that a gang that is larger than
 each of the pools can run on machines of several.
 
-The machine keeps the loans, and no scheduler has to believe another: it knows the schedulers by their nodes'
-certificates, says in its ad who lends it until when, lets no lender break its promise, and ends the borrower's claim
-when the loan is over. The borrower saves its gangs in time (`must_leave`), so that the machine is free then.
+The machine keeps the loans, so no scheduler has to believe another. It knows the schedulers by their nodes'
+certificates, and says in its ad who lends it until when. It lets no lender break its promise, and ends the borrower's
+claim when the loan is over. The borrower saves its gangs in time (`must_leave`), so that the machine is free then.
 """
 
 from __future__ import annotations

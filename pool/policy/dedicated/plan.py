@@ -4,8 +4,8 @@ The plan is the discipline itself, run forward on a virtual clock: `decide` is c
 end, and so on, with the expected durations as if they held and nothing else were submitted. So it expects what the
 scheduler will do, backfill, reservations, users' order and time sharing included, and it needs no second copy of the
 rules. The first `depth` jobs are planned in this way; later ones are estimated from the work that is before them and
-the rate at which the planned ones get theirs. Where of a job nothing is known, the mean of all past runs stands in, and
-the answer says that it is a guess; a running one is expected to run as long again as it has run if that is more.
+the rate at which the planned ones get theirs. If nothing is known of a job, the mean of all past runs is used, and the
+answer says that it is a guess. A running job is expected to run as long again as it has run if that is more.
 
 How sure an expected start is follows from past errors (`predictions.StartErrors`), not from theory.
 """

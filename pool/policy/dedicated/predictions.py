@@ -1,10 +1,9 @@
 """How long a job will run, from its user's earlier jobs, and how good expected starts have been.
 
 The prediction is the mean of the user's last two runs (Tsafrir, Etsion, Feitelson 2007, section 4): better than the
-users' own estimates on all traces that they tried. Where the user has had runs with the same number of machines, the
-last of these alone counts: on the HPC2N trace expected starts are then off by 0.19 of the wait, in the middle; by 0.25
-with the mean of the last two of them. It only plans; no job is ended for it. Where a user's estimate is less, the
-estimate counts.
+users' own estimates on all traces that they tried. If the user has had runs with the same number of machines, only the
+last of these counts. On the HPC2N trace the median error of expected starts is then 0.19 of the wait, and 0.25 with the
+mean of the last two runs. It only plans; no job is ended for it. Where a user's estimate is less, the estimate counts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     value = Cpus x speed x (1, or for a machine of another pool 1 - remote_calls_per_second x round_trip) x stays idle
 
 The speed is 1 where the machine's ad gives no KFlops: a million KFlops by its administrator's word. The last term is
-I / (I + an hour), where the machine's pool says that it is likely to stay idle for I seconds (`idleness`): the sooner
-its own pool needs it again, the less of an hour's job it does.
+I / (I + an hour), if the machine's pool says that it is likely to stay idle for I seconds (`idleness`). The sooner its
+own pool needs it again, the less of an hour's job it does.
 """
 
 from __future__ import annotations

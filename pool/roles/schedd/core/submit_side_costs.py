@@ -10,8 +10,8 @@ Leverage is remote processor time for each second of this. It has three parts.
   less the time that meters have counted, belongs to the job of the first of them; several at once have equal parts.
   Time after the end of a job that has left the queue belongs to the next one.
 
-Not counted for any job: time in which nothing was done for jobs, questions of users, and the jobs that run on this
-machine (`RoleContext.aside`); the removal of jobs that never ran; what comes after the last step of the last run.
+Some time is counted for no job: time in which nothing was done for jobs, questions of users, the jobs that run on this
+machine (`RoleContext.aside`), the removal of jobs that never ran, and work after the last step of the last run.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     hold everywhere -> freeze everywhere -> go everywhere -> every part's image is here -> one durable commit
     leave everywhere -> freeze everywhere -> every part's image is here -> one durable commit -> all parts end
 
-No part stands still before all have stopped to take anything out of their pipes to others, and none takes anything out
-again before all have stood still: so what one part has had the other has sent, and what it has not the other has kept
+No part is frozen before all parts have stopped reading from their pipes to others. None reads again before all have
+been frozen. So all bytes that one part has read, the other has sent, and the other has kept the rest
 (`pool.pipes.positions`). Each part stands still for its own image only. Anything that fails on the way, and any part
 that does not follow in time, drops this set; the one before stays.
 

@@ -1,9 +1,9 @@
 """The ads of a startd's slots, and when the collector gets them: at once, or gathered.
 
-A claimed slot goes on advertising, so that it can be matched with a better job (D6, RL 4.3): what it holds, for whom,
-how much this machine likes the job there, and in the private part the id with which a preempting grant is made. What
-somebody waits for (a slot that became free, an owner who is back) is sent at once. That a job on a kept claim ends
-and the next one begins is sent once in a while: with short jobs it happens a thousand times a second.
+A claimed slot goes on advertising, so that it can be matched with a better job (D6, RL 4.3). Its ad says what it holds,
+for whom, and how much this machine likes the job there. The private part has the id with which a preempting grant is
+made. What somebody waits for (a slot that became free, an owner who is back) is sent at once. That a job on a kept
+claim ends and the next one begins is sent once in a while: with short jobs it happens a thousand times a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Claims of dedicated schedulers on the machine's side (WR 3.1, 3.2): whose job is on one, and what is believed of it.
 
-Such a claim serves any user's job, so that its owner and its usage go with each start. The negotiator's grant said that
-the claimant is the scheduler, and the claim's connection that it is the same node; a node that joined as a schedd is
-believed about its users, as it is in the name under which it submits. Nobody else's request counts as the scheduler's,
+Such a claim serves any user's job, so that its owner and its usage go with each start. The negotiator's grant says that
+the claimant is the scheduler, and the claim's connection says that it is the same node. A node that joined as a schedd
+is believed about its users, as about the name under which it submits. Nobody else's request counts as the scheduler's,
 whatever its ad says.
 """
 
