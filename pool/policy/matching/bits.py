@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 Bits = int
+
+#: Octets of a set that have places.
+_OCCUPIED = re.compile(rb"[^\0]+")
+#: The bits that are set in each octet.
+_MARKS = tuple(tuple(bit for bit in range(8) if octet >> bit & 1) for octet in range(256))
 
 
 def bits_of(places: Iterable[int], size: int) -> Bits:
@@ -16,12 +22,14 @@ def bits_of(places: Iterable[int], size: int) -> Bits:
 
 
 def members(bits: Bits) -> Iterator[int]:
-    """The places in a set, lowest first."""
-    digits = bin(bits)[:1:-1]
-    place = digits.find("1")
-    while place >= 0:
-        yield place
-        place = digits.find("1", place + 1)
+    """The places in a set, lowest first. Stretches without any cost next to nothing, as does what nobody asks for."""
+    octets = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    for some in _OCCUPIED.finditer(octets):
+        first = some.start() * 8
+        for octet in some.group():
+            for place in _MARKS[octet]:
+                yield first + place
+            first += 8
 
 
 _places: list[int] = []
