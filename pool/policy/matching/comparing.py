@@ -141,9 +141,12 @@ class Ordered:
             if kinds[group] is str:
                 self._strings.setdefault(values[group].lower(), []).append(group)
         numbers = {group: values[group] for group, kind in kinds.items() if kind in _NUMBERS}
-        self._places = sorted(numbered, key=lambda place: numbers[groups[place]])
-        self._groups = [groups[place] for place in self._places]
-        self.numbers: list[float] = [numbers[group] for group in self._groups]
+        if places is None:
+            self._places = sorted(numbered, key=[numbers.get(group, 0) for group in groups].__getitem__)
+        else:
+            self._places = sorted(numbered, key=lambda place: numbers[groups[place]])
+        self._groups = list(map(groups.__getitem__, self._places))
+        self.numbers: list[float] = list(map(numbers.__getitem__, self._groups))
         self.bits: Bits = full(self.size) if places is None else bits_of(where, self.size)
         self._stride = 1 + len(self._places) // _SETS
         self._sums: list[Bits] = [0]
