@@ -61,16 +61,15 @@ class Candidates:
         self.remainder = rooms.remainder(self._pair)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
         self._liked: Levels | None = None
+        self._taken = rooms.taken
         self._order = self._ordered()
         self._present: Candidate | None = None
 
     def best(self) -> Candidate | None:
         """The best candidate that is still there; the same again until it is given away or passed over."""
         present = self._present
-        while present is None or not self._is_there(present):
-            present = self._present = next(self._order, None)
-            if present is None:
-                return None
+        if present is None or not self._is_there(present):
+            present = self._present = next(filter(self._is_there, self._order), None)
         return present
 
     def pass_over(self) -> None:
@@ -78,11 +77,12 @@ class Candidates:
         self._present = None
 
     def _is_there(self, candidate: Candidate) -> bool:
-        rooms, place, plan = self._rooms, candidate[0], candidate[2]
+        place, _, plan = candidate
         if plan is not None:
             return self._guest_parts.holds(plan)
-        if rooms.is_taken(place):
+        if self._taken[place]:
             return False
+        rooms = self._rooms
         return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish, self.remainder)
 
     def _ordered(self) -> Iterator[Candidate]:
@@ -172,9 +172,11 @@ class Candidates:
         """Candidates that the job likes equally."""
         if self._liked is None:
             self._liked = self._picture.machine_ranks(self._pair)
+        taken = self._taken
         for _, some in divided(here & kinds.free, self._liked):
             for place in places_in(some):
-                yield place, None, None
+                if not taken[place]:
+                    yield place, None, None
         claimed = here & ~kinds.free
         if not claimed:
             return

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pool.classad import ClassAd, Expr, symmetric_match
 from pool.classad.references import external
@@ -52,8 +53,7 @@ def wish_of(request: ClassAd) -> CarveRequest:
     return CarveRequest(request, None, False) if isinstance(wanted, CarveRefusal) else CarveRequest(request, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotShare:
+class SlotShare(NamedTuple):
     """The share of a slot that one job gets.
 
     Attributes:
@@ -83,6 +83,7 @@ class Capacity:
     Attributes:
         free: slots without a claim when the cycle began.
         claimed: slots with one, that may be asked to give way.
+        taken: 1 for each place whose slot is given away. Not to be changed.
     """
 
     def __init__(self, picture: SlotIndex, now: float, withheld: Collection[str] = ()) -> None:
@@ -93,7 +94,8 @@ class Capacity:
         claimed = allowed & picture.slots_where("State", lambda state: state == "Claimed")
         self.claimed: Bits = claimed & ~picture.slots_where("Activity", lambda activity: activity in _LEAVING)
         self.partitionable: Bits = self.free & picture.slots_where("PartitionableSlot", lambda value: value is True)
-        self._taken = bytearray(picture.size)
+        self.taken = bytearray(picture.size)
+        self._shares: dict[tuple[int, ClassAd], SlotShare] = {}
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
         self._whole: dict[int, Resources] = {}
@@ -124,7 +126,7 @@ class Capacity:
         return self._available
 
     def is_taken(self, place: int) -> bool:
-        return bool(self._taken[place])
+        return bool(self.taken[place])
 
     def is_touched(self, place: int) -> bool:
         """Whether a part of it was given away."""
@@ -168,9 +170,30 @@ class Capacity:
     def part(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """The share of a slot that one job of a request would get; None when the slot has not so much."""
         alike = self._machines.get(place)
-        if not self.is_carved(place):
-            weight = slot_weight(self._picture.ad_at(place))
-            return SlotShare(None, weight, 1) if alike is None else SlotShare(None, weight, int(alike), 1)
+        if alike is not None:
+            return self._part_of_alike(place, wish, alike)
+        if not self._carved[place]:
+            return SlotShare(None, slot_weight(self._picture.ad_at(place)), 1)
+        return self._part_of_one(place, wish)
+
+    def _part_of_alike(self, place: int, wish: CarveRequest, alike: float) -> SlotShare | None:
+        """As `part` of a slot that stands for many machines, of which so many are left."""
+        key = (place, wish.ad)
+        found = self._shares.get(key)
+        if found is None:
+            if self._carved[place]:
+                one = self._part_of_one(place, wish)
+                if one is None:
+                    return None
+                found = one._replace(each=one.fitting)
+            else:
+                found = SlotShare(None, slot_weight(self._picture.ad_at(place)), 1, 1)
+            self._shares[key] = found
+        many = int(alike * found.each + (_TRIFLE if found.wanted is not None else 0))
+        return found._replace(fitting=many) if many else None
+
+    def _part_of_one(self, place: int, wish: CarveRequest) -> SlotShare | None:
+        """As `part` of what is left of one partitionable slot."""
         slot, left, wanted = self._picture.ad_at(place), self._left.get(place), wish.plain
         if wanted is None or slot.held("MachineResources") is not None:
             found = demand(slot if left is None else self._ad(place), wish.ad)
@@ -180,9 +203,6 @@ class Capacity:
         fitting = _times(wanted, self._whole_amounts(place) if left is None else left)
         if left is not None and not _weighs_processors(slot):
             slot = self._ad(place)
-        if alike is not None:
-            many = int(alike * fitting + _TRIFLE)
-            return SlotShare(wanted, slot_weight(slot, wanted), many, fitting) if many else None
         return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
 
     def rest(self, place: int) -> Resources:
@@ -268,7 +288,7 @@ class Capacity:
             self._memory.set_amount(place, left.get("Memory", 0))
 
     def _exhaust(self, place: int) -> None:
-        self._taken[place] = 1
+        self.taken[place] = 1
         self._gone.append(place)
 
 
@@ -338,7 +358,11 @@ def _after(left: Resources, wanted: Resources, count: int) -> Resources:
 
 
 def _weighs_processors(slot: ClassAd) -> bool:
-    held = slot.held("SlotWeight")
+    return _is_processors(slot.held("SlotWeight"))
+
+
+def _is_processors(held: object) -> bool:
+    """Whether a slot that holds this as its SlotWeight weighs as many as it has processors."""
     return held is None or (type(held) is Expr and held.text == "Cpus")
 
 
@@ -347,7 +371,7 @@ def slot_weight(slot: ClassAd, wanted: Resources | None = None) -> float:
     has the resources wanted.
     """
     held = slot.held("SlotWeight")
-    if _weighs_processors(slot):
+    if _is_processors(held):
         if wanted is not None:
             return float(wanted["Cpus"])
         cpus = slot.held("Cpus")

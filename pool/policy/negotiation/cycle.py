@@ -232,42 +232,47 @@ class _Submitter:
             return None
         if wanted.limits is None:
             return wanted.refused(UnmatchedReason.MALFORMED)
-        room, binding = whole.limits.remaining(wanted.limits)
-        if room < 1:
-            return wanted.refused(UnmatchedReason.LIMIT, binding)
+        most = min(wanted.left, jobs, MOST_FOR_ONE_SLOT)
+        if wanted.limits:
+            room, binding = whole.limits.remaining(wanted.limits)
+            if room < 1:
+                return wanted.refused(UnmatchedReason.LIMIT, binding)
+            most = int(min(most, room))
         if self._walk is None:
             self._walk = self._candidates(wanted)
         walk = self._walk
         if not walk.wish.sound:
             return wanted.refused(UnmatchedReason.MALFORMED)
-        refused = 0
+        refused, rooms, allows, name = 0, whole.rooms, self._turns.allows, self._name
         while refused < _REFUSALS and (best := walk.best()) is not None:
             place, preempts, plan = best
-            part = whole.rooms.part(place, walk.wish) if plan is None else SlotShare(plan.wanted, plan.weight, 1)
+            part = rooms.part(place, walk.wish) if plan is None else SlotShare(plan.wanted, plan.weight, 1)
             if part is None:
                 walk.pass_over()
-            elif not self._allows(part.weight, preempts, holder := whole.preemption.holder(place, preempts)):
+                continue
+            holder = whole.preemption.holder(place) if preempts is not None else ""
+            weight = part.weight
+            if not allows(name, weight, preempting=preempts == "priority", holder=holder):
                 refused += 1
                 walk.pass_over()
+                continue
+            leaving: tuple[int, ...] = ()
+            if plan is not None:
+                count, leaving = 1, plan.leaving
+                rooms.take_parts(place, leaving, plan.wanted)
+                walk.pass_over()
             else:
-                most = self._most_jobs(part, preempts, weight_left, holder)
-                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most, jobs)
-                leaving = plan.leaving if plan is not None else ()
-                if plan is None:
-                    count = whole.rooms.assign(place, walk.wish, part, most, walk.remainder)
+                if most > 1 and part.fitting > 1:
+                    most = min(most, self._most_jobs(part, preempts, weight_left, holder))
                 else:
-                    count = 1
-                    whole.rooms.take_parts(place, leaving, plan.wanted)
-                    walk.pass_over()
-                self._match(wanted, place, count, part.weight, preempts, holder, leaving)
-                return part.weight * count
+                    most = 1
+                count = rooms.assign(place, walk.wish, part, most, walk.remainder)
+            self._match(wanted, place, count, weight, preempts, holder, leaving)
+            return weight * count
         if refused or wanted.held_back:
             self._aside.append(wanted)
             return wanted.refused(UnmatchedReason.SHARE)
         return wanted.refused(self._why_not(wanted))
-
-    def _allows(self, weight: float, preempts: Preempts | None, holder: str) -> bool:
-        return self._turns.allows(self._name, weight, preempting=preempts == "priority", holder=holder)
 
     def _most_jobs(self, part: SlotShare, preempts: Preempts | None, weight_left: float, holder: str) -> int:
         """How many jobs one slot may be given at once, by weight; one at least."""
@@ -275,7 +280,8 @@ class _Submitter:
         if part.weight > 0:
             bound = min(bound, int(max(1.0, weight_left // part.weight)))
         most = 1
-        while most * 2 <= bound and self._allows(part.weight * most * 2, preempts, holder):
+        allows, name, preempting = self._turns.allows, self._name, preempts == "priority"
+        while most * 2 <= bound and allows(name, part.weight * most * 2, preempting=preempting, holder=holder):
             most *= 2
         return most
 
@@ -290,7 +296,8 @@ class _Submitter:
         leaving: tuple[int, ...],
     ) -> None:
         self._whole.matched(self._name, wanted.request.number, place, count, preempts, leaving)
-        self._whole.limits.count_matches(wanted.limits or {}, count)
+        if wanted.limits:
+            self._whole.limits.count_matches(wanted.limits, count)
         self._turns.charge(self._name, each * count, holder)
         wanted.left -= count
 

@@ -71,9 +71,9 @@ class Preemption:
             wanted = False
         self._requirements: Tree | None = None if wanted is False or wanted is None else resolved(wanted, "machine")
 
-    def holder(self, place: int, preempts: object) -> str:
-        """The user who gives a slot up that is taken on that ground; empty for a free slot."""
-        user = self._picture.ad_at(place).value("RemoteUser", "") if preempts is not None else ""
+    def holder(self, place: int) -> str:
+        """The user who gives a claimed slot up."""
+        user = self._picture.ad_at(place).value("RemoteUser", "")
         return user if isinstance(user, str) else ""
 
     # --- on what ground
