@@ -16,7 +16,7 @@ from pool.classad import ClassAd
 from pool.policy.flock.kinds import MachineKinds, NamesRead
 from pool.policy.flock.shown import is_lendable, lent_machine
 from tests.benchmarks.mixed_pool import MixedPool
-from tests.benchmarks.negotiation import Measured
+from tests.benchmarks.negotiation import Measured, garbage_as_in_a_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
 POOLS, SLOTS = 10, 10_000
@@ -26,7 +26,11 @@ TURNS = 3
 @benchmark("flock_cycle")
 async def flock_cycle(effort: Effort) -> list[Row]:
     """A cycle over an own pool of 10,000 slots, alone and beside ten pools of 10,000; a minute."""
-    slots = effort.of(SLOTS, least=500)
+    with garbage_as_in_a_node():
+        return _measure(effort.of(SLOTS, least=500))
+
+
+def _measure(slots: int) -> list[Row]:
     alone, kinds, listed = Measured(slots), Measured(slots), Measured(slots)
     names = NamesRead()
     list(names.read((request.ad for own in alone.requests.values() for request in own), ()))
