@@ -26,6 +26,8 @@ OF_ITS_OWN = frozenset(
     }
 )
 _RECENT = 256
+#: Parts that ads have in common, and that are kept unpacked.
+_RESTS = 64
 _LARGE = 64 * 1024
 _packer = msgpack.Packer(unicode_errors="surrogateescape")
 
@@ -54,7 +56,7 @@ def unpack_over(own: bytes, shared: bytes) -> dict[str, Any]:
     return {**_unpacked(shared), **wire} if shared else wire
 
 
-@lru_cache(16)
+@lru_cache(_RESTS)
 def _unpacked(packed: bytes) -> dict[str, Any]:
     found: dict[str, Any] = unpack(packed)
     return found
@@ -75,8 +77,17 @@ def _one_of_equal(packed: bytes) -> bytes:
 @lru_cache(_RECENT)
 def wire_of(parts: Parts) -> dict[str, Any]:
     """An ad of two parts in wire form; not to be changed."""
+    own, rest = layers_of(parts)
+    return {**rest, **own}
+
+
+def layers_of(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An ad of two parts as two maps in wire form, of which no name is in both; the second is not to be changed.
+
+    Cheaper than `wire_of` where a few attributes of many ads are wanted.
+    """
     rest, own = parts
-    return {**unpack(rest), **unpack(own)}
+    return unpack(own), _unpacked(rest)
 
 
 @lru_cache(_RECENT)
@@ -85,20 +96,37 @@ def ad_of(parts: Parts) -> ClassAd:
     return ClassAd.from_wire(wire_of(parts))
 
 
-class RepeatPacker:
-    """Packs maps of which many that follow each other are equal: an equal one is not packed again."""
+class Repeats:
+    """Tells of maps that follow each other whether one is as the one before, in the types of its values, too."""
 
     def __init__(self) -> None:
         self._before: dict[str, Any] | None = None
         self._kinds: list[Any] = []
+
+    def is_again(self, value: dict[str, Any]) -> bool:
+        """Whether this one is as the one before."""
+        before = self._before
+        if value is before:
+            return True
+        kinds = _kinds(value)
+        if value == before and kinds == self._kinds:
+            return True
+        self._kinds = kinds
+        # Equal values may be packed differently where there are several forms: 1, 1.0 and true are equal.
+        self._before = None if not _HOLDERS.isdisjoint(kinds) else value
+        return False
+
+
+class RepeatPacker:
+    """Packs maps of which many that follow each other are equal: an equal one is not packed again."""
+
+    def __init__(self) -> None:
+        self._repeats = Repeats()
         self._packed = b""
 
     def pack(self, value: dict[str, Any]) -> bytes:
         """The bytes of a map."""
-        if value != self._before or _kinds(value) != self._kinds:
-            self._kinds = _kinds(value)
-            # Equal values may be packed differently where there are several forms: 1, 1.0 and true are equal.
-            self._before = None if not _HOLDERS.isdisjoint(self._kinds) else value
+        if not self._repeats.is_again(value):
             self._packed = pack(value)
         return self._packed
 

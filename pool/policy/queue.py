@@ -23,7 +23,7 @@ from pool.policy import autoclusters, materialization
 from pool.policy.charges import Charge, charge
 from pool.policy.idle_order import IdleOrder
 from pool.policy.materialization import Materialization
-from pool.policy.packed import ad_of, pack, parted, wire_of
+from pool.policy.packed import ad_of, layers_of, pack, parted, wire_of
 from pool.policy.paged_table import PagedTable
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
@@ -96,6 +96,11 @@ class QueuedCluster:
     def ad(self) -> ClassAd:
         """The ad; not to be changed."""
         return ad_of(self._parts)
+
+    @property
+    def layers(self) -> tuple[Wire, Wire]:
+        """The ad as two maps in wire form, for a look at a few attributes; not to be changed."""
+        return layers_of(self._parts)
 
 
 class QueuedJob:

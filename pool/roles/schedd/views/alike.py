@@ -14,7 +14,7 @@ from pool.policy.queue import QueuedJob, Wire
 
 #: The most jobs, jobs with values of their own, and groups in one batch.
 MOST_JOBS, MOST_DIFFERING, MOST_GROUPS = 2000, 500, 500
-#: Groups are joined if they have fewer jobs than this on average.
+#: Groups are joined if they have fewer jobs than this on average. A job that is alone in its cluster makes no group.
 SMALL = 8
 #: Attributes that `QueuedJob.negotiation_answer` may give.
 NEGOTIATION_ATTRIBUTES = frozenset({"WaitsForTurn", "LastRejMatchReason", "LastRejMatchTime"})
@@ -34,11 +34,16 @@ class GroupedListing:
         self._own = frozenset(wanted) - {"ClusterId", "ProcId", "JobStatus"}
         self._shows_negotiation = not NEGOTIATION_ATTRIBUTES.isdisjoint(wanted)
         self._groups: dict[Any, JobColumns] = {}
-        self._count = self._differing = 0
+        #: Jobs that are alone in their clusters: their values, by the names of these.
+        self._rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+        self._count = self._differing = self._alone = 0
 
     def add(self, job: QueuedJob, hidden: bool) -> None:
         """Add a job; `hidden`: without the attributes that only its owner may see."""
         self._count += 1
+        if len(job.cluster.jobs) == 1:
+            self._add_alone(job, hidden)
+            return
         own = self._own_values(job) if job.delta or job.state or self._shows_negotiation else None
         if own:
             self._differing += 1
@@ -59,6 +64,14 @@ class GroupedListing:
             for name, value in own.items():
                 columns[name].append(value)
 
+    def _add_alone(self, job: QueuedJob, hidden: bool) -> None:
+        self._alone += 1
+        ad = project(job, self._wanted)
+        if hidden:
+            ad = public(ad)
+        ad["ProcId"] = job.proc
+        self._rows.setdefault(tuple(ad), []).append(tuple(ad.values()))
+
     def _own_values(self, job: QueuedJob) -> Wire:
         """The shown attributes that may differ from those of other jobs of the cluster."""
         own = {**(job.delta or {}), **(job.state or {})}
@@ -69,23 +82,26 @@ class GroupedListing:
     @property
     def full(self) -> bool:
         """Whether the batch is to be sent."""
-        return self._count >= MOST_JOBS or self._differing >= MOST_DIFFERING or len(self._groups) >= MOST_GROUPS
+        differing = self._differing + self._alone
+        return self._count >= MOST_JOBS or differing >= MOST_DIFFERING or len(self._groups) >= MOST_GROUPS
 
     def pop_groups(self) -> list[JobColumns]:
         """The groups of the batch, which is empty then."""
         groups = list(self._groups.values())
-        if self._count < SMALL * len(groups):
+        if self._count - self._alone < SMALL * len(groups):
             groups = _joined(groups)
+        for names, rows in self._rows.items():
+            groups.append(({}, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))))
         for shared, columns in groups:
             for name in [name for name, column in columns.items() if name != "ProcId" and _all_same(column)]:
                 shared[name] = columns.pop(name)[0]
-        self._groups = {}
-        self._count = self._differing = 0
+        self._groups, self._rows = {}, {}
+        self._count = self._differing = self._alone = 0
         return groups
 
 
 def _joined(groups: Sequence[JobColumns]) -> list[JobColumns]:
-    """Joins small groups, such as clusters of one job each, if their jobs have the same attributes."""
+    """Joins small groups, such as clusters of two jobs each, if their jobs have the same attributes."""
     by_names: defaultdict[tuple[str, ...], list[Wire]] = defaultdict(list)
     for group in groups:
         by_names[*group[0], *group[1]] += each_job(group)
@@ -101,11 +117,11 @@ def _all_same(column: Sequence[Any]) -> bool:
 def project(job: QueuedJob, wanted: Sequence[str]) -> Wire:
     """The attributes of a job that are shown."""
     own = job.own_wire() | job.negotiation_answer()
-    shared = job.cluster.wire
+    first, second = job.cluster.layers
     found: Wire = {}
     for name in wanted:
-        if name in own:
-            found[name] = own[name]
-        elif name in shared:
-            found[name] = shared[name]
+        for layer in (own, first, second):
+            if name in layer:
+                found[name] = layer[name]
+                break
     return found
