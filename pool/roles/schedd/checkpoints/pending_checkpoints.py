@@ -37,6 +37,11 @@ class PendingCheckpoints:
             self._store = self._opened()
         return self._store
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any have waited since this schedd began, or waited then."""
+        return self._store is not None
+
     def __contains__(self, job: str) -> bool:
         return self._store is not None and bool(self._store.generations(job))
 

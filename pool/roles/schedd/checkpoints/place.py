@@ -48,7 +48,7 @@ class CheckpointPlace:
         return self.away or self.stuck or ("submit side", "it is on its way to where checkpoints are kept")
 
     def _waits(self, job: QueuedJob) -> bool:
-        return self.waiting is not None and name_of(job) in self.waiting
+        return self.waiting is not None and self.waiting.is_open and name_of(job) in self.waiting
 
     async def bring_waiting(self) -> None:
         """Put the checkpoints that wait into the store.

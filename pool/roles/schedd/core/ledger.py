@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
-from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, transition
 from pool.outside import OutsideWorld
 from pool.policy.exits import stays_in_queue
 from pool.policy.packed import RepeatPacker, pack, unpack
-from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob, Wire
+from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob
 from pool.roles.garbage import at_rest
+from pool.roles.schedd.core.history_records import HistoryRecords
 from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.store import (
     WHOLE_CLUSTER,
@@ -301,7 +301,9 @@ class Ledger:
         """
         now = self._outside.wall()
         events: list[tuple[JobChange, float]] = []
-        ended: list[tuple[QueuedJob, Wire, bytes, int]] = []
+        ended: list[EndProc] = []
+        left: dict[JobId, QueuedJob] = {}
+        records = HistoryRecords(now)
         emptied: set[int] = set()
         self._works_for([step.job for step in steps])
         for step in steps:
@@ -310,13 +312,13 @@ class Ledger:
             if step.event is not None:
                 events.append((step, now))
             if job.status.final:
-                own = job.own_wire()
-                wire = {**job.cluster.wire, **own}
+                alike = records.of(job)
                 if step.happening is not Happening.LEAVE:
-                    step.data |= account(wire, now)
-                    if wire.get("LeaveJobInQueue", False) is not False and _stays_in_queue(job, now):
+                    step.data = alike.tell(step.data)
+                    if alike.may_stay and _stays_in_queue(job, now):
                         continue
-                ended.append((job, wire, pack(own), job.status))
+                ended.append(alike.record(job))
+                left[job.id] = job
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
 
@@ -325,22 +327,7 @@ class Ledger:
             for job in dict.fromkeys(step.job for step in steps):
                 if job.cluster.jobs.get(job.proc) is job:
                     made.append(SetProc(*job.id, job.status, job.packed_changes()))
-            for job, wire, packed, status in ended:
-                local, remote, work, lost, saving, size = _used(wire)
-                made.append(
-                    EndProc(
-                        *job.id,
-                        status,
-                        packed,
-                        now,
-                        local,
-                        remote,
-                        work,
-                        lost,
-                        saving,
-                        int(size),
-                    )
-                )
+            made += ended
             made += [RemoveCluster(number) for number in emptied]
             data = RepeatPacker()
             made += [AddEvent(*step.job.id, str(step.event), when, data.pack(step.data)) for step, when in events]
@@ -349,7 +336,7 @@ class Ledger:
         def on_commit(results: list[Any]) -> None:
             if events:
                 numbers = results[len(results) - len(events) :]
-                self.gone = {job.id: job for job, _, _, _ in ended}
+                self.gone = left
                 self._publish(
                     [
                         JobEvent(number, *step.job.id, _kind(step), when, step.data)
@@ -358,7 +345,6 @@ class Ledger:
                 )
                 self.gone = {}
 
-        left = {job.id: job for job, _, _, _ in ended}
         self.not_yet_in_history |= left
         try:
             return self._until_gone(left, self._begin(changes, on_commit))
@@ -443,21 +429,3 @@ def _kind(step: JobChange) -> EventKind:
 
 def _stays_in_queue(job: QueuedJob, now: float) -> bool:
     return job.status == JobStatus.COMPLETED and stays_in_queue(job.ad(), now)
-
-
-#: The attributes that `_used` reads.
-_USED = (
-    *("LocalUserCpu", "LocalSysCpu", "RemoteUserCpu", "RemoteSysCpu"),
-    *("CommittedTime", "WorkLost", "CheckpointSeconds", "CheckpointBytes"),
-)
-
-
-def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
-    """The use of an ended process, as `EndProc` takes it."""
-    values = [wire.get(name) for name in _USED]
-    if not any(values):  # it never ran
-        return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    local, kernel, remote, far, work, lost, saving, saved = (
-        float(value) if isinstance(value, (int, float)) else 0.0 for value in values
-    )
-    return local + kernel, remote + far, work, lost, saving, saved
