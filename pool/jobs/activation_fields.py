@@ -154,7 +154,7 @@ FIELDS: dict[str, Fits] = {
     "grace": is_number(0, 2**31, (int, float)),
     "core_limit": or_none(is_number(-1, 2**63 - 1)),
     "stack_limit": or_none(is_number(1, 2**63 - 1)),
-    "nice": is_number(-20, 19),
+    "nice": is_number(0, 19),
     "on_failure_too": _truth,
     "network": _truth,
     "reset_connections": _truth,

@@ -84,6 +84,7 @@ def process(**wrong: Any) -> dict[str, Any]:
         {"grace": float("nan")},
         {"grace": -1},
         {"nice": -40},
+        {"nice": -1},
         {"checkpoint": "../1"},
         {"checkpoint_from": ["one"]},
         {"pipe_buffer": -1},

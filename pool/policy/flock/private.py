@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.errors import PoolError
-from pool.policy.flock.shown import FOREIGN, GUEST_OF, LENDER, WANTS_FLOCK, NotForGuests
+from pool.policy.flock.shown import FOREIGN, GUEST_OF, LENDER, WANTS_FLOCK, check_guest_start
 
 Wire = dict[str, Any]
 #: In a job's ad: the pools beside its own in which it may run, between commas.
@@ -219,12 +219,7 @@ def users_order(order: Wire, user: str, home: str, domain: str) -> Wire:
     Raises:
         NotForGuests: the job would work on files of the pool's machines.
     """
-    start = order.get("start")
-    if isinstance(start, dict) and start.get("mode") == "shared":
-        raise NotForGuests(
-            "a job of another pool cannot work on files of the machine it runs on",
-            hint="should_transfer_files = YES, or remote_io = on",
-        )
+    check_guest_start(order.get("start"))
     found = dict(order)
     for name in ("shared", "own"):
         part = order.get(name)

@@ -48,8 +48,13 @@ FOREIGN = frozenset(
     )
 )  # fmt: skip
 #: The condition for jobs on a lent machine. Their user does not keep them at home, they need no links that other pools
-#: cannot have, and they are no guests themselves: a pool lends only its own machines.
-_GUESTS_ONLY = f"(TARGET.{WANTS_FLOCK} =!= false) && {WITHOUT_LINKS} && (TARGET.{GUEST_OF} =?= undefined)"
+#: cannot have, they are no guests themselves (a pool lends only its own machines), and no image of theirs lies on the
+#: machine.
+_GUESTS_ONLY = (
+    f"(TARGET.{WANTS_FLOCK} =!= false) && {WITHOUT_LINKS} && (TARGET.{GUEST_OF} =?= undefined)"
+    ' && (TARGET.ContainerImageSource =!= "local")'
+)
+_THERE = "a job of another pool cannot work on files of the machine it runs on"
 
 
 class NotForGuests(PoolError):
@@ -169,12 +174,7 @@ def guest_order(order: Wire, pool: str, *, ahead: bool = False, stays: bool = Fa
     Raises:
         NotForGuests: the job would work on files of this pool's machines.
     """
-    start = order.get("start")
-    if isinstance(start, dict) and start.get("mode") == "shared":
-        raise NotForGuests(
-            "a job of another pool cannot work on files of the machine it runs on",
-            hint="should_transfer_files = YES, or remote_io = on",
-        )
+    check_guest_start(order.get("start"))
     found = dict(order)
     for name in ("shared", "own"):
         part = order.get(name)
@@ -184,6 +184,27 @@ def guest_order(order: Wire, pool: str, *, ahead: bool = False, stays: bool = Fa
             guest = {} if owner is None else {"Owner": f"{owner}@{pool}", "User": f"{owner}@{pool}"}
             found[name] = {**own, **guest, GUEST_OF: pool, NICE_USER: not ahead, GUEST_STAYS: stays}
     return found
+
+
+def check_guest_start(start: Any) -> None:
+    """Refuse a start that would show a job of another pool files of the machine: its user there may be able to read
+    what a local user lets everybody read.
+
+    Args:
+        start: the fields of an `Activation`, or those that differ from the last one; not trusted.
+
+    Raises:
+        NotForGuests: in place, or in an image that lies on the machine.
+    """
+    if not isinstance(start, dict):
+        return
+    image, source = start.get("image"), start.get("image_source")
+    if isinstance(image, str) and image.startswith("/"):
+        raise NotForGuests(_THERE, hint="container_image = an archive that is copied, or the URL of an image")
+    if isinstance(source, str) and "/" in source and "://" not in source:
+        raise NotForGuests(_THERE, hint="container_image = an archive that is copied, or the URL of an image")
+    if start.get("mode") == "shared":
+        raise NotForGuests(_THERE, hint="should_transfer_files = YES, or remote_io = on")
 
 
 def with_condition(ad: Wire, condition: str) -> Wire:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd, requirements_accept
+from pool.policy.flock.private import users_order
 from pool.policy.flock.shown import NotForGuests, guest_order, guest_request, is_lendable, lent_machine
 
 EVIL_MACHINE: dict[str, Any] = {
@@ -120,3 +121,39 @@ def test_what_a_pool_shows_to_others(change: dict[str, Any], lendable: bool) -> 
     """Idle machines of its own: what a third pool lends is not lent on, so that a ring of pools ends."""
     ad = {"State": "Unclaimed", "StartdAddress": "tcp://h:1", **change}
     assert is_lendable(ad) is lendable
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"mode": "shared"},
+        {"mode": "transfer", "image": "/home/bob"},
+        {"image": "/srv/images/debian"},
+        {"image": ".image", "image_source": "/home/bob/backup.tar"},
+        {"image": ".image", "image_source": "../../../home/bob/backup.tar"},
+    ],
+)
+def test_no_start_of_a_guest_shows_it_files_of_the_machine(start: dict[str, object]) -> None:
+    """A directory of the machine as an image would: what everybody may read there is none of a guest's."""
+    with pytest.raises(NotForGuests, match="cannot work on files of the machine"):
+        guest_order({"start": start, "own": {}}, "physics")
+    with pytest.raises(NotForGuests, match="cannot work on files of the machine"):
+        users_order({"start": start, "own": {}}, "alice", "home", "lab")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"mode": "transfer"}, {"mode": "remote", "image": ""}, {"image": "tree"}, {},
+        {"image": ".image", "image_source": "debian.tar"}, {"image": ".image", "image_source": "docker://lab/debian:12"},
+    ],
+)  # fmt: skip
+def test_images_that_are_copied_or_fetched_are_a_guests_own(start: dict[str, object]) -> None:
+    assert guest_order({"start": start, "own": {}}, "physics")["start"] == start
+
+
+def test_a_job_whose_image_lies_on_the_machine_goes_to_no_other_pool() -> None:
+    lent = ClassAd.from_wire(lent_machine({"Requirements": True}, "slot1@a", "chem", "tcp://x:1"))
+    for source, goes in (("local", False), ("cedar", True), (None, True)):
+        job = ClassAd.from_wire({} if source is None else {"ContainerImageSource": source})
+        assert requirements_accept(lent, job) is goes
