@@ -36,7 +36,7 @@ ACTIONS = {
 COLUMNS = (
     Column("POOL", lambda one: str(one["pool"])),
     Column("ITS JOBS HERE", lambda one: _guests(one)),
-    Column("OURS THERE", lambda one: _right(one["out"], not one["trouble"], one["trouble"])),
+    Column("OURS THERE", lambda one: _right(one["out"], not one["trouble"])),
     Column("IDLE THERE", lambda one: str(one["offered"]), right=True),
     Column("BORROWED", lambda one: str(one["borrowed"]), right=True),
     Column("LENT", lambda one: str(one["lent"]), right=True),
@@ -283,7 +283,8 @@ def _limits(one: Mapping[str, Any]) -> list[str]:
 
 def _remarks(one: Mapping[str, Any]) -> list[str]:
     """The limits of an agreement, where machines connect directly, and the trouble of a ledger, for people."""
-    found = _limits(one)
+    found = [one["trouble"]] if one["trouble"] else []
+    found += _limits(one)
     if not one.get("invited", True) and not one["address"] and not one["trouble"] and one["agreement"] != "credit":
         found.append("there is no agreement with it, but FLOCK_FILE names it")
     if one.get("direct"):
@@ -310,7 +311,7 @@ def _guests(one: Mapping[str, Any]) -> str:
     return "yes" if one["connected_in"] else "not connected"
 
 
-def _right(granted: bool, works: bool, trouble: str) -> str:
+def _right(granted: bool, works: bool) -> str:
     if not granted:
         return "no"
-    return "yes" if works else f"yes, but {trouble or 'not connected'}"
+    return "yes" if works else "not reached"
