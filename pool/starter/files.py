@@ -57,7 +57,7 @@ class VisibleFiles:
 
     @classmethod
     def of(cls, spec: KeeperSpec) -> VisibleFiles:
-        """What a job sees whose order to its keeper is known."""
+        """The files that a job sees, by the order to its keeper."""
         return cls(spec.remote, spec.binds, spec.env.get("HOME", "/"))
 
 

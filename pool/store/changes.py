@@ -184,7 +184,7 @@ class ClusterRow:
     blocks: list[bytes] = field(default_factory=list)
 
     def deltas(self) -> Iterator[bytes | None]:
-        """What each process has beyond the cluster's ad, None where it has nothing."""
+        """The attributes of each process beyond the cluster's ad, packed; None where it has none."""
         if not self.blocks:
             yield from repeat(None, self.count)
         for block in self.blocks:
@@ -193,7 +193,7 @@ class ClusterRow:
 
 @dataclass(slots=True)
 class Loaded:
-    """What a schedd needs to go on where the last one stopped, beside the states of processes (`Store.procs`)."""
+    """The queue as the last run of a schedd left it, without the states of processes (`Store.procs`)."""
 
     next_cluster: int
     next_event: int

@@ -90,8 +90,8 @@ class ProcStates:
         while self._next is not None and self._next[0] < cluster:
             await self._read_on()
 
-    async def take(self, cluster: int, proc: int) -> tuple[int, bytes | None]:
-        """A process's status, and what is kept with it; None of one that has ended. In the order of the queue."""
+    async def read_state(self, cluster: int, proc: int) -> tuple[int, bytes | None]:
+        """A process's status, and its own attributes, None after its end; to be asked in the order of the queue."""
         found = self._next
         if found is None or found[1] != proc or found[0] != cluster:
             return IDLE, b""
@@ -194,7 +194,7 @@ class Ledger:
             self._loaded += 1
             if not self._loaded % TURN:
                 await asyncio.sleep(0)
-            status, kept = await states.take(row.cluster, proc)
+            status, kept = await states.read_state(row.cluster, proc)
             if kept is None:
                 continue
             if not cluster.jobs:
