@@ -17,7 +17,7 @@ from tests.network.two_networks import HEADS, MACHINES, TwoNetworks
 from tests.starter.support import PYTHON
 
 HEAD_ROLES = f"{HEAD},world"
-#: What a machine says when it has a direct connection.
+#: The line in a machine's log when it has a direct connection.
 CONNECTED = "parts of a job in two pools are connected directly"
 #: Each number goes to the other part and back over one connection, or by two pipes, and is written down once.
 COUNT = """
@@ -161,7 +161,7 @@ class TwoPools:
 
     @property
     def numbers(self) -> list[str]:
-        """What has come back at home so far, from the scratch directory of the part there."""
+        """The numbers that have come back at home so far, from the scratch directory of the part there."""
         execute = self.machines["physics"].state / "execute"
         with contextlib.suppress(OSError):  # one ends just now
             for path in execute.rglob("numbers"):
@@ -176,7 +176,7 @@ class TwoPools:
         assert numbers == [*map(str, range(len(numbers)))]
 
     async def ways(self, cluster: int) -> str:
-        """What `inspect` says of a job's ways."""
+        """The answer of `inspect` about a job, with its ways."""
         at = ("-A", self.heads["physics"].address)
         said = await asyncio.to_thread(poolnode, "inspect", str(cluster), *at)
         return str(said.stdout + said.stderr)
@@ -229,6 +229,36 @@ async def test_both_heads_are_killed_and_bytes_pass_without_them(pools: TwoPools
         (ad,) = await pool.cluster(cluster).ads()
         assert (ad.value("JobStatus"), ad.value("NumJobStarts")) == (2, 1)
         await pool.cluster(cluster).remove()
+
+
+async def test_a_jobs_files_go_directly_while_the_lenders_head_is_dead(pools: TwoPools, home: Path) -> None:
+    """The job writes to its owner's file at home; the lender's world is not on that way."""
+    (home / "counts.py").write_text(f"{COUNT}\nsaid = []\ncount(said.append, said.pop, 'counted')\n")
+    wish = {"executable": program(home, f"exec {PYTHON} counts.py"), "remote_io": "on"}
+    wish |= {"requirements": 'FlockPool =?= "chem"', "error": "err"}
+
+    def counted() -> list[str]:
+        path = home / "counted"
+        return path.read_text().split()[:-1] if path.exists() else []
+
+    async def counts(more: int) -> None:
+        before = len(counted())
+        await until(lambda: len(counted()) >= before + more, "the job to write")
+
+    async with client(pools.heads["physics"]) as pool:
+        mark = len(pools.machines["chem"].log)
+        cluster = await pool.submit(wish, iwd=str(home))
+        pools.machines["chem"].said("a job's schedd is connected directly", after=mark)
+        await counts(50)
+        await pools.goes(cluster.cluster, "files go to the job's pool directly")
+        pools.heads["chem"].crash()
+        await counts(200)
+        pools.start_head("chem")
+        await counts(50)
+        (ad,) = await cluster.ads()
+        assert (ad.value("JobStatus"), ad.value("NumJobStarts")) == (2, 1)
+        await cluster.remove()
+    assert counted() == [*map(str, range(len(counted())))]
 
 
 @pytest.mark.parametrize("kind", ["network", "pipe"])

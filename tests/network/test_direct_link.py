@@ -194,7 +194,7 @@ async def test_a_stranger_may_do_nothing_else(node: tuple[Door, str]) -> None:
 
 
 class Parts(Service):
-    """What one end serves on a direct connection."""
+    """The methods of one end of a direct connection."""
 
     @method(None)
     async def add(self, call: Call, params: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pool.network.rooms import JobNetworks
+from pool.network.rooms import WORLDS, JobNetworks
 from pool.network.sealed_link import KEYS
 from pool.network.stream_link import SEED, LinkKeys, agree_over, carry_link, ends
 from pool.wire import Call, Dispatcher, Service, Stream, streaming
@@ -118,7 +118,11 @@ async def test_an_answer_that_is_no_key_makes_no_link(item: Any) -> None:
 class TwoPools:
     """Two machines with a part each, which know each other by name, and connect by socket pairs."""
 
+    #: Whether they can connect directly; the links that are made so.
+    may_be_direct = False
+
     def __init__(self, relay: Any) -> None:
+        self.direct_links: list[socket.socket] = []
         self.links: list[socket.socket] = []
         self.networks = {node: JobNetworks(node, self._no_dial, secrets.token_hex, relay) for node in ("one", "two")}
         self.keepers = [Wires(), Wires()]
@@ -134,14 +138,16 @@ class TwoPools:
         raise AssertionError(f"{address} is connected to")
 
     def _reach_from(self, node: str) -> Any:
-        async def reach(parts: list[int]) -> tuple[socket.socket, bytes]:
+        async def reach(parts: list[int], direct: bool) -> tuple[socket.socket, bytes]:
+            if direct and not self.may_be_direct:
+                raise CallRefused("the pools do not let machines connect")
             here, there = socket.socketpair()
             other, keys = ("two" if node == "one" else "one"), secrets.token_bytes(KEYS)
             room = self.networks[other].room_of(start(parts[0]))
             if room is None:
                 raise CallRefused("not yet")
-            room.accept(room.machine_of(0 if node == "one" else 1), there, keys)
-            self.links.append(here.dup())
+            room.accept(room.machine_of(0 if node == "one" else 1), there, keys, "" if direct else WORLDS)
+            (self.direct_links if direct else self.links).append(here.dup())
             return here, keys
 
         return reach
@@ -153,25 +159,58 @@ async def pools(relay: Any) -> AsyncIterator[TwoPools]:
     yield made
     for part, node in enumerate(("one", "two")):
         await made.networks[node].leave(start(part))
-    for end in (*made.links, *(keeper.far for keeper in made.keepers)):
+    for end in (*made.links, *made.direct_links, *(keeper.far for keeper in made.keepers)):
         if end is not None:
             end.close()
 
 
+async def packets_pass(pools: TwoPools) -> None:
+    for one, other in ((0, 1), (1, 0)):
+        async with asyncio.timeout(30):
+            while True:
+                source, target = pools.keepers[one].far, pools.keepers[other].far
+                if source is not None and target is not None:
+                    source.send(between(one, other, b"packet"))
+                    try:
+                        async with asyncio.timeout(0.1):
+                            assert await heard(target) == between(one, other, b"packet")
+                            break
+                    except TimeoutError:
+                        pass
+                await asyncio.sleep(0.01)
+
+
 async def test_a_network_over_two_pools_is_made_again_when_its_link_breaks(pools: TwoPools) -> None:
-    for turn in range(2):
-        for one, other in ((0, 1), (1, 0)):
-            async with asyncio.timeout(30):
-                while True:
-                    source, target = pools.keepers[one].far, pools.keepers[other].far
-                    if source is not None and target is not None:
-                        source.send(between(one, other, b"packet"))
-                        try:
-                            async with asyncio.timeout(0.1):
-                                assert await heard(target) == between(one, other, b"packet")
-                                break
-                        except TimeoutError:
-                            pass
-                    await asyncio.sleep(0.01)
-        if not turn:
-            pools.links[-1].shutdown(socket.SHUT_RDWR)
+    await packets_pass(pools)
+    pools.links[-1].shutdown(socket.SHUT_RDWR)
+    await packets_pass(pools)
+
+
+@pytest.mark.parametrize("ends", ["it breaks", "the agreement ends"])
+async def test_a_direct_link_takes_the_place_of_the_worlds_and_they_its(
+    pools: TwoPools, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr("pool.network.rooms.DIRECT_AGAIN", 0.05)
+    rooms = {node: pools.networks[node].room_of(start(part)) for part, node in enumerate(("one", "two"))}
+
+    def go_by(direct: bool) -> bool:
+        names = {"one": "two@chem", "two": "one@physics"}
+        ways = [(room.direct, room.by_third) for node, room in rooms.items() if room is not None]
+        if direct:
+            return ways == [([names["one"]], {}), ([names["two"]], {})]
+        return ways == [([], {names["one"]: WORLDS}), ([], {names["two"]: WORLDS})]
+
+    await packets_pass(pools)
+    assert go_by(direct=False)
+    pools.may_be_direct = True
+    await until(lambda: go_by(direct=True))
+    await packets_pass(pools)
+    pools.may_be_direct = False
+    if ends == "it breaks":
+        pools.direct_links[-1].shutdown(socket.SHUT_RDWR)
+    else:
+        for room in rooms.values():
+            assert room is not None
+            room.end_direct()
+    await until(lambda: go_by(direct=False))
+    await packets_pass(pools)

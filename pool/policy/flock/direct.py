@@ -36,7 +36,7 @@ class NotDirect(PoolError):
 
 @dataclass(frozen=True, slots=True)
 class DirectTerms:
-    """What one pool has agreed with another about direct connections.
+    """The agreement of this pool with another about direct connections.
 
     Attributes:
         pool: the other pool.
