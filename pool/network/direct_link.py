@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from typing import Any
 
 from pool.network.sealed_link import SealedLink
 from pool.wire import Call, Connection, Dispatcher, Identity, Network, WireConnection
+from pool.wire.addresses import parse_address, tcp_address
 from pool.wire.errors import CallRefused, CannotConnect
 
 #: Seconds for making a connection, and for which an offer holds.
@@ -178,6 +180,21 @@ async def speak(peer: socket.socket, keys: bytes, dispatcher: Dispatcher, *, dia
         raise
     connection.closed.add_done_callback(lambda _: sealed.close())
     return connection
+
+
+async def numbered(address: str) -> str:
+    """A node's own address with the number of its host, as other pools may be told it.
+
+    Raises:
+        OSError: the host's name has no number.
+    """
+    _, host, port = parse_address(address)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return tcp_address(str(found[0][4][0]), port)
+    return address
 
 
 def is_open(connection: Connection | None) -> bool:

@@ -47,6 +47,8 @@ async def inspect_start(starter: Starter, slot: str, seconds: float, still: floa
         if room is not None:
             links = _joined(down_in_words(room.down), by_third_in_words(room.by_third), direct_in_words(room.direct))
             part = replace(part, network=_joined(part.network, links))
+        if starter.is_direct:
+            part = replace(part, network=_joined(part.network, "files go to the job's pool directly"))
         if starter.remote_pipes is not None:
             part = replace(part, network=_joined(part.network, ways_in_words(starter.remote_pipes.ways)))
         still = 0.0 if moved else still

@@ -137,6 +137,11 @@ class Starter:
         return self._start.room if self._start.remote_pipes is None else self._start.remote_pipes.room
 
     @property
+    def is_direct(self) -> bool:
+        """Whether files go directly to the job's schedd, which is in another pool."""
+        return self._start.submit_side.is_direct
+
+    @property
     def remote_pipes(self) -> RemotePipes | None:
         """The pipes to other machines, where the job runs on several."""
         return self._start.remote_pipes

@@ -1,4 +1,4 @@
-"""What worlds let pass of direct connections: nothing without consent, and no address outside the agreement."""
+"""Worlds and direct connections: nothing passes without consent, and no address outside the agreement."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def asks_for_a_part_here(far: Far, agreed: Callable[[str], DirectTerms]) -> Any:
     guest = GuestSchedd(
         "home", "sub", "startd", lambda: back, credit, unused, unused, unused, addresses=frozenset, direct=agreed
     )
-    return guest.pass_call(ASKS_DIRECT, Call(own_identity("bench"), back), {"claim": "secret", "run": 1})
+    return guest.pass_call(ASKS_DIRECT[0], Call(own_identity("bench"), back), {"claim": "secret", "run": 1})
 
 
 def asks_for_one_there(far: Far, agreed: Callable[[str], DirectTerms]) -> Any:
@@ -96,7 +96,7 @@ def is_asked_by_another_pool(far: Far, agreed: Callable[[str], DirectTerms]) -> 
     borrowing = SimpleNamespace(schedd=lambda name: connection("schedd", far), direct=agreed)
     credit = cast(Any, SimpleNamespace(measures=silent()))
     back = ComingBack("chem", cast(Any, borrowing), credit, logging.getLogger("test"))
-    params = {"schedd": "sub", "startd": CLAIM.startd, "verb": ASKS_DIRECT, "params": {"claim": "secret", "run": 1}}
+    params = {"schedd": "sub", "startd": CLAIM.startd, "verb": ASKS_DIRECT[0], "params": {"claim": "secret", "run": 1}}
     return back.pass_back(Call(own_identity("chem"), connection("x", far)), params)
 
 

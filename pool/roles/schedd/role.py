@@ -49,6 +49,7 @@ from pool.roles.schedd.notices.reporting import Reporting
 from pool.roles.schedd.parallel.between_pools import BetweenPools
 from pool.roles.schedd.parallel.third_node import ThirdNode
 from pool.roles.schedd.placement.deferral import Deferrals, defer
+from pool.roles.schedd.placement.direct_claims import DirectMethods
 from pool.roles.schedd.placement.methods import NegotiatorMethods, StartdMethods
 from pool.roles.schedd.placement.pacing import Pacing
 from pool.roles.schedd.placement.placement import Placement
@@ -340,6 +341,18 @@ class Schedd(Role):
         forwarding = JobForwarding(self.given.links, placement.gangs.claims_of)
         self.third_node = ThirdNode(self.context)
         between_pools = BetweenPools(self.context, placement.gangs.start_of)
+        startd_methods = StartdMethods(
+            placement.claim_reports,
+            placement.ended,
+            placement.reports,
+            placement.gangs,
+            self.shadow,
+            self.remote,
+            self.images,
+            self.costs,
+            self.third_node,
+            between_pools,
+        )
         submits = SubmitMethods(
             self.context,
             costs=self.costs,
@@ -379,18 +392,8 @@ class Schedd(Role):
                 self.context, placement.matches, gathering, self.costs, self._add_references, self.dedicated.requests
             ),
             DedicatedMethods(self.dedicated, self.outside, lambda: self.settings),
-            StartdMethods(
-                placement.claim_reports,
-                placement.ended,
-                placement.reports,
-                placement.gangs,
-                self.shadow,
-                self.remote,
-                self.images,
-                self.costs,
-                self.third_node,
-                between_pools,
-            ),
+            startd_methods,
+            DirectMethods(self.context, startd_methods, between_pools, lambda: given.address, self.spawn),
         )
 
     async def stop(self, *, handover: bool) -> None:

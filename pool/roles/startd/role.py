@@ -49,6 +49,7 @@ from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import Recovery, in_order
 from pool.roles.startd.running.activations import Activations
 from pool.roles.startd.running.direct_parts import DirectParts
+from pool.roles.startd.running.direct_shadows import DirectShadows
 from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.networks import NetworkLinks, forward_to
 from pool.roles.startd.running.place import SlotPlaces
@@ -168,6 +169,7 @@ class Startd(Role):
         self.direct_parts = DirectParts(
             *(self.streams, self.network_links, given.strangers_network, secret, spawn, log), address=address
         )
+        self.direct_shadows = DirectShadows(self.claims, given.strangers_network, secret, spawn, log)
         accounts = JobAccounts(settings, node, is_personal=given.user is not None)
         places = SlotPlaces(
             settings=settings,
@@ -182,8 +184,8 @@ class Startd(Role):
             join_outside=self.network_links.networks.enter_alone,
         )
         starters = Starters(
-            *(self.keepers, places, accounts, self.streams, self.direct_parts, self.network_links.networks),
-            *(self.peers, given.links, secret, spawn),
+            *(self.keepers, places, accounts, self.streams, self.direct_parts, self.direct_shadows),
+            *(self.network_links.networks, self.peers, given.links, secret, spawn),
             node=node,
             address=address,
         )
@@ -536,9 +538,10 @@ class Startd(Role):
     @method(Right.SUBMIT, takes={"claim": str})
     async def end_direct(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Machines of another pool may not connect to the job's any more: {claim}"""
-        running = self._claimed(call, params)[1].running
-        if running is not None:
-            self.direct_parts.end(running)
+        claim = self._claimed(call, params)[1]
+        self.direct_shadows.end(claim)
+        if claim.running is not None:
+            self.direct_parts.end(claim.running)
         return {}
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int, "ticket": str, "other": str, "asks": bool})

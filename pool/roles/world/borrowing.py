@@ -599,7 +599,7 @@ class ComingBack(Service):
         if verb not in SCHEDD_CALLS:
             raise NoWay(f"{verb[:100]} does not pass between pools")
         link = self._borrowing.schedd(params["schedd"])
-        if verb == ASKS_DIRECT:
+        if verb in ASKS_DIRECT:
             self._borrowing.direct(self._pool).check_agreed()
         try:
             inner = checked_words(verb, inner)

@@ -130,7 +130,7 @@ class GuestSchedd(Service):
         schedd = str(self._way["schedd"])
         if verb == "renew":  # also of claims that an earlier run of this world has made
             self._claims.add(self._pool, schedd, self._startd, params["claims"])
-        if verb == ASKS_DIRECT:
+        if verb in ASKS_DIRECT:
             self._direct(self._pool).check_agreed()
         if verb == "revoked":  # whatever the other pool says to that
             self._claims.forget(self._pool, self._startd, [params.get("claim")])
@@ -141,7 +141,7 @@ class GuestSchedd(Service):
         if verb == "renew":
             self._claims.forget(self._pool, self._startd, answer["gone"])
         self._credit.measures.called(self._pool, self._startd, verb, params, answer, lends=True)
-        if verb == ASKS_DIRECT:
+        if verb in ASKS_DIRECT:
             answer = self._direct(self._pool).checked_offer(answer)
         if verb == MEETING:
             answer = {"cards": checked_cards(answer, self._pool, self._addresses())}

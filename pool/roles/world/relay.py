@@ -24,7 +24,10 @@ STARTD_CALLS = (
 )
 STARTD_STREAMS = ("tail", "forward", "shell", *(BETWEEN_PARTS := ("link_from_part", "pipe_from_part")))
 #: Methods of a schedd that a startd of another pool may call, about a claim of that schedd's.
-SCHEDD_CALLS = ("renew", "report", "revoked", "ended", MEETING := "wait_for_parts", ASKS_DIRECT := "direct_to_part")
+SCHEDD_CALLS = (
+    *("renew", "report", "revoked", "ended", MEETING := "wait_for_parts"),
+    *(ASKS_DIRECT := ("direct_to_part", "direct_to_schedd")),
+)
 SCHEDD_STREAMS = (
     *("fetch_inputs", "store_outputs", "remote_io", "store_image", "fetch_image", "link_to_part", "pipe_to_part"),
 )

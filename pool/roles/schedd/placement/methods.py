@@ -133,6 +133,10 @@ class StartdMethods(Service):
         self._images = images
         self._costs = costs
 
+    def check_claim(self, claim: str, node: str) -> None:
+        """Refuse a node that speaks of a claim on another's slot. Raises NotYours."""
+        self._claims.check_node(claim, node)
+
     @method(Right.EXECUTE, takes={"claims": TEXTS})
     async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd asks for its leases to be renewed: {claims} -> {gone}"""
@@ -178,12 +182,6 @@ class StartdMethods(Service):
         """A direct connection to a machine in another pool: {claim, run, parts, key} -> {address, ticket, key}"""
         self._claims.check_node(params["claim"], call.identity.node)
         return await self._between_pools.direct(params["claim"], params["run"], params["parts"], params["key"])
-
-    @method(Right.EXECUTE, takes={"pool": str})
-    async def end_direct(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """The world says that machines of a pool may not be connected to directly any more: {pool}"""
-        await self._between_pools.end_direct(params["pool"], call.identity.node)
-        return {}
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ nodes between. A connection ends with the job's run here, or when the agreement 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.network.direct_link import PATIENCE, DirectOffers, dial, is_open, speak
+from pool.network.direct_link import PATIENCE, DirectOffers, dial, is_open, numbered, speak
 from pool.network.sealed_link import KEYS
 from pool.network.stream_link import SEED, LinkKeys
 from pool.pipes.bulk import SwitchingSender
@@ -30,7 +29,6 @@ from pool.roles.startd.running.streams import ExpectedStreams
 from pool.roles.startd.slots.present_job import PresentJob
 from pool.roles.startd.slots.records import SlotClaim, SlotRefused
 from pool.wire import Call, Connection, Dispatcher, Network, Service, Stream, WireConnection, method, streaming
-from pool.wire.addresses import parse_address, tcp_address
 from pool.wire.bulk_stream import KEY, BulkSender
 from pool.wire.errors import CallRefused
 
@@ -92,7 +90,7 @@ class DirectParts:
         pair = (start.gang, start.run, start.part, int(params["part"]))
         self._begin(run)
         ticket = self.offers.offer(keys, partial(self._came, run, start, pair, keys), run)
-        return {"address": await self._numbered(), "ticket": ticket, "key": own.public}
+        return {"address": await numbered(self._address), "ticket": ticket, "key": own.public}
 
     def _came(self, run: PresentJob, start: Activation, pair: Pair, keys: bytes, peer: socket.socket) -> None:
         self._spawn(self._serve(run, start, pair, keys, peer), "direct connection", alone=True)
@@ -103,17 +101,7 @@ class DirectParts:
         except TROUBLE as error:
             self.log.info("a direct connection has ended again", extra={"job": start.name, "why": str(error)})
             return
-        self._keep(run, pair, link, "")
-
-    async def _numbered(self) -> str:
-        """This node's address with the number of its host."""
-        _, host, port = parse_address(self._address)
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return tcp_address(str(found[0][4][0]), port)
-        return self._address
+        self._keep_link(run, pair, link, "")
 
     def _door(self, run: PresentJob, start: Activation, pair: Pair) -> Dispatcher:
         dispatcher = Dispatcher()
@@ -187,7 +175,7 @@ class DirectParts:
         peer = await dial(self._network(), offer["address"], "startd", offer["ticket"], keys)
         link = await speak(peer, keys, self._door(run, start, pair), dialed=True, name=_name(start, pair))
         self._begin(run)
-        self._keep(run, pair, link, offer["address"])
+        self._keep_link(run, pair, link, offer["address"])
         return link
 
     async def _socket(self, link: Connection, address: str, stream: int | None) -> tuple[str, socket.socket, bytes]:
@@ -213,7 +201,7 @@ class DirectParts:
         self.end(run)
         del self._runs[run]
 
-    def _keep(self, run: PresentJob, pair: Pair, link: WireConnection, address: str) -> None:
+    def _keep_link(self, run: PresentJob, pair: Pair, link: WireConnection, address: str) -> None:
         if run not in self._runs or run.gone.is_set():
             link.drop()
             return
@@ -239,7 +227,7 @@ class DirectParts:
 
 
 class PartDoor(Service):
-    """What another part of a job may ask on a direct connection: bytes for the part here, and nothing else.
+    """The methods for another part of a job, on a direct connection: bytes for the part here, and nothing else.
 
     Args:
         part: the other one.
@@ -268,10 +256,10 @@ class PartDoor(Service):
             return {"ticket": self._parts.offers.offer(keys, partial(self._take_link, keys), self._run), "key": keys}
         self._check_pipe(stream)
 
-        def take(peer: socket.socket) -> None:
+        def take_bulk(peer: socket.socket) -> None:
             self._parts.streams.take_socket(ticket, peer, keys[:KEY])
 
-        ticket = self._parts.offers.offer(keys, take, self._run)
+        ticket = self._parts.offers.offer(keys, take_bulk, self._run)
         return {"ticket": ticket, "key": keys}
 
     def _check_pipe(self, stream: int) -> None:

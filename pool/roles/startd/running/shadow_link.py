@@ -1,4 +1,4 @@
-"""A starter's way to its shadow: streams over its claim's connection, and the machines that hand images on."""
+"""A starter's way to its shadow: streams by its claim or directly, and the machines that hand images on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.startd.images.image_peers import UnfinishedImage
 from pool.roles.startd.images.image_prefetch import forget_prepared
+from pool.roles.startd.running.direct_shadows import DirectShadows
 from pool.roles.startd.slots.records import JobKey, SlotClaim
 
 
@@ -31,38 +32,49 @@ class ClaimLink:
 
     Args:
         address: this node's.
+        direct: the direct connections to schedds of other pools.
     """
 
-    def __init__(self, claim: SlotClaim, address: str, links: Links, peers: ImageTickets, spawn: Spawn) -> None:
+    def __init__(
+        self, claim: SlotClaim, address: str, links: Links, peers: ImageTickets, direct: DirectShadows, spawn: Spawn
+    ) -> None:
         self._claim = claim
+        self._direct = direct
         self._address = address
         self._links = links
         self._peers = peers
         self._spawn = spawn
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
-        return await self._claim.schedd.stream(
-            "schedd.fetch_inputs", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
-        )
+        params = {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
+        return await self._direct.stream(self._claim, "fetch_inputs", params)
 
     async def store(self, activation: Activation) -> Any:
-        return await self._claim.schedd.stream("schedd.store_outputs", {"claim": self._claim.id, "run": activation.run})
+        params = {"claim": self._claim.id, "run": activation.run}
+        return await self._direct.stream(self._claim, "store_outputs", params)
 
     async def remote_io(self, run: int, again: bool) -> Any:
         params = {"claim": self._claim.id, "run": run, "again": again, "frames": VERSION}
-        return await self._claim.schedd.stream("schedd.remote_io", params)
+        return await self._direct.stream(self._claim, "remote_io", params)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it leads to a schedd of another pool directly."""
+        return self._direct.is_direct(self._claim)
 
     @property
     def reachable(self) -> bool:
+        if self.is_direct:
+            return True
         link = self._claim.link
         return link is not None and not link.closed.done()
 
     async def store_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
         params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
         if number is not None:
-            return await self._claim.schedd.stream("schedd.store_image", {**params, "set": number})
+            return await self._direct.stream(self._claim, "store_image", {**params, "set": number})
         offer = {"address": self._address, "ticket": self._peers.ticket((self._claim.node, activation.name))}
-        return await self._claim.schedd.stream("schedd.store_image", {**params, "nearer": offer})
+        return await self._direct.stream(self._claim, "store_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
         if not activation.gang:
@@ -95,4 +107,4 @@ class ClaimLink:
 
     async def image(self, activation: Activation) -> Any:
         params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
-        return await self._claim.schedd.stream("schedd.fetch_image", params)
+        return await self._direct.stream(self._claim, "fetch_image", params)

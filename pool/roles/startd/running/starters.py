@@ -13,6 +13,7 @@ from pool.pipes.remote_pipes import RemotePipes
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.startd.running.direct_parts import DirectParts
+from pool.roles.startd.running.direct_shadows import DirectShadows
 from pool.roles.startd.running.job_account import JobAccounts
 from pool.roles.startd.running.other_parts import Others
 from pool.roles.startd.running.place import SlotPlaces
@@ -40,6 +41,7 @@ class Starters:
         accounts: JobAccounts,
         streams: ExpectedStreams,
         direct: DirectParts,
+        direct_shadows: DirectShadows,
         networks: JobNetworks,
         peers: ImageTickets,
         links: Links,
@@ -54,6 +56,7 @@ class Starters:
         self._accounts = accounts
         self._streams = streams
         self._direct = direct
+        self._direct_shadows = direct_shadows
         self._networks = networks
         self._peers = peers
         self._links = links
@@ -98,4 +101,4 @@ class Starters:
         return Starter.found(keeper, start, account, place, self._keepers, self._link(claim))
 
     def _link(self, claim: SlotClaim) -> ClaimLink:
-        return ClaimLink(claim, self._address, self._links, self._peers, self._spawn)
+        return ClaimLink(claim, self._address, self._links, self._peers, self._direct_shadows, self._spawn)
