@@ -271,6 +271,20 @@ def test_one_pool_is_joined_under_one_name() -> None:
     run_virtual(work())
 
 
+def test_two_homes_of_one_name_are_told_why_one_is_parted_with() -> None:
+    async def work() -> None:
+        async with pools(16, {"physics": 0, "chem": 1}) as flock:
+            link = await flock.network.user("mallory", head("chem"))
+            first, second = [await link.stream("world.private", {"home": "laptop"}) for _ in range(2)]
+            with pytest.raises(RemoteError, match="has connected anew from a pool that is called laptop"):
+                [item async for item in first]
+            assert await anext(aiter(second)) == {"pool": "chem", "user": "mallory"}
+            await link.close()
+            flock.assert_sound()
+
+    run_virtual(work())
+
+
 def test_quit_is_done_to_the_end_though_nobody_waits_for_it() -> None:
     """The user's command is broken off while the job there has time to leave."""
 

@@ -141,7 +141,8 @@ class PrivateLender(Service):
             raise BadWish(f"{user} has {MOST_HOMES} private flocks here already")
         if (before := self.guests.get(name)) is not None:
             self.end(before)
-            before.stream.abort(None)
+            why = f"{user} has connected anew from a pool that is called {home}"
+            before.stream.abort(BadWish(why, hint="two pools of one name need another POOL_NAME in one of them"))
         guest = PrivateGuest(name, user, home, f"{user}@~{home}@{self._node}", link, stream)
         self.guests[name] = guest
         return guest
