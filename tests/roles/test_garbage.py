@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pool.roles import garbage
-from pool.roles.garbage import SPARE, GarbageCollection, at_rest, everything_is_due
+from pool.roles.garbage import SPARE, GarbageCollection, LastingGrowth, at_rest, everything_is_due
 
 MB = 1_000_000
 
@@ -121,3 +121,22 @@ def test_memory_that_is_known_to_stay_is_no_reason_to_collect_everything(monkeyp
             collection.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("begun", "due"), [(1, 0), (2, 0), (0, 300 * MB)])
+def test_what_work_on_many_objects_adds_to_them_is_no_growth(begun: int, due: int) -> None:
+    """However often it is said that it begins."""
+    rest, size = garbage._rest, 200 * MB
+    rest.bytes = 0
+    growth = LastingGrowth(lambda: size)
+    for _ in range(begun):
+        growth.begin()
+        size += 150 * MB // begun
+    size = 500 * MB
+    growth.end()
+    assert rest.bytes == 300 * MB - due
+    size = 100 * MB
+    growth.begin()
+    growth.end()
+    assert rest.bytes == 300 * MB - due
+    rest.bytes = 0

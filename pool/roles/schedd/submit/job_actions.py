@@ -20,6 +20,7 @@ from pool.outside import OutsideWorld
 from pool.policy.exits import WATCHED, ExitVerdict, has_periodic, periodic, stays_in_queue
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, JobId, QueuedCluster, QueuedJob
 from pool.roles.cooperative import WorkTurn, WorkTurns
+from pool.roles.garbage import LastingGrowth
 from pool.roles.schedd.core.job_ends import hold_step, release_step
 from pool.roles.schedd.core.ledger import JobChange, Ledger
 from pool.roles.schedd.core.queue_walk import jobs_named, jobs_of, visible_ad
@@ -33,6 +34,8 @@ BATCH = 300
 UNDER_WAY = 3
 #: Jobs that an answer names at most: of those for which something was done, and of those for which it was not.
 MOST_NAMED = 1000
+#: Jobs from which on the memory that an action adds to them is looked at.
+MANY = 5000
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
 
 
@@ -78,6 +81,7 @@ class Acted:
         self._jobs: list[JobId] = []
         self._refused: list[dict[str, Any]] = []
         self._owners: set[str] = set()
+        self._growth = LastingGrowth()
 
     def add(self, job: QueuedJob) -> None:
         """It is done for this job."""
@@ -85,6 +89,8 @@ class Acted:
         self._owners.add(job.cluster.owner)
         if len(self._jobs) < MOST_NAMED:
             self._jobs.append(job.id)
+        if self._count[0] == MANY:
+            self._growth.begin()
 
     def refuse(self, name: Sequence[int], why: str) -> None:
         """It is not done for the job, or for the cluster, of that name."""
@@ -92,7 +98,8 @@ class Acted:
             self._refused.append({"id": list(name), "why": why})
 
     def answer(self) -> dict[str, Any]:
-        """The answer of `JobActions.act`."""
+        """The answer of `JobActions.act`, when all is done."""
+        self._growth.end()
         return {
             "done": self._count[0],
             "jobs": [list(name) for name in self._jobs],
