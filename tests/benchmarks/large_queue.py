@@ -92,7 +92,7 @@ async def large_queue(effort: Effort) -> list[Row]:
     rows = []
 
     @contextlib.asynccontextmanager
-    async def measured(what: str, node: Node, goal: Goal | None) -> AsyncIterator[None]:
+    async def measured(what: str, node: Node, goal: Goal) -> AsyncIterator[None]:
         async with pings(node) as meanwhile:
             spent, began = processor_seconds(node.pid), loop.time()
             yield
