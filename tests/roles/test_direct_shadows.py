@@ -119,7 +119,8 @@ class Sides:
 
 
 @pytest.fixture
-async def sides(tmp_path: Path) -> AsyncIterator[Sides]:
+async def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sides]:
+    monkeypatch.setattr("pool.roles.startd.running.direct_shadows.WAIT", 30.0)  # however busy the machine is
     tasks: set[asyncio.Task[Any]] = set()
     made = Sides(tasks)
     authority = Authority.open(tmp_path / "authority", "home", OutsideWorld(wall=time.time, chance=random.Random(1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pool.roles.schedd.placement.direct_claims import DirectMethods
 from pool.roles.schedd.placement.methods import StartdMethods
 from pool.roles.startd import Startd
 from pool.roles.world.relay import SCHEDD_CALLS, SCHEDD_STREAMS, STARTD_CALLS, STARTD_STREAMS
@@ -17,7 +18,8 @@ from pool.wire.dispatch import MARK, Declared
     [
         (Startd, STARTD_CALLS, Right.SUBMIT, False),
         (Startd, STARTD_STREAMS, Right.SUBMIT, True),
-        (StartdMethods, SCHEDD_CALLS, Right.EXECUTE, False),
+        (StartdMethods, SCHEDD_CALLS[:-1], Right.EXECUTE, False),
+        (DirectMethods, SCHEDD_CALLS[-1:], Right.EXECUTE, False),
         (StartdMethods, SCHEDD_STREAMS, Right.EXECUTE, True),
     ],
 )

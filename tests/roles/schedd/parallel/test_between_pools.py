@@ -77,6 +77,12 @@ def connection(name: str, service: Service) -> Connection:
     return LocalConnection(dispatcher, Identity("node", "one", "one"))
 
 
+class Gang(SimpleNamespace):
+    """A job's parts; like a real one it is equal to itself alone."""
+
+    __hash__ = object.__hash__
+
+
 class Job:
     """A job with a part on each of `SLOTS`, whose first has pipe 7 to the second. Claims are numbered as parts are."""
 
@@ -84,7 +90,7 @@ class Job:
         self.machines = Machines()
         self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.met.set_result(None)
-        self.gang = SimpleNamespace(secret="secret", root=None, met=self.met, claims={})
+        self.gang = Gang(secret="secret", root=None, met=self.met, claims={})
         self.claims = {}
         for part, slot in enumerate(SLOTS):
             start = SimpleNamespace(crossings=((0, 7, 1),) if part == 0 else ())
