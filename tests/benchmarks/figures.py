@@ -16,6 +16,7 @@ MODULES = (
     "flock",
     "flock_credit",
     "flock_cycle",
+    "flock_direct",
     "flock_far",
     "flock_guests",
     "flock_link",
