@@ -248,10 +248,9 @@ class Enrolment:
 
     def time_to_renewal(self) -> float:
         """Seconds until a third of the certificate's life is left; not positive when that is over."""
-        from pool.wire.certificates import life_of
+        from pool.wire.certificates import renewal_time
 
-        issued, ends = life_of((self._trust / "node.crt").read_text())
-        return ends - (ends - issued) / 3 - self._outside.wall()
+        return renewal_time((self._trust / "node.crt").read_text()) - self._outside.wall()
 
     def _signer(self) -> Authority:
         if self._authority is None:

@@ -51,6 +51,10 @@ class Invitations:
         asked = {"roles": [PEER_POOL], "node": pool, "lifetime": lifetime, "uses": 1}
         return self._enrolment().token(self._address(), asked, "")
 
+    async def renew(self, pool: str, request: str) -> str:
+        """A new certificate for another pool's own key. Raises PoolError."""
+        return await asyncio.to_thread(self._enrolment().sign_anew, request, pool, [PEER_POOL])
+
     async def withdraw(self, pool: str) -> bool:
         """Make another pool's certificate and its unused tokens worthless; whether there were any."""
         enrolment = self._enrolment()

@@ -166,6 +166,12 @@ def life_of(certificate: str) -> tuple[float, float]:
     return begins.timestamp(), found.not_valid_after_utc.timestamp()
 
 
+def renewal_time(certificate: str) -> float:
+    """When a certificate (PEM) is to be renewed: a third of its life is left then; wall seconds."""
+    issued, ends = life_of(certificate)
+    return ends - (ends - issued) / 3
+
+
 def key_fingerprint(request: str) -> str:
     """SHA-256 of the public key in a request, in hexadecimal.
 

@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from pool.wire.certificates import life_of
 from tests.conftest import REPOSITORY
 from tests.e2e import support
 from tests.e2e.flocks import BOTH, HEAD, agree, lines_of
@@ -47,6 +49,29 @@ async def test_a_pools_node_is_killed_and_the_job_runs_on(nodes: Nodes, side: st
         (ad,) = await pool.cluster(cluster.cluster).ads()
         assert ad.value("NumJobStarts") == 1
     assert lines_of(home / "out") == ["begun", "end"]
+
+
+async def test_an_agreement_outlives_its_certificate(nodes: Nodes) -> None:
+    """The world that borrows has it renewed by the pool that issued it, and connects anew with the present one."""
+    home = nodes.directory("home")
+    config = home / "chem.conf"
+    config.write_text("CERTIFICATE_LIFE = 6 s\n")
+    physics = nodes.start("physics", HEAD).ready()
+    chem = nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem", config=config).ready()
+    await agree(chem, physics, ("chem", "physics"))
+    certificate = nodes.state("physics") / "flock" / "chem" / "node.crt"
+    first = life_of(certificate.read_text())[1]
+    physics.said("the certificate from another pool was renewed")
+    # A node takes long to start on a slow machine: the last one lives longer.
+    config.write_text("CERTIFICATE_LIFE = 1 h\n")
+    chem.signal(signal.SIGHUP)
+    await until(lambda: life_of(certificate.read_text())[1] > time.time() + 600, "a certificate that lives longer")
+    await until(lambda: time.time() > first, "the first certificate to end")
+    chem.crash()
+    nodes.start("chem", BOTH, SLOTS="1", FILESYSTEM_DOMAIN="chem", config=config).ready()
+    async with client(physics) as pool:
+        result = await outcome(pool, home, executable="/bin/true", remote_io="on")
+        assert result.ok, result
 
 
 async def test_a_pools_world_is_stopped_and_local_jobs_start(nodes: Nodes) -> None:

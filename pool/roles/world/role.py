@@ -40,6 +40,7 @@ from pool.roles.world.peers import LenderLink
 from pool.roles.world.private_borrowing import PrivateBorrower, PrivateCalls
 from pool.roles.world.private_lending import PrivateDoor, PrivateLender, guests_of
 from pool.roles.world.relay import BETWEEN_PARTS, OFFER, STARTD_CALLS, STARTD_STREAMS, NoWay, join_streams, seconds_left
+from pool.roles.world.renewal import AgreementRenewal
 from pool.store.flock_ledger import FlockLedgerStore
 from pool.wire import Call, Connection, RemoteError, Right, Service, Stream, method, streaming
 from pool.wire.parameter_checks import TEXTS
@@ -93,7 +94,8 @@ class World(Role):
         self._unusable: dict[str, str] = {}
         self._referred: dict[str, frozenset[str]] = {}
         self._names_read: tuple[str, ...] = ()
-        self._lenders: dict[str, tuple[LenderLink, asyncio.Task[Any]]] = {}
+        self._lenders: dict[str, tuple[LenderLink, tuple[asyncio.Task[Any], ...]]] = {}
+        self._renewal = AgreementRenewal(self.outside.wall, lambda: self.own_name, self.log)
         self.credit = CreditBook(
             FlockLedgerStore.open(str(given.state / "flock-ledger.db") if given.state is not None else ":memory:"),
             SigningKey.open(given.state / "flock-ledger.key")
@@ -327,12 +329,14 @@ class World(Role):
             outside=self.outside,
             log=self.log,
         )
-        self._lenders[pool] = (link, self.spawn(link.run(), f"pool {pool}"))
+        running = self.spawn(link.run(), f"pool {pool}")
+        renewing = self.spawn(self._renewal.keep_valid(pool, link, credentials), f"certificate from {pool}")
+        self._lenders[pool] = (link, (running, renewing))
 
     def _end(self, pool: str) -> None:
         known = self._lenders.pop(pool, None)
-        if known is not None:
-            known[1].cancel()
+        for task in known[1] if known is not None else ():
+            task.cancel()
 
     def _lender(self, pool: str) -> LenderLink | PrivateCalls:
         if OF in pool:
@@ -463,6 +467,13 @@ class World(Role):
         """The other pool leaves: its jobs leave our machines: {} -> {}"""
         await self.lending.take_all_back(call.identity.node, "its own pool has left the flock", PARTING)
         return {}
+
+    @method(Right.FLOCK, takes={"request": str})
+    async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The other pool's certificate, made anew for its own key before it ends: {request} -> {certificate}"""
+        if self.given.invitations is None:
+            raise NoWay("this node has no authority that could renew a certificate")
+        return {"certificate": await self.given.invitations.renew(call.identity.node, params["request"])}
 
     @method(Right.READ)
     async def status(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
