@@ -29,7 +29,7 @@ from pool.wire.identity import PEER_POOL, node_identity
 from tests.roles.support import QUICK, lasting
 
 #: The methods that another pool's world may call here; and on the connection that we have made to it.
-FOR_POOLS = {"offers", "claim", "pass_call", "pass_stream", "listing", "ping", "part", "refer"}
+FOR_POOLS = {"offers", "claim", "pass_call", "pass_stream", "listing", "ping", "part", "refer", "renew"}
 COMES_BACK = {"pass_back", "credit", "cut", "stream_back"}
 #: The methods that strangers may call of any node, before they have joined.
 FOR_STRANGERS = {"node.authority", "node.join"}
