@@ -31,8 +31,8 @@ from tests.roles.support import QUICK, lasting
 #: The methods that another pool's world may call here; and on the connection that we have made to it.
 FOR_POOLS = {"offers", "claim", "pass_call", "pass_stream", "listing", "ping", "part", "refer", "renew"}
 COMES_BACK = {"pass_back", "credit", "cut", "stream_back"}
-#: The methods that strangers may call of any node, before they have joined.
-FOR_STRANGERS = {"node.authority", "node.join"}
+#: The methods that strangers may call of any node: before they have joined, or with the ticket of a direct connection.
+FOR_STRANGERS = {"node.authority", "node.join", "schedd.direct", "startd.direct"}
 
 
 def methods_of(flock: SimFlock, name: str) -> Any:
