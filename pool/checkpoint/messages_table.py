@@ -14,7 +14,7 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 
 MAGIC = 0x4B504F4F  # "OOPK"
-VERSION = 12
+VERSION = 13
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 HEADER = Path(__file__).resolve().parent / "common" / "messages_layout.h"
 
@@ -326,6 +326,7 @@ START = Layout(
         Field("binds", "u16", length="binds"),
         Field("network", "u32", "strings about the job's network: sandbox/network.c", length="network_setup"),
         Field("unused", "u32"),
+        Field("static_remotes", "u64", "bit i: the job only reads tree i (remote/unopened.c)", same="static_remotes"),
         Field("lease_us", "u64", "0: none", duration="lease_seconds"),
         Field("lease_end_us", "u64", "boot clock; valid however late the message is read"),
         Field("grace_us", "u64", duration="grace"),
@@ -338,7 +339,7 @@ START = Layout(
         Field("processes", "u64", "number of processes at a time", limit="processes"),
         Field("cpus", "u64", "share of CPU time", limit="cpus"),
     ),
-    176,
+    184,
 )
 MEMBER_HEAD = Layout(
     "member_head",

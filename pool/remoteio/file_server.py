@@ -34,7 +34,7 @@ import resource
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -93,6 +93,7 @@ class ServedJob:
         self.journal.write_ahead()
         self.session = RemoteSession(self.work, self._hello)
         self.work.leases = FileLeases(watches, self.work.places, self.session.send_notice)
+        self._static = _static_trees(trees, self.work.places, watches)
 
     def _not_kept(self, why: str) -> None:
         self._tell({"event": "not kept", "job": self.name, "why": why})
@@ -131,6 +132,8 @@ class ServedJob:
         """The facts for the schedd."""
         return {
             "trees": [[tree.path, tree.readonly] for tree in self.work.places.trees],
+            "static": [path for path, why in self._static.items() if not why],
+            "not static": [[path, why] for path, why in self._static.items() if why],
             "uid": os.getuid(),
             "gid": os.getgid(),
             "home": _home_directory(os.getuid()),
@@ -260,6 +263,22 @@ def _granted_trees(message: dict[str, Any]) -> list[Tree]:
         found = {path if os.path.isdir(path) else posixpath.dirname(path) for path in map(str, paths)}
         wishes += [Tree(path, readonly) for path in sorted(found) if path != "/"]
     return wishes
+
+
+def _static_trees(trees: Iterable[Tree], places: Places, watches: DirectoryWatches) -> dict[str, str]:
+    """The static trees of a job, each with why it is served as any other; empty where it is not."""
+    mounted = {tree.path: tree for tree in places.trees}
+    found = {}
+    for tree in trees:
+        if tree.static and tree.path in mounted:
+            found[tree.path] = (
+                watches.why_not(os.fsencode(tree.path).rstrip(b"/"), places)
+                if mounted[tree.path].static
+                else "a directory in it is not static"
+            )
+        elif tree.static:
+            found[tree.path] = "the directory around it is not static"
+    return found
 
 
 @contextmanager

@@ -108,6 +108,17 @@ class DirectoryWatches:
                 return False
             return True
 
+    def why_not(self, path: bytes, places: Places) -> str:
+        """Why changes in a tree would not be reported; empty if they would, for as long as there are watches."""
+        if not self.limit:
+            return "REMOTE_IO_WATCHES is 0"
+        try:
+            with contextlib.closing(places.walk_to(path)) as way:
+                reported = kernel.magic(next(way)[1]) in _TELLING
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+        return "" if reported else "its file system does not report all changes"
+
     def end(self, leases: Iterable[_Lease]) -> None:
         """They are not needed any more; no holder is notified."""
         with self._lock:

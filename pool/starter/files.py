@@ -49,11 +49,18 @@ class VisibleFiles:
         trees: paths that its submit side answers for.
         binds: (directory of this machine, path) that it opens directly.
         home: its owner's home directory there.
+        static: those of the trees that it only reads, and where its submit side reports changes.
     """
 
     trees: tuple[str, ...]
     binds: tuple[tuple[str, str], ...]
     home: str
+    static: frozenset[str] = frozenset()
+
+    @property
+    def static_bits(self) -> int:
+        """Bit i for a static tree i."""
+        return sum(1 << number for number, path in enumerate(self.trees) if path in self.static)
 
     @classmethod
     def of(cls, spec: KeeperSpec) -> VisibleFiles:
@@ -184,7 +191,9 @@ def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Itera
     ]
     trees = [str(path) for path, _ in facts["trees"]]
     left = tuple(tree for tree in trees if not any(is_below(tree, home) for _, home in binds))
-    return VisibleFiles(left, tuple(binds), str(facts.get("home") or "/"))
+    given = facts.get("static")
+    static = frozenset(path for path in given if path in left) if isinstance(given, list) else frozenset()
+    return VisibleFiles(left, tuple(binds), str(facts.get("home") or "/"), static)
 
 
 async def _drain(stream: Any) -> None:

@@ -140,6 +140,7 @@ def order_of(
         pipes=process_specs.pipes_of(activation),
         on_failure=process_specs.on_failure_of(activation),
         remote=seen.trees,
+        static_remotes=seen.static_bits,
         binds=seen.binds,
         claim=claim,
         append_output=append,

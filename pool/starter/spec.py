@@ -144,6 +144,7 @@ class KeeperSpec:
         devices: accelerators that it sees in 'full' (/dev/nvidia0); no others.
         remote: directories of the submit machine that it sees under these names, in 'full'; served over the streams
             that the keeper is handed (pool/checkpoint/keeper/remote_files.c). None lies below another.
+        static_remotes: bit i is set where it only reads `remote[i]`, and the submit side tells of changes there.
         binds: (directory of this machine, name under which it sees it in 'full'), to read and write.
         private_tmp: a /tmp of its own in 'shared' too, which is its /var/tmp and /dev/shm as well.
         reset_connections: a restore resets its connections to processes outside the job.
@@ -184,6 +185,7 @@ class KeeperSpec:
     hidden: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     remote: tuple[str, ...] = ()
+    static_remotes: int = 0
     binds: tuple[tuple[str, str], ...] = ()
     private_tmp: bool = False
     reset_connections: bool = False

@@ -82,6 +82,36 @@ with open(sys.argv[4] if len(sys.argv) > 4 else "/dev/stdout", "w") as file:
     print(json.dumps(took), file=file)
 """
 
+#: What a job does in a tree that it only reads.
+READING = """
+import json, os, subprocess, sys, time
+os.chdir(sys.argv[1])
+took = {}
+
+def timed(name, work):
+    begun = time.perf_counter()
+    work()
+    took[name] = time.perf_counter() - begun
+
+def read():
+    with open("large", "rb", buffering=0) as file:
+        room = bytearray(1 << 20)
+        while file.readinto(room):
+            pass
+
+def each():
+    for number in range(1000):
+        os.close(os.open("files/%d" % (number % 50), os.O_RDONLY))
+
+read()
+timed("cached", read)
+grep = ["grep", "-r", "no such word", "files"]
+subprocess.run(grep)
+timed("grep", lambda: subprocess.run(grep))
+timed("open", each)
+print(json.dumps(took))
+"""
+
 
 def _fill(directory: Path, megabytes: int, files: int) -> None:
     (directory / "files").mkdir(parents=True)
@@ -128,19 +158,21 @@ def _result(place: Path) -> dict[str, float]:
     return took
 
 
-async def _in_a_job(keepers: NativeKeepers, top: Path, delay: float, arguments: tuple[str, ...]) -> dict[str, float]:
-    place = top / f"job{delay}"
+async def _in_a_job(
+    keepers: NativeKeepers, top: Path, delay: float, arguments: tuple[str, ...], *, static: bool = False
+) -> dict[str, float]:
+    place = top / f"job{delay}{static}"
     tree, scratch, journal = place / "tree", place / "scratch", place / "journal"
     for directory in (scratch, journal):
         directory.mkdir(parents=True)
     await asyncio.to_thread(_fill, tree, int(arguments[0]), int(arguments[1]))
     home = HomeProcess()
-    end = home.open(tree, journal)
+    end = home.open(tree, journal, trees=f"{tree}:static" if static else None)
     shown = tuple(path for path, _ in home.answer["trees"])
     async with delayed(end.end, delay) as stream:
         wanted = spec(
-            scratch, PYTHON, "-c", PROGRAM, str(tree), *arguments, cwd="/job", fixed=True, stdout="/job/out",
-            stderr="/job/err", isolation="full", remote=shown,
+            scratch, PYTHON, "-c", READING if static else PROGRAM, str(tree), *arguments, cwd="/job", fixed=True,
+            stdout="/job/out", stderr="/job/err", isolation="full", remote=shown, static_remotes=int(static),
         )  # fmt: skip
         keeper = await keepers.start(wanted, remote=stream.fileno())
         await keeper.ended
@@ -206,6 +238,18 @@ async def remoteio(effort: Effort) -> list[Row]:
                 Goal("at most", 3, "ratio"), "local files", local["grep"]),
             Row("gettimeofday in a job", near["clock"] / 200000 * 1e9, "ns",
                 Goal("at most", 1.05, "ratio"), "plain", local["clock"] / 200000 * 1e9),
+        ]  # fmt: skip
+        command = [PYTHON, "-c", READING, str(top / "local")]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        local = json.loads(done.stdout)
+        still = await _in_a_job(keepers, top, 0.0, arguments, static=True)
+        rows += [
+            Row(f"the same in a static tree: grep -r over {files:,} small files, warm", still["grep"], "s",
+                Goal("at most", 3, "ratio"), "local files", local["grep"]),
+            Row("open and close of a file, known", still["open"] / 1000 * 1e6, "us",
+                Goal("at most", 8), "local file", local["open"] / 1000 * 1e6),
+            Row("read in order, cached", megabytes / still["cached"], "MB/s",
+                Goal("at least", 0.8, "ratio"), "local file", megabytes / local["cached"]),
         ]  # fmt: skip
         some = effort.of(50, 4)
         through = await _through_nodes(top, (str(some), "50"))

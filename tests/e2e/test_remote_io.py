@@ -19,7 +19,7 @@ from pool.client import Pool
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, outcome, program, slots, token
 from tests.ordinary_user import as_root
-from tests.starter.support import PYTHON
+from tests.starter.support import PYTHON, until
 
 FAR, NEAR = 'Machine == "far"', 'Machine == "near"'
 HOSTNAME = Path("/etc/hostname").read_text()
@@ -99,6 +99,38 @@ echo x > {home}/bin/new; echo x > {home}/more/new; echo x > {home}/work/new
     assert f"{home}/secret/f: No such file or directory" in errors
     assert [name for name in ("work", "bin", "more") if "new" in os.listdir(home / name)] == ["work"]
     assert f"{home}/bin, {home}/more, {home}/work by " in (home / "work/log").read_text()
+
+
+async def test_a_job_reads_a_static_tree_and_goes_on_there_after_it_has_left(pair: Nodes, home: Path) -> None:
+    for name in ("work", "still"):
+        (home / name).mkdir()
+        (home / name).chmod(0o777)
+    (home / "still/f").write_text("one\ntwo\nthree\n")
+    text = f"""
+exec 3<{home}/still/f
+read a <&3
+echo x >{home}/still/new
+: >started
+until [ -e go ]; do sleep 0.05; done
+read b <&3
+echo $a $b; cat {home}/still/f
+"""
+    commands = {"executable": program(home / "work", text), "output": "out", "error": "err", "log": "log"}
+    commands |= {"remote_io": "on", "remote_io_trees": "., ../still:static", "requirements": FAR}
+    async with client(pair.all[0]) as pool:
+        cluster = await pool.submit(commands, iwd=str(home / "work"))
+        await until((home / "work/started").exists)
+        (home / "still/f").write_text("one\ntwo\nfour\n")
+        await cluster.vacate()
+        (home / "work/go").touch()
+        (result,) = await cluster.wait(60, until_stuck=True)
+    log = (home / "work/log").read_text()
+    assert result.state == "completed", log
+    assert (home / "work/out").read_text() == "one two\none\ntwo\nfour\n"
+    assert "Read-only file system" in (home / "work/err").read_text()
+    assert os.listdir(home / "still") == ["f"]
+    how = f"static: {home}/still: locks there" if "by fuse" in log else "locks on them bind its own processes only"
+    assert how in log
 
 
 #: Reads and writes the same file: adds a line for each step, replaces a number in place, makes and removes names, and

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pool.remoteio.direct import Direct, Mount, candidates, find, mounts_of, place_probes, remove_probes
 from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
@@ -71,6 +73,15 @@ def test_what_would_show_the_nodes_state_is_not_opened_directly() -> None:
     kept = seen_of(facts, found, ["/net/home/ann/pool/spool"])
     assert (kept.trees, kept.binds) == (("/home",), (("/data", "/data"),))
     assert seen_of(facts, [Direct("/d/x", "/data/x")], []).trees == ("/data", "/home")
+
+
+@pytest.mark.parametrize("given", [None, 5, [["/home"], 7, "/other"], ["/home"]])
+def test_a_machine_serves_those_trees_as_static_that_are_shown_to_the_job(given: object) -> None:
+    trees = [["/data", False], ["/home", True]]
+    seen = seen_of({"trees": trees, "home": "/home/ann", "static": given}, [Direct("/data", "/data")], [])
+    assert (seen.trees, seen.static_bits) == (("/home",), 1 if given == ["/home"] else 0)
+    seen = seen_of({"trees": trees, "home": "/home/ann", "static": given}, [], [])
+    assert seen.static_bits == (2 if given == ["/home"] else 0)
 
 
 def test_the_kernels_table_is_read() -> None:

@@ -28,6 +28,11 @@ TOP = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
         ("/home/ann, /data:ro", "/home,/data/x", "/data/x:ro,/home/ann"),
         ("/home:ro /home/ann", "/home/ann/work,/home/bob", "/home/ann/work,/home/bob:ro"),
         ("/home /home/ann/keep:ro", "/home/ann", "/home/ann,/home/ann/keep:ro"),
+        ("/", "/data:static", "/data:static"),
+        ("/", "/data:static,/data/x:ro", "/data:static,/data/x:ro"),
+        ("/", "/data:ro,/data/x:static", "/data:ro"),  # the other demand is for locks as well
+        ("/", "/data,/data/x:static", "/data"),
+        ("/data:ro", "/data/x:static", "/data/x:static"),
         ("/data", "/home/ann", ""),
         ("", "/home/ann", ""),
     ],
@@ -39,6 +44,8 @@ def test_what_is_granted(allowed: str, wished: str, found: str) -> None:
 def test_a_machine_mounts_the_outermost_ones_for_writing_where_any_of_it_may_be_written() -> None:
     trees = wishes_of("/a:ro,/a/b,/c:ro,/c/d:ro,/e")
     assert outermost(trees) == (Tree("/a"), Tree("/c", True), Tree("/e"))
+    trees = wishes_of("/a:static,/a/b:ro,/c:static,/c/d:static,/e:static,/e/f")
+    assert outermost(trees) == (Tree("/a", True), Tree("/c", True, True), Tree("/e"))
 
 
 @pytest.mark.parametrize("wrong", ["data", "/data:never", "~/x"])
@@ -46,6 +53,24 @@ def test_what_names_no_tree_is_refused(wrong: str) -> None:
     for read in (trees_of, wishes_of):
         with pytest.raises(BadTree):
             read(wrong)
+
+
+def test_the_administrator_says_nothing_about_static_trees() -> None:
+    with pytest.raises(BadTree):
+        trees_of("/data:static")
+
+
+def test_home_tells_which_trees_are_static_and_why_others_are_not(home: HomeProcess, tree: Path, journal: Path) -> None:
+    for name in ("still", "mixed/in", "work"):
+        (tree / name).mkdir(parents=True)
+    wish = f"{tree}/still:static,{tree}/mixed:static,{tree}/mixed/in,{tree}/work"
+    job = home.open(tree, journal, trees=wish)
+    assert home.answer["static"] == [f"{tree}/still"]
+    assert home.answer["not static"] == [[f"{tree}/mixed", "a directory in it is not static"]]
+    job.hello()
+    assert refusal(job, Op.OPEN, 1, "still/f", os.O_RDWR | os.O_CREAT, 0o644, 0) == errno.EROFS
+    assert refusal(job, Op.MKDIR, "still/d", 0o755) == errno.EROFS
+    job.close()
 
 
 def refusal(job: JobEnd, op: Op, *values: object) -> int:

@@ -7,7 +7,7 @@
 
 #define MAGIC 0x4b504f4fu
 #define UNLIMITED UINT64_MAX
-#define VERSION 12
+#define VERSION 13
 #define TOO_BIG 65536 /* bytes; a larger start message is sent as a memory file */
 #define TEXT 768 /* bytes of a report's text */
 #define MARK_SHIFT 8 /* in CHECKPOINT's value, above its flags: the moment's number on the submit side; 0: none */
@@ -181,6 +181,7 @@ struct start {
     uint16_t binds;
     uint32_t network; /* strings about the job's network: sandbox/network.c */
     uint32_t unused;
+    uint64_t static_remotes; /* bit i: the job only reads tree i (remote/unopened.c) */
     uint64_t lease_us; /* 0: none */
     uint64_t lease_end_us; /* boot clock; valid however late the message is read */
     uint64_t grace_us;
@@ -193,7 +194,7 @@ struct start {
     uint64_t processes; /* number of processes at a time */
     uint64_t cpus; /* share of CPU time */
 };
-_Static_assert(sizeof(struct start) == 176, "start");
+_Static_assert(sizeof(struct start) == 184, "start");
 
 /* A member of a job. */
 struct member_head {

@@ -40,19 +40,20 @@ static struct {
     char covered[4096]; /* the top directory that was covered last */
 } remote;
 
-static int mount_fuse(int device, const char *path, uint32_t uid, uint32_t gid)
+/* A tree that the job only reads: the kernel checks rights by itself, since it asks nothing at open. */
+static int mount_fuse(int device, const char *path, uint32_t uid, uint32_t gid, bool only_read)
 {
-    char options[160];
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u", device,
-             uid, gid, REMOTE_READ_MOST);
-    return mount("poolnode", path, "fuse", MS_NOSUID | MS_NODEV, options);
+    char options[192];
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u%s", device,
+             uid, gid, REMOTE_READ_MOST, only_read ? ",default_permissions" : "");
+    return mount("poolnode", path, "fuse", MS_NOSUID | MS_NODEV | (only_read ? MS_RDONLY : 0), options);
 }
 
 /* Runs in a child that exits afterwards: whether the device can be opened, and its files mounted. */
 int remote_try(void)
 {
     int device = open(DEVICE, O_RDWR | O_CLOEXEC);
-    return device < 0 ? -1 : mount_fuse(device, "/", geteuid(), getegid());
+    return device < 0 ? -1 : mount_fuse(device, "/", geteuid(), getegid(), false);
 }
 
 /* Called in the host's tree, before leaving it. */
@@ -125,7 +126,7 @@ static int place_tree(const struct start *s, const char *path, uint32_t i, struc
         return set_failure(f, "open", DEVICE);
     if (place_for(path, f))
         return -1;
-    if (mount_fuse(*device, path, s->uid, s->gid) < 0)
+    if (mount_fuse(*device, path, s->uid, s->gid, s->static_remotes >> i & 1) < 0)
         return set_failure(f, "mount", path);
     uint32_t first = (uint32_t)*device;
     if (ioctl(*teller, FUSE_DEV_IOC_CLONE, &first) < 0)

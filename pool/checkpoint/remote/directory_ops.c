@@ -61,7 +61,8 @@ void ask_lookup(struct ask *q)
 {
     const char *name = q->body;
     struct node *known = name_find(q->node, name);
-    if (known && !known->stale && (known->writing || node_believed(known))) {
+    bool certain = known && !known->stale && (known->writing || node_believed(known)) && !must_ask_at_open(known);
+    if (certain) {
         known->lookups++;
         reply_entry(q->tree, q->head->unique, known);
         return;
@@ -100,7 +101,11 @@ void ask_getattr(struct ask *q)
         reply(q->tree, q->head->unique, n->error, NULL, 0);
         return;
     }
-    bool nameless = n != q->tree->root && !n->names;
+    bool nameless = n != q->tree->root && !n->names, unseen = n == q->tree->root && !n->attr.ino;
+    if (unseen && q->tree->without_open && !link_ready()) { /* whether the keeper may open the mount */
+        reply_attr(q->tree, q->head->unique, n);
+        return;
+    }
     if (nameless || n->stale || n->writing || node_believed(n)) {
         if ((nameless || n->stale || n->writing) && !n->error) {
             n->believed = monotonic_ns() + BELIEVED_NS;

@@ -40,6 +40,31 @@ static uint32_t shown_id(uint32_t id, uint32_t submit, uint32_t job)
     return id == submit || serving.own_users ? job : id ? 65534 : 0;
 }
 
+/* The rights that a class of users has and the others have not. */
+static bool rights_beyond(uint32_t class, uint32_t others) { return (class & ~others & 5) != 0; }
+
+/* In a tree without OPEN the kernel itself decides by these who may open a file. It knows neither the groups of the
+ * owner on the submit side nor access lists. So a file is shown as one of the job's group if its group has more rights
+ * than others have: the submit side decides when the file is read. */
+static void fill_owner(struct fuse_attr *to, const struct node *node)
+{
+    const struct attr *a = &node->attr;
+    to->uid = shown_id(a->uid, serving.submit_uid, serving.uid);
+    to->gid = shown_id(a->gid, serving.submit_gid, serving.gid);
+    if (!node->tree->without_open || a->uid == serving.submit_uid)
+        return;
+    if (!serving.submit_uid) {
+        to->uid = serving.uid; /* root may read what others may */
+        return;
+    }
+    if (to->uid == serving.uid)
+        to->uid = 65534;
+    if (rights_beyond(a->mode >> 3, a->mode))
+        to->gid = serving.gid;
+    else if (a->gid != serving.submit_gid && to->gid == serving.gid)
+        to->gid = 65534;
+}
+
 static void fill_attr(struct fuse_attr *to, const struct node *node)
 {
     const struct attr *a = &node->attr;
@@ -57,11 +82,10 @@ static void fill_attr(struct fuse_attr *to, const struct node *node)
         .ctimensec = (uint32_t)(a->ctime % 1000000000),
         .mode = a->mode,
         .nlink = node->names || node == node->tree->root ? a->nlink : 0,
-        .uid = shown_id(a->uid, serving.submit_uid, serving.uid),
-        .gid = shown_id(a->gid, serving.submit_gid, serving.gid),
         .rdev = (uint32_t)a->rdev,
         .blksize = 65536,
     };
+    fill_owner(to, node);
 }
 
 static uint64_t seconds_left(struct node *node, uint32_t *rest)
@@ -71,7 +95,7 @@ static uint64_t seconds_left(struct node *node, uint32_t *rest)
      */
     if (!node->leased || !node->tree->expires)
         left = left < BELIEVED_NS ? left : BELIEVED_NS;
-    node->trusted |= left > BELIEVED_NS;
+    node->trusted |= left > BELIEVED_NS || (node->tree->without_open && node->leased && left);
     *rest = (uint32_t)(left % 1000000000);
     return left / 1000000000;
 }
@@ -82,6 +106,8 @@ void fill_entry(struct fuse_entry_out *e, struct node *node)
     e->nodeid = node_id(node);
     e->attr_valid = e->entry_valid = seconds_left(node, &e->attr_valid_nsec);
     e->entry_valid_nsec = e->attr_valid_nsec;
+    if (must_ask_at_open(node))
+        e->entry_valid = e->entry_valid_nsec = 0;
     fill_attr(&e->attr, node);
 }
 
@@ -148,6 +174,14 @@ uint8_t *take_buffer(struct ask *q)
     return copy;
 }
 
+/* Without a writeback cache the kernel asks nothing at close either, and without locks here it keeps them itself. The
+ * text of a link belongs to its inode (inodes.c). */
+static uint32_t wanted_without_open(void)
+{
+    return FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
+           FUSE_NO_OPEN_SUPPORT | FUSE_CACHE_SYMLINKS | FUSE_INIT_EXT;
+}
+
 static void ask_init(struct ask *q)
 {
     const struct fuse_init_in *in = q->body;
@@ -167,6 +201,9 @@ static void ask_init(struct ask *q)
                                 .max_pages = MOST / 4096,
                                 .flags2 = in->flags & FUSE_INIT_EXT ? in->flags2 & wanted2 : 0};
     q->tree->expires = in->flags & FUSE_INIT_EXT && in->flags2 & expire_only;
+    q->tree->without_open &= q->tree->expires && in->flags & FUSE_NO_OPEN_SUPPORT;
+    if (q->tree->without_open)
+        out.flags = in->flags & wanted_without_open();
     reply(q->tree, q->head->unique, 0, &out, sizeof out);
 }
 
@@ -236,7 +273,10 @@ static void (*const answers[])(struct ask *) = {
 void dispatch(struct ask *q)
 {
     uint32_t op = q->head->opcode;
-    if (op < sizeof answers / sizeof *answers && answers[op])
+    int refused = q->tree->without_open ? unopened_refuses(op) : 0;
+    if (refused)
+        reply(q->tree, q->head->unique, refused, NULL, 0);
+    else if (op < sizeof answers / sizeof *answers && answers[op])
         answers[op](q);
     else
         reply(q->tree, q->head->unique, ENOSYS, NULL, 0);

@@ -136,19 +136,38 @@ static void reply_open(struct request *r, const struct handle *h)
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
+/* A reader is opened anew by the next read. */
 static void handle_failed(struct handle *h, int error)
 {
     h->state = LOST;
     h->error = error;
     unpark(&h->parked);
+    if (h->node->reader == h)
+        reader_close(h->node);
+}
+
+/* The file that a reader was to read was replaced, and the submit side has opened the other one. */
+static void reader_misled(struct handle *h)
+{
+    h->state = OPEN;
+    h->node->stale = true;
+    unpark_refuse(&h->parked, ESTALE);
+    if (h->node->reader == h)
+        reader_close(h->node);
 }
 
 static void on_begun(struct request *r, int error, struct reader *answer)
 {
     struct handle *h = r->handle;
     struct attr a = get_attr(answer);
-    if (error || answer->bad) {
-        handle_failed(h, error ? error : EIO);
+    bool reader = r->tree->without_open;
+    if (error == EMFILE && readers_shed()) {
+        handle_begin(h);
+    } else if (error || answer->bad) {
+        bool gone = error == ENOENT || !r->node->names;
+        handle_failed(h, reader && gone ? ESTALE : error ? error : EIO);
+    } else if (reader && !is_same_file(r->node, &a)) {
+        reader_misled(h);
     } else {
         r->node->stale |= node_changed(r->node, &a, r->unique);
         h->state = OPEN;
@@ -263,7 +282,10 @@ static void on_opened(struct request *r, int error, struct reader *answer)
     struct handle *h = r->handle;
     struct node *n = r->node;
     struct attr a = get_attr(answer);
-    if (without_reading(r, error)) {
+    bool shed = error == EMFILE && readers_shed();
+    if (shed)
+        h->comes = r->a; /* as it was when this was sent */
+    if (shed || without_reading(r, error)) {
         open_send(h, r->asked);
         node_settled(n);
         return;
@@ -403,8 +425,9 @@ static void on_created(struct request *r, int error, struct reader *answer)
         struct fuse_entry_out entry;
         struct fuse_open_out open;
     } out;
-    if (without_reading(r, error)) {
-        create_send(h, r->node, r->name, (uint32_t)r->b, r->asked, false);
+    bool shed = error == EMFILE && readers_shed();
+    if (shed || without_reading(r, error)) {
+        create_send(h, r->node, r->name, (uint32_t)r->b, r->asked, shed && r->a);
         return;
     }
     h->state = error ? LOST : OPEN;

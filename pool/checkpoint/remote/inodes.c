@@ -149,8 +149,11 @@ void node_drop(struct node *node)
 
 void node_forget(struct node *node, uint64_t count)
 {
+    node_hold(node);
     node->lookups -= count < node->lookups ? count : node->lookups;
-    free_when_unused(node);
+    if (!node->lookups)
+        reader_close(node);
+    node_drop(node);
 }
 
 static bool prepend(char *to, size_t *at, const char *text)
@@ -185,16 +188,19 @@ bool node_path(const struct node *node, const char *name, char *to, size_t size)
     return true;
 }
 
-static bool same_file(const struct node *node, const struct attr *a)
+bool is_same_file(const struct node *node, const struct attr *a)
 {
     return node->attr.ino == a->ino && node->attr.dev == a->dev && (node->attr.mode & S_IFMT) == (a->mode & S_IFMT);
 }
 
-/* By another process: false while we change it ourselves. */
+/* By another process: false while we change it ourselves. In a tree without OPEN we change nothing, and the kernel
+ * keeps the text of a link as long as its inode. */
 bool node_changed(const struct node *node, const struct attr *a, uint64_t unique)
 {
     if (node->stale)
         return true;
+    if (node->tree->without_open)
+        return (S_ISREG(a->mode) || S_ISLNK(a->mode)) && node_differs(node, a);
     if (!S_ISREG(a->mode) || node->writers || node->writing || node->times_wait || unique <= node->touched)
         return false;
     return node_differs(node, a);
@@ -236,7 +242,7 @@ void node_learn(struct node *node, const struct attr *a, uint64_t unique)
 {
     if (unique < node->touched)
         return;
-    if (!same_file(node, a) && !S_ISDIR(a->mode))
+    if (!is_same_file(node, a) && !S_ISDIR(a->mode))
         return;
     node->attr = *a;
     node->believed = monotonic_ns() + BELIEVED_NS;
@@ -252,7 +258,7 @@ static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t
 {
     struct node wanted = {.attr = *a};
     for (struct node *n = *inode_place(&wanted); n; n = n->next)
-        if (n->tree == tree && same_file(n, a) && !node_changed(n, a, unique))
+        if (n->tree == tree && is_same_file(n, a) && !node_changed(n, a, unique))
             return n;
     return NULL;
 }
@@ -261,7 +267,7 @@ static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t
 struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique)
 {
     struct node *before = name_find(parent, name), *node = before;
-    if (node && (!same_file(node, a) || node_changed(node, a, unique)))
+    if (node && (!is_same_file(node, a) || node_changed(node, a, unique)))
         node = NULL;
     if (!node && a->nlink > 1 && !S_ISDIR(a->mode))
         node = inode_find(parent->tree, a, unique);

@@ -88,7 +88,7 @@ void lease_wish(struct node *directory)
 
 void lease_wish_again(struct node *directory)
 {
-    if (++directory->questions >= PATIENCE)
+    if (++directory->questions >= PATIENCE || directory->tree->without_open)
         lease_wish(directory);
 }
 

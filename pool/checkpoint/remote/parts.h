@@ -75,6 +75,7 @@ struct tree { /* one mount */
     const char *path;
     struct node *root;
     bool expires; /* the kernel can be told to forget what it believes about a name */
+    bool without_open; /* the job only reads it, and the kernel asks nothing at open and close (unopened.c) */
     uint64_t full; /* until then writers wait for answers: the submit side's disk is full (tree_is_full) */
 };
 
@@ -98,6 +99,8 @@ struct node {
     uint64_t leased; /* valid while this lease stands, 0 for none */
     bool trusted; /* the kernel believes it for longer than a second, and is to be told when it is not so */
     bool removing, changed; /* its name is being removed by us; the submit side has reported a change meanwhile */
+    uint32_t expiring; /* of its names: the kernel is being told of so many changes that answers wait for */
+    struct handle *reader; /* in a tree without OPEN: it is read through this handle */
     struct lease *lease; /* on this directory */
     struct listing *listing; /* of this directory, while the lease covers it */
     struct listing *ahead; /* the beginning of it, asked for because many of its names were */
@@ -146,6 +149,7 @@ struct handle {
     enum opened state;
     int error;
     bool direct, append, writable, comes; /* comes: its data is sent with the answer to its open */
+    struct handle *newer, *older; /* readers, by their last use */
     struct handle *lender; /* the handle whose open file it uses */
     uint32_t borrowers;
     bool closing; /* when no handle borrows it any more */
@@ -216,6 +220,7 @@ bool link_ready(void);
 bool link_wants_out(void);
 void link_readable(void);
 void link_flush(void);
+void link_release(void); /* answers that waited for the kernel to be told of changes */
 size_t link_unanswered(void);
 uint64_t link_way(void); /* ns of a round trip, approximately */
 uint64_t link_gathered(void);
@@ -237,6 +242,7 @@ struct node *node_of(struct tree *tree, uint64_t id);
 uint64_t node_id(const struct node *node);
 struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique);
 bool node_changed(const struct node *node, const struct attr *a, uint64_t unique);
+bool is_same_file(const struct node *node, const struct attr *a);
 /* whether its contents differ from those known here */
 bool node_differs(const struct node *node, const struct attr *a);
 void node_wrote(struct node *node, const struct attr *a, uint64_t unique); /* applies the answer to a change of ours */
@@ -304,6 +310,14 @@ struct handle *handle_writable(struct node *node);
 bool handle_is_usable(const struct handle *h); /* whether the submit side has it open for certain */
 void handle_close(struct handle *h); /* frees it when the submit side has closed it */
 
+/* unopened.c: trees that the job only reads, where the kernel asks nothing at open and close */
+int unopened_refuses(uint32_t op); /* errno of a request that is not answered there; 0: it is */
+struct handle *handle_of(struct ask *q, uint64_t fh); /* of a request that reads */
+bool must_ask_at_open(const struct node *node); /* no lease covers it, so that the kernel asks about its name */
+bool unopened_waits(const struct handle *h); /* it is not certain yet which file the submit side opens */
+void reader_close(struct node *node);
+bool readers_shed(void); /* closes some of them; false: there are none to close */
+
 /* leases.c */
 void lease_wish(struct node *directory);
 void lease_wish_again(struct node *directory); /* called for repeated requests */
@@ -368,9 +382,12 @@ bool refresh_asks(struct ask *q); /* true: the request came from the refreshing 
 void keep_files(int one, int other); /* and the trees' tellers; -1: none */
 
 /* expiry.c: what the kernel believes about names longer than a second, until it is told otherwise */
-void expire_name(const struct node *directory, const char *name, struct node *child);
+void expire_name(struct node *directory, const char *name, struct node *child);
 void expire_attributes(struct node *node);
 void expire_entries(struct node *directory); /* of all names in it, and of itself */
+bool expiry_awaited(void); /* the kernel is being told of a change in a tree without OPEN */
+int expiry_fd(void);
+void expiry_done(void);
 
 /* busy_poll.c */
 void follow_begin(void);

@@ -176,7 +176,7 @@ static void from_small(struct ask *q, const struct handle *h, const struct fuse_
 void ask_read(struct ask *q)
 {
     const struct fuse_read_in *in = q->body;
-    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    struct handle *h = handle_of(q, in->fh);
     struct node *n = h->node;
     if (h->state == LAZY && !n->writing)
         handle_begin(h);
@@ -199,6 +199,10 @@ void ask_read(struct ask *q)
     uint64_t end = in->offset + in->size < n->size ? in->offset + in->size : n->size;
     bool in_order = in->offset == h->expected || chunk_at(h, in->offset / CHUNK * CHUNK);
     if (h->direct || h->append || !in_order || in->offset >= end) {
+        if (unopened_waits(h)) {
+            park(&h->parked, q);
+            return;
+        }
         h->expected = in->offset + in->size;
         read_here_and_there(q, h, in);
         return;
@@ -207,6 +211,6 @@ void ask_read(struct ask *q)
     h->window = h->window ? h->window : first_window();
     drop_behind(h, in->offset);
     fetch_ahead(h, in->offset);
-    if (!from_chunks(q, h, in->offset, end))
+    if (unopened_waits(h) || !from_chunks(q, h, in->offset, end))
         park(&h->parked, q);
 }

@@ -18,11 +18,15 @@ static void on_sought(struct request *r, int error, struct reader *answer)
 static void seek_now(struct ask *q)
 {
     const struct fuse_lseek_in *in = q->body;
-    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    struct handle *h = handle_of(q, in->fh);
     if (h->state == LAZY)
         handle_begin(h);
     if (h->state == LOST) {
         reply(q->tree, q->head->unique, h->error, NULL, 0);
+        return;
+    }
+    if (unopened_waits(h)) {
+        park(&h->parked, q);
         return;
     }
     struct request *r = request_new(R_SEEK, h->node, on_sought);
@@ -53,11 +57,11 @@ static void on_flushed(struct node *n, void *context, int error)
 void ask_lseek(struct ask *q)
 {
     const struct fuse_lseek_in *in = q->body;
-    struct node *n = ((struct handle *)(uintptr_t)in->fh)->node;
+    struct node *n = handle_of(q, in->fh)->node;
     struct parked *copy = NULL;
     if (in->whence != SEEK_DATA && in->whence != SEEK_HOLE) {
         reply(q->tree, q->head->unique, EINVAL, NULL, 0);
-    } else if (n->writing) {
+    } else if (n->writing && !q->tree->without_open) {
         node_park(n, q);
     } else if (n->writers) {
         park(&copy, q);

@@ -107,12 +107,13 @@ static void serve_busy_thread(void)
 static _Noreturn void serve_forever(void)
 {
     for (;;) {
-        struct pollfd fds[4 + sizeof serving.trees / sizeof *serving.trees];
-        nfds_t count = 4;
+        struct pollfd fds[5 + sizeof serving.trees / sizeof *serving.trees];
+        nfds_t count = 5;
         fds[0] = (struct pollfd){.fd = control, .events = POLLIN};
         fds[1] = (struct pollfd){.fd = settle, .events = POLLIN};
         fds[2] = (struct pollfd){.fd = link_fd(), .events = (short)(POLLIN | (link_wants_out() ? POLLOUT : 0))};
         fds[3] = (struct pollfd){.fd = refresh_fd(), .events = POLLIN};
+        fds[4] = (struct pollfd){.fd = expiry_fd(), .events = POLLIN};
         for (size_t i = 0; i < serving.count; i++)
             fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
         int ready = poll(fds, count, late_waits() ? LATE_MS : -1);
@@ -128,6 +129,8 @@ static _Noreturn void serve_forever(void)
             link_readable();
         if (fds[3].revents)
             refresh_done();
+        if (fds[4].revents)
+            expiry_done();
         follow_wakes();
         if (ask_kernel())
             serve_busy_thread();
@@ -174,8 +177,10 @@ _Noreturn void remote_serve(const struct job *job, const int devices[], const in
     if (run)
         *run = 0;
     for (uint32_t i = 0; i < job->start->remotes; i++)
-        serving.trees[serving.count++] =
-            (struct tree){.fd = devices[i], .teller = tellers ? tellers[i] : -1, .path = job->remote[i]};
+        serving.trees[serving.count++] = (struct tree){.fd = devices[i],
+                                                       .teller = tellers ? tellers[i] : -1,
+                                                       .path = job->remote[i],
+                                                       .without_open = tellers && job->start->static_remotes >> i & 1};
     serving.notified = !tellers;
     for (int place = UP; place < FIRST_FREE; place++)
         if (place != ends.control && place != ends.settle)

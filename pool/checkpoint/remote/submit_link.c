@@ -17,6 +17,12 @@
 #define TABLE 4096
 #define ROOM (64u << 10)
 #define TURNS 32 /* receptions before others get their turn */
+struct held_answer { /* until the kernel was told of a change that the submit side has reported before it */
+    struct held_answer *next;
+    uint8_t *frame;
+    size_t size;
+};
+
 #define HELLO_VERSION 2 /* the same as frames.VERSION in pool/remoteio */
 
 struct list {
@@ -32,6 +38,7 @@ static struct {
     struct request *table[TABLE];
     uint64_t last, gathered, way;
     size_t unanswered;
+    struct held_answer *held;
 } line = {.fd = -1};
 
 int link_fd(void) { return line.fd; }
@@ -162,6 +169,16 @@ uint8_t *link_take(void)
     return taken;
 }
 
+/* Their requests are sent again. */
+static void drop_held(void)
+{
+    for (struct held_answer *next; line.held; line.held = next) {
+        next = line.held->next;
+        free(line.held->frame);
+        free(line.held);
+    }
+}
+
 static void link_lost(void)
 {
     if (line.fd >= 0)
@@ -170,6 +187,7 @@ static void link_lost(void)
     line.ready = false;
     line.got = line.sent = 0;
     free(link_take());
+    drop_held();
     leases_lost();
     while (line.urgent.first) {
         struct request *r = line.urgent.first;
@@ -214,6 +232,23 @@ void link_open(int fd)
     request_send(r);
 }
 
+/* The job learns from an answer that others have gone on, so the kernel is told of their changes first. Telling it may
+ * wait for a lookup in the same directory or for a listing of it. */
+static bool must_be_held(const struct request *r)
+{
+    bool may_be_waited_for = (r->op == R_STAT || r->op == R_LIST) && r->node && r->node->expiring;
+    return expiry_awaited() && !r->urgent && !may_be_waited_for;
+}
+
+static void hold_answer(const uint8_t *frame, size_t size)
+{
+    struct held_answer *a = need(sizeof *a), **end = &line.held;
+    *a = (struct held_answer){.frame = memcpy(need(size), frame, size), .size = size};
+    while (*end)
+        end = &(*end)->next;
+    *end = a;
+}
+
 static void on_answer(const uint8_t *frame, size_t size)
 {
     struct reader a = {frame, frame + size, false};
@@ -231,6 +266,10 @@ static void on_answer(const uint8_t *frame, size_t size)
         r = r->chain;
     if (!r)
         return;
+    if (must_be_held(r)) {
+        hold_answer(frame, size);
+        return;
+    }
     take_out(r->urgent ? &line.urgent : &line.requests, r);
     if (!r->urgent)
         line.unanswered--;
@@ -244,6 +283,22 @@ static void on_answer(const uint8_t *frame, size_t size)
     r->done(r, error, &a);
     request_free(r);
     line.ready |= line.fd >= 0 && !line.urgent.first;
+}
+
+/* A function that takes the buffer of a large answer takes that of the held one. */
+void link_release(void)
+{
+    struct held_answer *a = line.held;
+    uint8_t *arriving = line.large;
+    line.held = NULL;
+    for (struct held_answer *next; a; a = next) {
+        next = a->next;
+        line.large = a->frame;
+        on_answer(a->frame, a->size);
+        free(link_take());
+        free(a);
+    }
+    line.large = arriving;
 }
 
 static bool take_frames(void)

@@ -45,6 +45,11 @@ class Site:
         """Whether this machine can do it in the way that is tried."""
         return self.keepers.abilities.remote != ""
 
+    @property
+    def static(self) -> list[str]:
+        """The trees that the submit side serves as static."""
+        return list(self.home.answer["static"])
+
     def connect(self, **more: Any) -> JobEnd:
         return self.home.open(self.tree, self.journal, **more)
 
@@ -56,6 +61,9 @@ class Site:
             "stdout": "/job/out",
             "stderr": "/job/err",
             "remote": tuple(path for path, _ in self.home.answer["trees"]),
+            "static_remotes": sum(
+                1 << number for number, (path, _) in enumerate(self.home.answer["trees"]) if path in self.static
+            ),
             **more,
         }
         return spec(self.scratch, *argv, **given)

@@ -76,6 +76,7 @@ def test_a_job_that_has_to_be_at_home_is_not_started_where_it_cannot() -> None:
         "remote_io_trees = /data",
         "remote_io = on\nremote_io_trees = /data:never",
         "remote_io = on\nremote_io_trees = :ro",
+        "remote_io = on\nremote_io_trees = /data:ro:static",
     ],
 )
 def test_what_contradicts_it_is_refused(text: str) -> None:
@@ -85,4 +86,5 @@ def test_what_contradicts_it_is_refused(text: str) -> None:
 
 def test_the_trees_that_it_works_on_are_written_absolute() -> None:
     assert job("remote_io = on").get("RemoteIOTrees") is None
-    assert job("remote_io = auto\nremote_io_trees = /data, more:ro").value("RemoteIOTrees") == f"/data,{IWD}/more:ro"
+    trees = job("remote_io = auto\nremote_io_trees = /data, more:ro, still:static").value("RemoteIOTrees")
+    assert trees == f"/data,{IWD}/more:ro,{IWD}/still:static"

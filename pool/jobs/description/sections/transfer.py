@@ -16,6 +16,8 @@ _WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
 _WHEN = dict.fromkeys(("on_exit", "onexit"), "ON_EXIT") | dict.fromkeys(("on_success", "onsuccess"), "ON_SUCCESS")
 _WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dict.fromkeys(("none", "null"), "NEVER")
 TRANSFERRING = (5, 8, 10, 11, 13)
+#: What may follow the colon of a directory in `remote_io_trees`.
+_TREE_MODES = ("", "ro", "rw", "static")
 _NEVER_SENT = ("docker://", "oras://")
 _REMOTE = dict.fromkeys(("on", "yes", "true"), "on") | dict.fromkeys(("off", "no", "false"), "off") | {"auto": "auto"}
 
@@ -55,13 +57,13 @@ def remote_io(job: JobDraft) -> None:
 
 
 def _tree(job: JobDraft, word: str) -> str:
-    """One directory of `remote_io_trees`, absolute; `:ro` behind it is for reading only."""
+    """One directory of `remote_io_trees`, absolute; `:ro` or `:static` behind it is for reading only."""
     name, _, how = word.partition(":")
-    if not name or how not in ("", "ro", "rw"):
+    if not name or how not in _TREE_MODES:
         raise job.refuse(
             "remote_io_trees",
             f"'remote_io_trees' names {word!r}, which is no directory",
-            "write DIRECTORY, or DIRECTORY:ro to read only, with commas between them",
+            "write DIRECTORY, DIRECTORY:ro to read only, or DIRECTORY:static if it seldom changes, too",
             other="RemoteIOTrees",
         )
     path = job.full_path(name)
@@ -73,7 +75,7 @@ def _tree(job: JobDraft, word: str) -> str:
             "make it first",
             other="RemoteIOTrees",
         )
-    return f"{path}:ro" if how == "ro" else path
+    return f"{path}:{how}" if how in ("ro", "static") else path
 
 
 def transfer(job: JobDraft) -> None:

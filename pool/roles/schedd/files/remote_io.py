@@ -49,6 +49,8 @@ TREES = "RemoteIOTrees"
 OWN_LOCKS = (
     "\n\tlocks on them bind its own processes only: neither other jobs nor programs of the submit machine respect them"
 )
+#: The same for trees that it reads without asking at each open.
+STATIC = "\n\tstatic: {}: locks there bind its own processes only"
 #: The name in a checkpoint's manifest of its mark on the submit side.
 MARK = "mark"
 #: Bytes that are on their way between a file server and its node at most.
@@ -163,7 +165,7 @@ class RemoteFiles:
         except BadTree as error:
             raise PoolError(
                 f"cannot queue: remote_io_trees names {error}, which is no absolute path of a directory",
-                hint="write /path, or /path:ro to read only, with commas between them",
+                hint="write /path, /path:ro to read only, or /path:static, with commas between them",
             ) from error
         if trees is None:
             raise PoolError("cannot queue: RemoteIOTrees is no text")
@@ -200,7 +202,7 @@ class RemoteFiles:
                     f"cannot restore the files of {start.name} as they were at its checkpoint: {facts['unreachable']}",
                     hint="release the job to have it start with the files as they are now",
                 )
-            shown = {key: facts[key] for key in ("trees", "uid", "gid", "home", "probes")}
+            shown = {key: facts[key] for key in ("trees", "static", "uid", "gid", "home", "probes")}
             await stream.send(["open", {**shown, "frames": VERSION}])
             _, found, how = check_item(await stream.receive(), {"found": (PLACES, str)})
             if facts["probes"]:
@@ -253,6 +255,10 @@ class RemoteFiles:
         text = "its owner's files: " + ("; ".join(part for part in parts if part) or "none are shown to it")
         if trees and how.startswith("notification"):
             text += OWN_LOCKS
+        elif static := [path for path in trees if path in facts["static"]]:
+            text += STATIC.format(", ".join(static))
+        for path, why in facts["not static"]:
+            text += f"\n\t{path}: read only, but not served as static: {why}" if path not in direct else ""
         for problem in facts["problems"]:
             text += f"\n\tnot as at its checkpoint: {problem}"
         facts = {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}
