@@ -65,7 +65,8 @@ class VisibleFiles:
     @classmethod
     def of(cls, spec: KeeperSpec) -> VisibleFiles:
         """The files that a job sees, by the order to its keeper."""
-        return cls(spec.remote, spec.binds, spec.env.get("HOME", "/"))
+        static = frozenset(path for number, path in enumerate(spec.remote) if spec.static_remotes >> number & 1)
+        return cls(spec.remote, spec.binds, spec.env.get("HOME", "/"), static)
 
 
 class StartFiles:

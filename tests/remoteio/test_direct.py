@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from pool.remoteio.direct import Direct, Mount, candidates, find, mounts_of, place_probes, remove_probes
 from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
-from pool.starter.files import seen_of
+from pool.starter.files import VisibleFiles, seen_of
+from tests.starter.support import spec
 
 NONCE = "0123456789abcdef" * 2
 
@@ -82,6 +84,12 @@ def test_a_machine_serves_those_trees_as_static_that_are_shown_to_the_job(given:
     assert (seen.trees, seen.static_bits) == (("/home",), 1 if given == ["/home"] else 0)
     seen = seen_of({"trees": trees, "home": "/home/ann", "static": given}, [], [])
     assert seen.static_bits == (2 if given == ["/home"] else 0)
+
+
+def test_what_a_job_sees_is_known_from_its_order(tmp_path: Path) -> None:
+    seen = seen_of({"trees": [["/data", False], ["/home", True]], "home": "/home/ann", "static": ["/home"]}, [], [])
+    order = spec(tmp_path, "/bin/true", remote=seen.trees, binds=seen.binds, static_remotes=seen.static_bits)
+    assert VisibleFiles.of(replace(order, env={"HOME": "/home/ann"})) == seen
 
 
 def test_the_kernels_table_is_read() -> None:
