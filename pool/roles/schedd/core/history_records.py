@@ -32,7 +32,7 @@ class HistoryRecords:
         self._alike: AlikeJobs | None = None
 
     def of(self, job: QueuedJob) -> AlikeJobs:
-        """What the job has in common with those of its cluster that left just before it, if they were like it."""
+        """Returns what a job shares with those of its cluster that left just before it, if they were like it."""
         again = self._states.is_again(job.state or {})
         if self._alike is None or not again or not self._alike.has(job):
             self._alike = AlikeJobs(job, self._now)
@@ -69,9 +69,11 @@ class AlikeJobs:
         same = job.cluster is self._cluster and job.status is self._status
         return same and (job.delta is self._delta or not (job.delta or self._delta))
 
-    def tell(self, data: Wire) -> Wire:
-        """What the event of an end tells: these data, and the account. The same object for equal data; not to be
-        changed."""
+    def event_data(self, data: Wire) -> Wire:
+        """Returns the data of the event of an end, with the account.
+
+        Equal data give the same object, which is not to be changed.
+        """
         if not self._told.is_again(data):
             self._data = data | self._account
         return self._data

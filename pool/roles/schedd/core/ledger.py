@@ -314,7 +314,7 @@ class Ledger:
             if job.status.final:
                 alike = records.of(job)
                 if step.happening is not Happening.LEAVE:
-                    step.data = alike.tell(step.data)
+                    step.data = alike.event_data(step.data)
                     if alike.may_stay and _stays_in_queue(job, now):
                         continue
                 ended.append(alike.record(job))

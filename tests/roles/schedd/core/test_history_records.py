@@ -31,7 +31,7 @@ def test_each_record_is_the_jobs_own(jobs: list[tuple[int, Any, Any, dict[str, A
         record = alike.record(job)
         assert (record.cluster, record.proc, record.status, record.time) == (*job.id, job.status, NOW)
         assert repr(sorted(unpack(record.ad).items())) == repr(sorted(job.own_wire().items()))
-        assert repr(alike.tell(dict(data))) == repr(data | account(job.wire(), NOW))
+        assert repr(alike.event_data(dict(data))) == repr(data | account(job.wire(), NOW))
         used = job.get("RemoteUserCpu")
         assert record.remote_cpu == (float(used) if isinstance(used, (int, float)) else 0.0)
 
