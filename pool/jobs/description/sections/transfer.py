@@ -16,7 +16,7 @@ _WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
 _WHEN = dict.fromkeys(("on_exit", "onexit"), "ON_EXIT") | dict.fromkeys(("on_success", "onsuccess"), "ON_SUCCESS")
 _WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dict.fromkeys(("none", "null"), "NEVER")
 TRANSFERRING = (5, 8, 10, 11, 13)
-#: What may follow the colon of a directory in `remote_io_trees`.
+#: The words that may follow the colon of a directory in `remote_io_trees`.
 _TREE_MODES = ("", "ro", "rw", "static")
 _NEVER_SENT = ("docker://", "oras://")
 _REMOTE = dict.fromkeys(("on", "yes", "true"), "on") | dict.fromkeys(("off", "no", "false"), "off") | {"auto": "auto"}
