@@ -190,7 +190,7 @@ class Capacity:
                 found = SlotShare(None, slot_weight(self._picture.ad_at(place)), 1, 1)
             self._shares[key] = found
         many = int(alike * found.each + (_TRIFLE if found.wanted is not None else 0))
-        return found._replace(fitting=many) if many else None
+        return SlotShare(found.wanted, found.weight, many, found.each) if many else None
 
     def _part_of_one(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """As `part` of what is left of one partitionable slot."""
