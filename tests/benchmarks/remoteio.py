@@ -82,7 +82,7 @@ with open(sys.argv[4] if len(sys.argv) > 4 else "/dev/stdout", "w") as file:
     print(json.dumps(took), file=file)
 """
 
-#: The program of a job in a tree that it only reads.
+#: The work of a job in a tree that it only reads.
 READING = """
 import json, os, subprocess, sys, time
 os.chdir(sys.argv[1])
