@@ -45,7 +45,7 @@ async def test_wrong_words_agree_nothing(pair: Nodes, tmp_path: Path) -> None:
     for node, words, said in (
         (chem, ("invite", "physics", "--half-life", "3"), "goes with --credit"),
         (chem, ("invite", "physics", "--credit", "10", "--lifetime", "soon"), "is not a time"),
-        (chem, ("invite", "physics", "--credit", "-1"), "out of range"),
+        (chem, ("invite", "physics", "--credit", "-1"), "is no number of hours"),
         (chem, ("settle", "nosuch"), "owes nothing"),
         (chem, ("leave", "nosuch"), "no agreement with a pool nosuch"),
         (physics, ("accept", "chem", str(junk), "--credit", "5"), "not a token"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from pool.client import Pool
@@ -83,7 +84,9 @@ async def test_a_user_elsewhere_comes_in_by_token_over_tls(nodes: Nodes, tmp_pat
     stranger = nodes.start("stranger", "startd", join=token)
     assert stranger.ended() != 0
     assert "lets a user in, not a machine" in stranger.text
-    old = poolnode("token", "--user", own_name(), "--lifetime", "0", POOLNODE_ADDRESS=whole.address).stdout.strip()
+    old = poolnode("token", "--user", own_name(), "--lifetime", "1", POOLNODE_ADDRESS=whole.address).stdout.strip()
+    ends = time.time() + 1
+    await until(lambda: time.time() > ends, "the token to expire")
     assert "expired" in one_line(poolnode("q", **{**away, "POOLNODE_TOKEN": old}))
     assert "not whole" in one_line(poolnode("q", **{**away, "POOLNODE_TOKEN": token[:-3]}))
     whole.stop()

@@ -9,6 +9,7 @@ import resource
 import socket
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,7 +237,8 @@ async def test_tokens_that_are_no_good_are_refused_in_words(nodes: Nodes) -> Non
     complaint(nodes.start("third", "startd", join="nonsense"), "cannot read a token there: no such file")
     complaint(nodes.start("third", "startd", join="pooljoin-nonsense"), "not whole")
     complaint(nodes.start("third", "startd", join=good[:-5]), "not whole")
-    expired = await token(head, "startd", lifetime=-1)
+    expired, ends = await token(head, "startd", lifetime=1), time.time() + 1
+    await until(lambda: time.time() > ends, "the token to expire")
     complaint(nodes.start("third", "startd", join=expired), "cannot join as third", "expired")
     read = Token.read(await token(head, "startd"))
     forged = Token(read.kind, read.address, read.fingerprint, read.id, "00" * 24, read.roles)
