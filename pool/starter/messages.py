@@ -370,8 +370,8 @@ _MACHINE = (
     "malloc",
     "start",
 )
-#: How a file call fails whose file system's server has died.
-_SERVER_DIED = (errno.ECONNABORTED, errno.ENOTCONN)
+#: How a file call fails whose file system's server has died, and one whose supervisor has (seccomp_unotify(2)).
+_SERVER_DIED = (errno.ECONNABORTED, errno.ENOTCONN, errno.ENOSYS)
 
 
 #: Where a job with a file tree of its own looks for a path.

@@ -170,7 +170,7 @@ async def test_a_start_whose_file_server_dies_may_be_tried_again(site: Site) -> 
     relay.cut()
 
 
-@pytest.mark.parametrize("err", [errno.ECONNABORTED, errno.ENOTCONN])
+@pytest.mark.parametrize("err", [errno.ECONNABORTED, errno.ENOTCONN, errno.ENOSYS])
 def test_what_a_dead_server_makes_fail_may_be_tried_again(tmp_path: Path, err: int) -> None:
     program = str(tmp_path / "program")
     report = Report._make((Verb.FAILED, 1, *[0] * 6, err, *[0] * 10, "exec", program, ()))
