@@ -31,7 +31,7 @@ from pool.store import Store
 
 #: A slice of work, and the steps of the slice before.
 MOST = MANY + 2 * BATCH
-JOBS = 3 * MOST
+JOBS = 2 * MOST
 
 done: Counter[str] = Counter()
 
