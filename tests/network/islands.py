@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 
+from tests.network.namespaces import EMPTY, begin_namespace, wait_until_up
 from tests.ordinary_user import as_root
 
 #: Two namespaces, each with a wire to the schedd's, whose address is on neither wire. Nobody passes packets on.
@@ -37,27 +37,16 @@ class Islands:
         with as_root():
             if os.geteuid() != 0:
                 pytest.skip("needs root")
-            self._all = [self._begun("echo up; exec sleep 1000") for _ in range(2)]
+            self._all = [begin_namespace(EMPTY) for _ in range(2)]
             for machine in self._all:
-                self._line(machine)
-            self._all.append(head := self._begun(_MACHINES))
+                wait_until_up(machine)
+            self._all.append(head := begin_namespace(_MACHINES))
             assert head.stdin is not None
             head.stdin.write("".join(f"{one.pid}\n" for one in self._all[:2]).encode())
             head.stdin.flush()
-            self._line(head)
+            wait_until_up(head)
         inside = [("nsenter", f"--net=/proc/{process.pid}/ns/net") for process in self._all]
         self.machines, self.middle = inside[:2], inside[2]
-
-    @staticmethod
-    def _begun(script: str) -> subprocess.Popen[bytes]:
-        command = ["unshare", "--net", "sh", "-c", script]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    @staticmethod
-    def _line(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        if process.stdout.readline() != b"up\n":
-            pytest.skip("needs root, network namespaces, and ip of iproute2")
 
     def close(self) -> None:
         for process in self._all:

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests.network.namespaces import EMPTY, begin_namespace, wait_until_up
 from tests.ordinary_user import as_root
 
 #: Namespaces in the order in which they get their numbers: 10.97.NUMBER.2 is each one's address.
@@ -40,14 +41,14 @@ class TwoNetworks:
         with as_root():
             if os.geteuid() != 0:
                 pytest.skip("needs root")
-            self._all = [self._begun("echo up; exec sleep 1000") for _ in range(4)]
+            self._all = [begin_namespace(EMPTY) for _ in range(4)]
             for one in self._all:
-                self._line(one)
-            self._all.append(router := self._begun(_ROUTER))
+                wait_until_up(one)
+            self._all.append(router := begin_namespace(_ROUTER))
             assert router.stdin is not None
             router.stdin.write("".join(f"{one.pid}\n" for one in self._all[:4]).encode())
             router.stdin.flush()
-            self._line(router)
+            wait_until_up(router)
         self._inside = [("nsenter", f"--net=/proc/{process.pid}/ns/net") for process in self._all]
 
     def inside(self, number: int) -> tuple[str, ...]:
@@ -73,17 +74,6 @@ class TwoNetworks:
             for source, to in ((one, two), (two, one)):
                 rule = ["ip", "rule", verb, "from", source, "to", to, "blackhole"]
                 subprocess.run([*self._inside[-1], *rule], check=True)
-
-    @staticmethod
-    def _begun(script: str) -> subprocess.Popen[bytes]:
-        command = ["unshare", "--net", "sh", "-c", script]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    @staticmethod
-    def _line(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        if process.stdout.readline() != b"up\n":
-            pytest.skip("needs root, network namespaces, and ip of iproute2")
 
     def close(self) -> None:
         for process in self._all:

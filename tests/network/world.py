@@ -10,13 +10,13 @@ import ctypes
 import os
 import selectors
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.network.namespaces import EMPTY, begin_namespace, wait_until_up
 from tests.ordinary_user import as_root
 
 CLONE_NEWNET, IP_PKTINFO, IPV6_TRANSPARENT = 0x40000000, 8, 75
@@ -82,25 +82,14 @@ class World:
     def _begin(self) -> None:
         if os.geteuid() != 0:
             pytest.skip("needs root")
-        self._outside = self._begun("echo up; exec sleep 1000")
-        self._machine = self._begun(_SETTING)
+        self._outside = begin_namespace(EMPTY)
+        self._machine = begin_namespace(_SETTING)
         assert self._machine.stdin is not None
-        self._line(self._outside)
+        wait_until_up(self._outside)
         self._machine.stdin.write(f"{self._outside.pid}\n".encode())
         self._machine.stdin.flush()
-        self._line(self._machine)
+        wait_until_up(self._machine)
         self.namespace = f"/proc/{self._machine.pid}/ns/net"
-
-    @staticmethod
-    def _begun(script: str) -> subprocess.Popen[bytes]:
-        command = ["unshare", "--net", "sh", "-c", script]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    @staticmethod
-    def _line(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        if process.stdout.readline() != b"up\n":
-            pytest.skip("needs root, network namespaces, and ip of iproute2")
 
     def program(self, way_out: Path) -> Path:
         """A way out that runs in this namespace."""

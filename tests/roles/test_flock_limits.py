@@ -104,7 +104,7 @@ def test_no_job_follows_where_the_rules_changed_while_the_world_was_not_up(tmp_p
 
 
 def test_only_machines_of_the_agreed_kinds_are_shown_and_lent(tmp_path: Path) -> None:
-    """Whatever the other pool asks for; and when the file says others, those."""
+    """They hold for each request of the other pool; if the file changes, the new ones hold."""
     rules = tmp_path / "rules"
     rules.write_text("[physics]\nkinds = 'Machine == \"chem-m1\"'\n")
 

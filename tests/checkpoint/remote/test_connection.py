@@ -122,11 +122,8 @@ async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
     assert sorted(left) == ["data", "log", "source"]
 
 
-async def test_a_start_whose_stream_is_lost_goes_on_with_the_next(site: Site) -> None:
-    """The job's output is opened through its files, so that the program would never run."""
-    if not site.able:
-        pytest.skip("needs remote files in this way")
-    relay = Relay(site)
+async def waiting_start(site: Site, relay: Relay) -> tuple[NativeKeeper, asyncio.Task[NativeKeeper]]:
+    """A start that waits for the submit side, since the job's output is opened through its files."""
     theirs = await relay.connect()
     relay.hold_requests()
     asked: asyncio.Future[NativeKeeper] = asyncio.get_running_loop().create_future()
@@ -135,6 +132,15 @@ async def test_a_start_whose_stream_is_lost_goes_on_with_the_next(site: Site) ->
         starting = asyncio.create_task(site.keepers.start(wanted, remote=theirs.fileno(), asked=asked.set_result))
         keeper = await soon(asked)
         await soon(relay.holds_something.wait())
+    return keeper, starting
+
+
+async def test_a_start_whose_stream_is_lost_goes_on_with_the_next(site: Site) -> None:
+    """The job's output is opened through its files, so that the program would never run."""
+    if not site.able:
+        pytest.skip("needs remote files in this way")
+    relay = Relay(site)
+    keeper, starting = await waiting_start(site, relay)
     relay.cut()
     assert not starting.done()
     relay.pass_requests()
@@ -150,14 +156,7 @@ async def test_a_start_whose_file_server_dies_may_be_tried_again(site: Site) -> 
     if not site.able:
         pytest.skip("needs remote files in this way")
     relay = Relay(site)
-    theirs = await relay.connect()
-    relay.hold_requests()
-    asked: asyncio.Future[NativeKeeper] = asyncio.get_running_loop().create_future()
-    wanted = replace(site.spec("/bin/echo", "it runs"), stdout=str(site.tree / "output"))
-    with theirs:
-        starting = asyncio.create_task(site.keepers.start(wanted, remote=theirs.fileno(), asked=asked.set_result))
-        await soon(asked)
-        await soon(relay.holds_something.wait())
+    _, starting = await waiting_start(site, relay)
     (parent,) = psutil.Process(site.keepers.fork_server_pid).children()
     server = min(parent.children(), key=lambda one: one.pid)
     server.kill()

@@ -3,8 +3,8 @@
     startd (chem) --schedd.direct_to_schedd, by the worlds--> offer (`pool.network.direct_link`)
     startd (chem) ======== streams about one claim =========> schedd
 
-What the machine may open on such a connection are the streams that it may open by the worlds, about its own claim:
-whatever claim it names, this one is meant.
+On such a connection the machine may open the streams that it may open by the worlds, about its own claim: whatever
+claim it names, this one is meant.
 """
 
 from __future__ import annotations
