@@ -18,7 +18,9 @@ async def seen(pool: Pool, job: tuple[int, int]) -> Inspection:
         try:
             found.append(await pool.inspect(job, 0.0))
         except PoolError as error:
-            return "does not run" not in error.message
+            if "does not run" not in error.message:
+                raise
+            return False
         return "to write into" in str(found[-1])
 
     await asked(waits, "a process that waits for another")

@@ -51,6 +51,7 @@ class LocalSubmitSide:
     """The submit side of a job that runs there: nothing has to be carried."""
 
     reachable = False
+    is_direct = False
 
     def __getattr__(self, name: str) -> Any:
         raise PoolError(f"a job that runs on the submit machine has no use for {name}")
