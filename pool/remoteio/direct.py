@@ -102,6 +102,8 @@ def candidates(probe: dict[str, Any], mounts: Iterable[Mount]) -> Iterator[Direc
 def place_probes(places: Places, named: Iterable[str], nonce: str) -> list[dict[str, Any]]:
     """Lay a probe on each file system that a job names files on, where its owner may; this is the submit side's part.
 
+    A tree that holds something that may only be read has none: a machine that opens it directly could write there.
+
     Args:
         nonce: random, new for each start.
     """
@@ -115,6 +117,8 @@ def place_probes(places: Places, named: Iterable[str], nonce: str) -> list[dict[
         point = next((point for point in points if is_below(directory, point)), "/")
         roots = [tree.path for tree in places.trees if is_below(directory, tree.path)]
         tree = max([point, *roots], key=len)
+        if any(inner.readonly and is_below(inner.path, tree) for inner in places.trees):
+            continue
         name = f"{_PROBE}{nonce[:12]}.{number}"
         if tree in found:
             continue

@@ -47,7 +47,7 @@ from pool.remoteio.leases import DirectoryWatches, FileLeases
 from pool.remoteio.path_lookup import Places
 from pool.remoteio.session import RemoteSession
 from pool.remoteio.thread_times import seconds_of
-from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
+from pool.remoteio.trees import Tree, granted, is_below, trees_of, wishes_of
 
 #: Bytes of a message.
 LONGEST = 256 * 1024
@@ -258,11 +258,12 @@ def _granted_trees(message: dict[str, Any]) -> list[Tree]:
     """The trees that the job asks for, or else the directories of what it names: never the whole machine."""
     if message["trees"] is not None:
         return list(wishes_of(str(message["trees"])))
-    wishes = []
-    for paths, readonly in ((message["writes"], False), (message["reads"], True)):
-        found = {path if os.path.isdir(path) else posixpath.dirname(path) for path in map(str, paths)}
-        wishes += [Tree(path, readonly) for path in sorted(found) if path != "/"]
-    return wishes
+    writes, reads = (
+        {path if os.path.isdir(path) else posixpath.dirname(path) for path in map(str, paths)} - {"/"}
+        for paths in (message["writes"], message["reads"])
+    )
+    reads = {path for path in reads if not any(is_below(path, written) for written in writes)}
+    return [Tree(path) for path in sorted(writes)] + [Tree(path, readonly=True) for path in sorted(reads)]
 
 
 def _static_trees(trees: Iterable[Tree], places: Places, watches: DirectoryWatches) -> dict[str, str]:

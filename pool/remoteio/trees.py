@@ -90,7 +90,8 @@ def tree_of(word: str, modes: Container[str]) -> Tree:
 def granted(allowed: Iterable[Tree], top: Iterable[str], wished: Iterable[Tree]) -> tuple[Tree, ...]:
     """The trees that a job may reach; one may lie in another that is granted in another way.
 
-    A directory is granted where the job asks for it and the administrator allows it; for writing, where both say so.
+    A directory is granted where the job asks for it and the administrator allows it; for writing, where both say so. Of
+    several wishes, and of several permissions, the one for the nearest directory around counts.
 
     Args:
         allowed: the administrator's.
@@ -116,7 +117,9 @@ def granted(allowed: Iterable[Tree], top: Iterable[str], wished: Iterable[Tree])
         )
         if bound is None:
             continue
-        asked = [wish for wish in wishes if is_below(path, wish.path)]
+        around_it = [wish for wish in wishes if is_below(path, wish.path)]
+        nearest = max(len(wish.path) for wish in around_it)
+        asked = [wish for wish in around_it if len(wish.path) == nearest]
         readonly, static = bound.readonly or all(wish.readonly for wish in asked), all(wish.static for wish in asked)
         around = max(
             (tree for tree in found if is_below(path, tree.path)), key=lambda tree: len(tree.path), default=None

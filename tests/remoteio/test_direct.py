@@ -13,7 +13,7 @@ import pytest
 
 from pool.remoteio.direct import Direct, Mount, candidates, find, mounts_of, place_probes, remove_probes
 from pool.remoteio.path_lookup import Places
-from pool.remoteio.trees import Tree
+from pool.remoteio.trees import Tree, wishes_of
 from pool.starter.files import VisibleFiles, seen_of
 from tests.starter.support import spec
 
@@ -60,6 +60,17 @@ def test_nothing_is_laid_where_the_job_may_only_read(tmp_path: Path) -> None:
     assert place_probes(places, [str(tmp_path)], NONCE) == []
     places.close()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("inner", [":ro", ":static"])
+def test_nothing_is_laid_around_what_the_job_may_only_read(tmp_path: Path, inner: str) -> None:
+    (tmp_path / "work/data").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    places = Places(wishes_of(f"{tmp_path}/work,{tmp_path}/work/data{inner},{tmp_path}/other"))
+    probes = place_probes(places, [f"{tmp_path}/work", f"{tmp_path}/work/data", f"{tmp_path}/other"], NONCE)
+    places.close()
+    assert [probe["tree"] for probe in probes] == [f"{tmp_path}/other"]
+    assert [name for _, _, names in os.walk(tmp_path / "work") for name in names] == []
 
 
 def test_names_of_probes_from_elsewhere_lead_nowhere_else(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ TOP = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
         ("/", "/", "/data,/home"),  # all of the submit side but the system, as the job finds the system where it runs
         ("/", "/usr/bin,/etc,/tmp,/var/tmp/x", ""),
         ("/", "/tmp/trial/a,/var/lib/x", "/tmp/trial/a,/var/lib/x"),
-        ("/", "/home/ann,/home/ann/bin:ro", "/home/ann"),  # what may be written may be read
+        ("/", "/home/ann,/home/ann/bin:ro", "/home/ann,/home/ann/bin:ro"),
+        ("/", "/home/ann,/home/ann:ro", "/home/ann"),  # what may be written may be read
+        ("/", "/,/home/ann:ro,/home/ann/x", "/data,/home,/home/ann:ro,/home/ann/x"),
         ("/", "/home/ann:ro,/home/ann/work", "/home/ann:ro,/home/ann/work"),
         ("/", "/home/ann/work,/home/ann/worker", "/home/ann/work,/home/ann/worker"),
         ("/home/ann, /data:ro", "/home,/data/x", "/data/x:ro,/home/ann"),
@@ -30,8 +32,8 @@ TOP = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
         ("/home /home/ann/keep:ro", "/home/ann", "/home/ann,/home/ann/keep:ro"),
         ("/", "/data:static", "/data:static"),
         ("/", "/data:static,/data/x:ro", "/data:static,/data/x:ro"),
-        ("/", "/data:ro,/data/x:static", "/data:ro"),  # the other demand is for locks as well
-        ("/", "/data,/data/x:static", "/data"),
+        ("/", "/data:ro,/data/x:static", "/data:ro,/data/x:static"),
+        ("/", "/data,/data/x:static", "/data,/data/x:static"),
         ("/data:ro", "/data/x:static", "/data/x:static"),
         ("/data", "/home/ann", ""),
         ("", "/home/ann", ""),
