@@ -117,7 +117,7 @@ def place_probes(places: Places, named: Iterable[str], nonce: str) -> list[dict[
         point = next((point for point in points if is_below(directory, point)), "/")
         roots = [tree.path for tree in places.trees if is_below(directory, tree.path)]
         tree = max([point, *roots], key=len)
-        if any(inner.readonly and is_below(inner.path, tree) for inner in places.trees):
+        if places.has_readonly(os.fsencode(tree)):
             continue
         name = f"{_PROBE}{nonce[:12]}.{number}"
         if tree in found:

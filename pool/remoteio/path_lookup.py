@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from pool.remoteio import kernel
-from pool.remoteio.trees import Tree, outermost
+from pool.remoteio.trees import Tree, is_below, outermost
 
 #: Names that undo information is kept under; a job does not see them.
 UNDO = b".poolnode-undo."
@@ -109,6 +109,10 @@ class Places:
     def contains(self, path: bytes) -> bool:
         """Whether a path lies in a tree at all."""
         return any(path == tree or path.startswith(tree + b"/") for tree, _, _ in self._open)
+
+    def has_readonly(self, directory: bytes) -> bool:
+        """Whether anything in a directory may only be read."""
+        return any(readonly and is_below(os.fsdecode(tree), os.fsdecode(directory)) for tree, _, readonly in self._open)
 
     def open_parent(self, path: bytes, *, write: bool = False, own: bool = False) -> _At:
         """The directory that holds a path, open, and the name in it: for `with`.
