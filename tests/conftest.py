@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pool.checkpoint.build import CannotBuild, build, compiler
+from pool.classad.names import SHADOWED
 from tests.ordering import for_workers
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
@@ -100,6 +101,15 @@ def _role_context(tmp_path_factory: pytest.TempPathFactory, run_directory: Path)
         patch.setenv("PYTHONPYCACHEPREFIX", str(run_directory / "bytecode"))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _no_shadowed_scopes() -> Iterator[None]:
+    """Each test begins as a fresh process does: no ad has yet used the name of a scope for an attribute of its own."""
+    before = set(SHADOWED)
+    SHADOWED.clear()
+    yield
+    SHADOWED.update(before)
 
 
 @pytest.fixture(scope="session")
