@@ -22,6 +22,7 @@ import pytest
 
 from tests.conftest import passable
 from tests.e2e import support
+from tests.e2e.node_forks import node_forks
 from tests.ordinary_user import OrdinaryUser
 
 OWN, ROOTS = WAYS = ("own", "root")
@@ -56,6 +57,14 @@ def _has_two_ways(module: object, function: object) -> bool:
     of_module = getattr(module, "pytestmark", [])
     marks = [*(of_module if isinstance(of_module, list) else [of_module]), *getattr(function, "pytestmark", [])]
     return not any(mark.name == "own_pool" for mark in marks)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _node_forks() -> Iterator[None]:
+    """The process that nodes are forked from, begun before any test is another user."""
+    with node_forks() as support.forks:
+        yield
+    support.forks = None
 
 
 @pytest.fixture(scope="module", autouse=True)

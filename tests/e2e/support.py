@@ -29,6 +29,7 @@ import pytest
 
 from pool.client import Pool, Result
 from tests.conftest import REPOSITORY
+from tests.e2e.node_forks import ForkedNode, NodeForks
 from tests.ordinary_user import OrdinaryUser, as_root
 
 ALL = "collector,negotiator,schedd,startd"
@@ -40,6 +41,8 @@ ROOT = os.geteuid() == 0
 PYTHON_OF_NODES = sys.executable
 
 
+#: Has the program loaded, and forks nodes; None where each is started by the command.
+forks: NodeForks | None = None
 #: The user who the tests are while root runs their nodes; None where the nodes are of the user who runs the tests.
 submitter: OrdinaryUser | None = None
 
@@ -81,17 +84,23 @@ class Node:
         self.log: list[dict[str, Any]] = []
         self._heard = threading.Condition()
         self._closed = False
+        words = ["--log-json", "--state", str(state), *arguments]
+        variables = {**os.environ, **(submitter.of_root if submitter else {}), **environ}
+        self.process: subprocess.Popen[str] | ForkedNode
         with as_root():
-            self.process = subprocess.Popen(
-                [*machine, PYTHON_OF_NODES, "-m", "pool", "--log-json", "--state", str(state), *arguments],
-                cwd=REPOSITORY,
-                env={**os.environ, **(submitter.of_root if submitter else {}), **environ},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-            )
+            if forks is not None and not environ and not machine:
+                self.process = forks.start(words, variables)
+            else:
+                self.process = subprocess.Popen(
+                    [*machine, PYTHON_OF_NODES, "-m", "pool", *words],
+                    cwd=REPOSITORY,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                )
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -285,10 +294,16 @@ def adopting() -> Iterator[None]:
         prctl(subreaper, 0, 0, 0, 0)
 
 
+def _below() -> list[psutil.Process]:
+    """Every process below this one, apart from the one that forks nodes."""
+    own = forks.pid if forks is not None else 0
+    return [process for process in psutil.Process().children(recursive=True) if process.pid != own]
+
+
 def family() -> list[psutil.Process]:
     """Every live process below this one."""
     alive = []
-    for process in psutil.Process().children(recursive=True):
+    for process in _below():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 alive.append(process)
@@ -298,7 +313,7 @@ def family() -> list[psutil.Process]:
 def family_in_words() -> str:
     """Every process below this one, dead ones too, a line each: what it is and what it waits for."""
     lines = []
-    for process in psutil.Process().children(recursive=True):
+    for process in _below():
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
             waits = Path(f"/proc/{process.pid}/wchan").read_text()
             words = " ".join(process.cmdline())[:150]
@@ -309,7 +324,7 @@ def family_in_words() -> str:
 def kill_family() -> None:
     """End everything below this process, and collect what was adopted."""
     for _ in range(20):
-        left = psutil.Process().children(recursive=True)
+        left = _below()
         if not left:
             return
         for process in left:
