@@ -182,7 +182,7 @@ def _enter(mounts: int) -> None:
         raise OSError(ctypes.get_errno(), "enter the mount namespace of the tests")
 
 
-#: What a node with all roles imports until it is ready, by the last modules of each way.
+#: The modules whose import brings all that a node with all roles imports until it is ready.
 MODULES = (
     *("uvloop", "pool.cli.main", "pool.cli.join_token", "pool.node", "pool.machine", "pool.classad.compiling"),
     *("pool.shadow.files", "pool.starter.abilities", "pool.starter.keeper", "pool.store.accounts"),
