@@ -4,9 +4,9 @@ fork of it: a process of its own from the program's first line on, as `python -m
 To import the program takes 0.4 s of processor time, and the tests start some thousand nodes. Nodes on machines of their
 own, and with other variables than the tests have, are still started by the command.
 
-A request is a message of JSON with the write end of a pipe for the node's output and the mount namespace that it is to
-be in. The answer is its process id. The node is no child of the process that forks: the one who asks adopts it, as the
-`adopting` of support.py has it.
+A request is a message of JSON (arguments, environment, resource limits) with the write end of a pipe for the node's
+output and the mount namespace that it is to be in. The answer is its process id. The node is no child of the process
+that forks: the one who asks adopts it, as the `adopting` of support.py has it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ctypes
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -32,6 +33,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 #: Bytes of one request: arguments and environment.
 MOST = 1 << 19
 CLONE_NEWNS = 0x20000
+LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
 
 
 class ForkedNode:
@@ -104,8 +106,9 @@ class NodeForks:
         self.pid = self._process.pid
 
     def start(self, arguments: Sequence[str], environ: Mapping[str, str]) -> ForkedNode:
-        """`python -m pool ARGUMENTS` in the repository, in this thread's mount namespace."""
-        request = json.dumps({"arguments": list(arguments), "environ": dict(environ)}).encode()
+        """`python -m pool ARGUMENTS` in the repository, in this thread's mount namespace and with its limits."""
+        limits = [(kind, resource.getrlimit(kind)) for kind in LIMITS]
+        request = json.dumps({"arguments": list(arguments), "environ": dict(environ), "limits": limits}).encode()
         out, into = os.pipe()
         mounts = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
         try:
@@ -167,6 +170,9 @@ def become_node(request: Mapping[str, Any], output: int, mounts: int) -> None:
         _enter(mounts)
     os.close(mounts)
     os.chdir(REPOSITORY)
+    for kind, limit in request["limits"]:
+        if resource.getrlimit(kind) != tuple(limit):
+            resource.setrlimit(kind, limit)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

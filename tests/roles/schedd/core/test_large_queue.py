@@ -21,14 +21,18 @@ from pool.classad import parse_expr
 from pool.config import Settings
 from pool.outside import OutsideWorld
 from pool.policy.queue import HELD, IDLE, JobQueue, QueuedJob
-from pool.roles.cooperative import MANY, WorkTurns
+from pool.roles import cooperative
+from pool.roles.cooperative import WorkTurns
 from pool.roles.schedd.core import ledger as ledger_module
 from pool.roles.schedd.core.intake import ClusterIntake
 from pool.roles.schedd.core.ledger import Ledger
-from pool.roles.schedd.submit.job_actions import BATCH, JobActions
+from pool.roles.schedd.submit import job_actions
+from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.rules import Rules
 from pool.store import Store
 
+#: Jobs of a slice of work and of a step of it: half of what nodes have, so that half as many jobs are many.
+MANY, BATCH = cooperative.MANY // 2, job_actions.BATCH // 2
 #: A slice of work, and the steps of the slice before.
 MOST = MANY + 2 * BATCH
 JOBS = 2 * MOST
@@ -56,6 +60,8 @@ class CountedJob(QueuedJob):
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(ledger_module, "QueuedJob", CountedJob)
+    monkeypatch.setattr(cooperative, "MANY", MANY)
+    monkeypatch.setattr(job_actions, "BATCH", BATCH)
     done.clear()
     yield
     done.clear()
@@ -147,7 +153,7 @@ async def test_one_job_in_two_groups_each_is_changed_in_short_steps(tmp_path: Pa
 
 async def test_clusters_of_one_job_each_are_changed_in_short_steps() -> None:
     async with schedd(Path(":memory:")) as (ledger, acts):
-        for number in range(1, MOST + 1000):
+        for number in range(1, MOST + 100):
             await ledger.submit(number, "ann", ClusterIntake({"Owner": "ann"}, 1, differs=False))
         for action in ("hold", "release", "remove"):
             check(await most_in_a_turn(act(acts, action, all=True)), "changed")
