@@ -394,8 +394,7 @@ async def link_of(flock: SimFlock, home: str) -> Any:
 
 def test_jobs_of_more_kinds_than_wishes_are_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is of a kind of its own, and its ad is large; the oldest are asked for first."""
-    for module in ("pool.policy.flock.private", "pool.roles.world.private_borrowing"):
-        monkeypatch.setattr(f"{module}.MOST_WISHES", 8)
+    monkeypatch.setattr("pool.policy.flock.private.MOST_WISHES", 8)
 
     async def work() -> None:
         async with pools(63, {"physics": 0, "chem": 5}, seconds=0.1) as flock:

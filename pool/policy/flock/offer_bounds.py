@@ -22,10 +22,11 @@ def is_plain_name(text: str) -> bool:
 
 def is_small(ad: Wire) -> bool:
     """Whether an ad of another pool may stand in our collector."""
-    return _size(ad) <= LARGEST_AD
+    return size_of(ad) <= LARGEST_AD
 
 
-def _size(ad: Wire) -> int:
+def size_of(ad: Wire) -> int:
+    """Bytes of an ad on the wire."""
     return len(msgpack.packb(ad, unicode_errors="surrogateescape"))
 
 
@@ -47,7 +48,7 @@ class OfferBounds:
         self._bytes -= self._sizes.pop(slot, 0)
         if ad is None:
             return True
-        size = len(slot) + _size(ad)
+        size = len(slot) + size_of(ad)
         fits = size <= LARGEST_AD and self._bytes + size <= self._most_bytes and len(self._sizes) < self._most_offers
         if fits:
             self._sizes[slot] = size

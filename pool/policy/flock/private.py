@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.errors import PoolError
+from pool.policy.flock.offer_bounds import size_of
 from pool.policy.flock.shown import FOREIGN, GUEST_OF, LENDER, WANTS_FLOCK, check_guest_start
 
 Wire = dict[str, Any]
@@ -33,6 +34,8 @@ ALSO = "FlockAlso"
 OF = "~"
 #: Wishes of one user at a time, and slots of one wish.
 MOST_WISHES, MOST_SLOTS = 500, 1_000_000
+#: Bytes of the ads of these wishes.
+MOST_BYTES = 8 * 1024 * 1024
 #: Seconds for which a wish is not repeated after a claim for it was of no use: the first time, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 #: Pools beside its own that one job, and one user, may name.
@@ -66,6 +69,11 @@ class FlockWish:
     @property
     def key(self) -> tuple[str, int]:
         return (self.schedd, self.number)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its ad."""
+        return size_of(self.ad)
 
     def to_wire(self) -> list[Any]:
         return [self.schedd, self.number, self.count, self.lease, self.oldest, self.ad]
@@ -163,8 +171,21 @@ def read_wishes(said: Any) -> tuple[int, list[FlockWish]]:
     """
     match said:
         case {"seen": int(seen), "wishes": list(items)} if len(items) <= MOST_WISHES:
-            return seen, [_wish(item) for item in items]
+            wishes = [_wish(item) for item in items]
+            if sum(wish.size for wish in wishes) > MOST_BYTES:
+                raise BadWish(f"the ads of wishes have {MOST_BYTES:,} bytes at most")
+            return seen, wishes
     raise BadWish(f"wishes are a number and a list of up to {MOST_WISHES}")
+
+
+def within_bounds(wishes: Iterable[FlockWish]) -> list[FlockWish]:
+    """As many wishes as the other pool takes in, those first that have waited longest."""
+    found, size = list[FlockWish](), 0
+    for wish in sorted(wishes, key=lambda wish: wish.oldest):
+        if len(found) < MOST_WISHES and size + wish.size <= MOST_BYTES:
+            found.append(wish)
+            size += wish.size
+    return found
 
 
 def _wish(item: Any) -> FlockWish:

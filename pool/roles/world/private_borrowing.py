@@ -18,7 +18,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
-from pool.policy.flock.private import MOST_POOLS, MOST_WISHES, FlockWish, party, pause_after, wishes_of
+from pool.policy.flock.private import MOST_POOLS, FlockWish, party, pause_after, wishes_of, within_bounds
 from pool.policy.flock.reports import plain_line
 from pool.policy.flock.shown import GUEST_OF
 from pool.policy.why.findings import Finding
@@ -351,9 +351,7 @@ class PrivateBorrower(Service):
                         found[wish.key] = wish
             except (*TROUBLE, KeyError, TypeError, ValueError) as error:
                 self._log.info("a schedd does not say its requests", extra={"schedd": name, "error": str(error)})
-        if len(found) > MOST_WISHES:  # those that have waited longest
-            oldest = sorted(found.values(), key=lambda wish: wish.oldest)[:MOST_WISHES]
-            found = {wish.key: wish for wish in oldest}
+        found = {wish.key: wish for wish in within_bounds(found.values())}
         member.why = {key: why for key, why in member.why.items() if key in found}
         return found
 
