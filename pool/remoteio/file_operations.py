@@ -13,7 +13,7 @@ import stat as modes
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ FULL, SCARCE = b"full", 64 * 1024
 SHARED_MEMORY = b"-shm"
 #: Files whose written bytes could not be kept; this is reported with them.
 MOST_REPORTED = 20
+#: Names in one UNLINK_NAMES at most.
+UNLINKED = 64
 #: Listings that are kept to be gone on with.
 LISTINGS = 64
 
@@ -395,6 +397,44 @@ class FileOperations:
             self._required_journal().names.unlink(unique, path, place)
         return ()
 
+    def unlink_names(self, unique: int, above: bytes, names: Sequence[Sequence[bytes]]) -> tuple[Any, ...]:
+        """Remove several names of a directory, which the job's side takes for removed already: who removed them does
+        not wait. Each name is a request of its own, the last one that with the number of the whole.
+
+        Returns:
+            What could not be removed: (its place in the list, errno) of each.
+        """
+        if len(names) > UNLINKED or unique < len(names):
+            raise _problem(errno.EINVAL)
+        first = unique - len(names) + 1
+        if self.leases is not None:
+            self.leases.leave_out(above, [name for (name,) in names])
+        above = b"" if above == b"/" else above
+        refused: list[tuple[int, int]] = []
+        removals = []
+        try:
+            with self.places.open_directory(above) as directory:
+                for place, (name,) in enumerate(names):
+                    try:
+                        at = self.places.name_in(directory, above, name)
+                        removals.append((first + place, above + b"/" + name, at))
+                    except OSError as error:
+                        refused.append((place, error.errno or errno.EIO))
+                done = self._required_journal().names.unlink_all(removals)
+        except OSError as error:
+            self._report_not_removed(above, error)
+            raise
+        for (number, path, _), failed in zip(removals, done, strict=True):
+            if failed is not None:
+                refused.append((number - first, failed.errno or errno.EIO))
+                if not isinstance(failed, FileNotFoundError):
+                    self._report_not_removed(path, failed)
+        return (sorted(refused),)
+
+    def _report_not_removed(self, path: bytes, error: OSError) -> None:
+        why = os.strerror(error.errno or errno.EIO).lower()
+        self._report_lost(path, f"what it removed, {os.fsdecode(path)}, is still there: {why}")
+
     def rename(self, unique: int, old: bytes, new: bytes, flags: int) -> tuple[Any, ...]:
         if flags & ~(kernel.NOREPLACE | kernel.EXCHANGE):
             raise _problem(errno.EINVAL)
@@ -509,8 +549,7 @@ class FileOperations:
         """The attributes of a file; names that are only kept for undoing do not count."""
         identity = (status.st_dev, status.st_ino)
         hidden = self._required_journal().aside.links(identity)
-        found = attr(status)._replace(changes=self._changes.number(identity))
-        return found._replace(nlink=found.nlink - hidden) if hidden else found
+        return attr(status, self._changes.number(identity), hidden)
 
     def _file(self, handle: int) -> Open:
         file = self.files.get(handle)
@@ -536,8 +575,8 @@ class FileOperations:
         return file
 
 
-def attr(status: os.stat_result) -> Attr:
-    """The attributes of a file."""
+def attr(status: os.stat_result, changes: int = 0, hidden: int = 0) -> Attr:
+    """The attributes of a file, so many of whose names do not count."""
     return Attr(
         status.st_dev,
         status.st_ino,
@@ -547,10 +586,11 @@ def attr(status: os.stat_result) -> Attr:
         status.st_mtime_ns,
         status.st_ctime_ns,
         status.st_mode,
-        status.st_nlink,
+        status.st_nlink - hidden,
         status.st_uid,
         status.st_gid,
         status.st_rdev,
+        changes,
     )
 
 

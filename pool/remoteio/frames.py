@@ -72,6 +72,7 @@ class Op(IntEnum):
     REMOVEXATTR = 33
     SEEK = 34
     SETATTR = 35
+    UNLINK_NAMES = 36
 
 
 class MalformedFrame(ValueError):
@@ -148,6 +149,7 @@ REQUESTS: dict[Op, str] = {
     Op.REMOVEXATTR: "ss",
     Op.SEEK: "881",
     Op.SETATTR: "8444qq",
+    Op.UNLINK_NAMES: "s(s)",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -184,6 +186,7 @@ ANSWERS: dict[Op, str] = {
     Op.REMOVEXATTR: "a",
     Op.SEEK: "8",
     Op.SETATTR: "a",
+    Op.UNLINK_NAMES: "(44)",
 }
 #: The messages that the submit side sends unasked, as `notice` has it: the operation, and the shape of its body.
 NOTICE, NOTICED = 31, "(8s)"
@@ -192,6 +195,16 @@ LOCKED = "1884"
 _LETTERS = {"1": "B", "4": "I", "8": "Q", "q": "q"}
 _NESTED = frozenset("a(f")
 _NUMBERS = {"1": struct.Struct("<B"), "4": _U32, "8": struct.Struct("<Q"), "q": struct.Struct("<q")}
+#: The answers that consist of numbers, and perhaps an Attr behind them, as whole frames.
+_WHOLE_ANSWERS = {
+    op: struct.Struct(
+        _HEADER.format
+        + "".join(_LETTERS[kind] for kind in shape.rstrip("a"))
+        + (_ATTR.format[1:] if shape.endswith("a") else "")
+    )
+    for op, shape in ANSWERS.items()
+    if not set(shape.removesuffix("a")) - set(_LETTERS)
+}
 
 
 def pack(op: int, unique: int, body: bytes = b"", error: int = 0) -> bytes:
@@ -218,8 +231,14 @@ def request(op: Op, unique: int, *values: Any) -> bytes:
 
 def answer(op: Op, unique: int, *values: Any) -> bytes:
     """The answer to it."""
-    shape = LOCKED if op is Op.LOCK and len(values) > 1 else ANSWERS[op]
-    return pack(op, unique, fields(shape, values))
+    whole = _WHOLE_ANSWERS.get(op)
+    if op is Op.LOCK and len(values) > 1:
+        return pack(op, unique, fields(LOCKED, values))
+    if whole is None:
+        return pack(op, unique, fields(ANSWERS[op], values))
+    if values and isinstance(values[-1], Attr):
+        return whole.pack(whole.size, op, 0, unique, *values[:-1], *values[-1])
+    return whole.pack(whole.size, op, 0, unique, *values)
 
 
 def reading(unique: int, size: int) -> bytes:
@@ -316,6 +335,16 @@ def _read_runs(runs: tuple[struct.Struct | None, ...], body: bytes, found: list[
     return at
 
 
+def _read_strings(count: int, body: bytes, at: int, items: list[list[Any]]) -> int:
+    for _ in range(count):
+        (size,) = _U32.unpack_from(body, at)
+        at += 4 + size
+        if at > len(body):
+            raise IndexError
+        items.append([body[at - size : at]])
+    return at
+
+
 def _read_values(shape: str, body: bytes, at: int, found: list[Any]) -> int:
     place = 0
     while place < len(shape):
@@ -335,6 +364,9 @@ def _read_values(shape: str, body: bytes, at: int, found: list[Any]) -> int:
             (count,) = _U32.unpack_from(body, at)
             at += 4
             items: list[list[Any]] = []
+            if shape[place + 1 : last] == "s":
+                at = _read_strings(count, body, at, items)
+                count = 0
             for _ in range(count):
                 item: list[Any] = []
                 at = _read_values(shape[place + 1 : last], body, at, item)

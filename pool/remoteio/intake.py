@@ -16,6 +16,7 @@ _ROOM = 256 * 1024
 #: A frame of more bytes has a buffer of its own, into which it is received.
 _LARGE = 32 * 1024
 _WRITE = struct.Struct("<QQI")
+_OPS = {int(op): op for op in Op}
 
 
 class RequestReader:
@@ -74,9 +75,8 @@ class RequestReader:
 
     @staticmethod
     def _parsed(number: int, unique: int, body: bytes | memoryview) -> tuple[Op | int, int, list[Any]]:
-        try:
-            op = Op(number)
-        except ValueError:
+        op = _OPS.get(number)
+        if op is None:
             return number, unique, []
         if op is not Op.WRITE:
             return op, unique, frames.values_of(frames.REQUESTS[op], bytes(body))

@@ -14,6 +14,7 @@ names. So the job's side believes a lease for a minute at most, and only for fil
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import struct
@@ -91,6 +92,7 @@ class DirectoryWatches:
         self._lock = threading.Lock()
         self._watched: dict[int, _WatchedDirectory] = {}
         self._events = -1
+        self._room = memoryview(bytearray(_ROOM))
         #: Holders that have something to report and were not woken for it.
         self._told: set[FileLeases] = set()
 
@@ -144,6 +146,7 @@ class DirectoryWatches:
         if not self.limit:
             raise OSError
         self._events = kernel.inotify()
+        self._queue = io.FileIO(self._events, closefd=False)  # which says without an exception that there is nothing
         ended, self._stop = os.pipe()
         mounts = os.open(self._mounts, os.O_RDONLY | os.O_CLOEXEC)
         threading.Thread(target=self._listen, args=(self._events, mounts, ended), daemon=True).start()
@@ -199,8 +202,9 @@ class DirectoryWatches:
             self._told.pop().wake()
 
     def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # another thread was quicker
-            self._handle_events(os.read(self._events, _ROOM))
+        size = self._queue.readinto(self._room)
+        if size:  # else another thread was quicker, or there are none
+            self._handle_events(bytes(self._room[:size]))
 
     def _listen(self, events: int, mounts: int, ended: int) -> None:
         waits = select.poll()
@@ -327,6 +331,18 @@ class FileLeases:
         lease = self._paths.get(path)
         if lease is not None:
             lease.reported.clear()
+
+    def leave_out(self, directory: bytes, names: Iterable[bytes]) -> None:
+        """The job's side knows nothing of these names in a directory: changes are not reported before it asks again."""
+        lease = self._paths.get(directory)
+        if lease is not None:
+            lease.reported.update(names)
+
+    def rearm_names(self, directory: bytes, names: Iterable[bytes]) -> None:
+        """`rearm` for names in a directory."""
+        lease = self._paths.get(directory)
+        if lease is not None:
+            lease.reported.difference_update(names)
 
     # -- called by the watches, which hold their lock ----------------------------------------------------
 

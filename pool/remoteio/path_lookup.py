@@ -125,12 +125,7 @@ class Places:
             OSError: it is not shown (EACCES), read-only (EROFS), or whatever the owner would meet.
         """
         above, _, name = path.rpartition(b"/")
-        if name in (b"", b".", b"..") or b"\0" in path:
-            raise _problem(errno.EINVAL)
-        if len(path) >= 4096 and not own:  # a hidden name may be longer than the one that it stands for
-            raise _problem(errno.ENAMETOOLONG)
-        if not own and name.startswith(UNDO):
-            raise _problem(errno.ENOENT)
+        self._check_name(path, name, own)
         found = self._shown(path, own) if path in self._tops else self._tree_of(above, own)
         if path in self._hidden:
             raise _problem(errno.EACCES)
@@ -141,6 +136,33 @@ class Places:
             raise _problem(errno.EROFS)
         if write and (name == b"." or path in self._above_trees):
             raise _problem(errno.EBUSY)
+        return self._at(root, inner, name, readonly)
+
+    def open_directory(self, path: bytes) -> _At:
+        """A directory whose names are going to be changed, open, as the place of its own '.': for `with`; see
+        `name_in`.
+
+        Raises:
+            OSError: as `open_parent`.
+        """
+        root, inner, readonly = self._tree_of(path, False)
+        if readonly:
+            raise _problem(errno.EROFS)
+        return self._at(root, inner, b".", readonly)
+
+    def name_in(self, directory: NameInDirectory, above: bytes, name: bytes) -> NameInDirectory:
+        """A name in such a directory, whose path is `above`; it is going to be changed. Raises OSError."""
+        path = above + b"/" + name
+        if b"/" in name:
+            raise _problem(errno.EINVAL)
+        self._check_name(path, name, False)
+        if path in self._hidden:
+            raise _problem(errno.EACCES)
+        if path in self._tops or path in self._above_trees:
+            raise _problem(errno.EBUSY)
+        return NameInDirectory(directory.directory, name, False)
+
+    def _at(self, root: int, inner: bytes, name: bytes, readonly: bool) -> _At:
         directory = _parent(root, inner)
         try:
             self._check(directory)
@@ -148,6 +170,15 @@ class Places:
             os.close(directory)
             raise
         return _At(NameInDirectory(directory, name, readonly))
+
+    @staticmethod
+    def _check_name(path: bytes, name: bytes, own: bool) -> None:
+        if name in (b"", b".", b"..") or b"\0" in path:
+            raise _problem(errno.EINVAL)
+        if len(path) >= 4096 and not own:  # a hidden name may be longer than the one that it stands for
+            raise _problem(errno.ENAMETOOLONG)
+        if not own and name.startswith(UNDO):
+            raise _problem(errno.ENOENT)
 
     def walk_to(self, path: bytes) -> Generator[tuple[bytes, int], None, None]:
         """Every directory from a tree to this one, each with its name in the one before, and open until the next.

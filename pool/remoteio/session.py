@@ -6,7 +6,7 @@ done.
 
 Requests about one handle keep their order, reads among themselves excepted; others do not wait for each other, so that
 a slow disk or a lock that is waited for holds up nobody else. A mark waits for all before it, and all after it for
-the mark.
+the mark. All after an UNLINK_NAMES wait for it, too: the job takes those names for removed.
 
 The connection may be lost, and another come: requests that were not answered are sent again with the same numbers. A
 request is done once, and the answer of a done request is remembered and sent again. The journal knows what a killed
@@ -45,7 +45,8 @@ _HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XA
 _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0,
               Op.FALLOCATE: 0, Op.SEEK: 0, Op.SETATTR: 0}  # fmt: skip
 #: Requests by which jobs meet: who has made a lock file or got a lock is to know what others have changed before.
-_MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST}
+_MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST,
+          Op.UNLINK_NAMES}  # fmt: skip
 #: Requests that take names away, and how many paths they begin with. Nobody asks for such a name again, so that it does
 #: not count as one that was reported and is not of interest.
 _REMOVES = {Op.UNLINK: 1, Op.RENAME: 2}
@@ -223,6 +224,8 @@ class RemoteSession:
             self._barrier = request
             self._maybe_mark()
             return False
+        if request.op is Op.UNLINK_NAMES:
+            self._barrier = request
         if request.handle:
             lane = self._lanes.setdefault(request.handle, _Lane())
             reads = request.op is Op.READ
@@ -300,7 +303,8 @@ class RemoteSession:
                     self._remember(request, done[0])
                 if not self._closed:
                     self._next_after(request)
-            self._idle.notify_all()
+            if self._closed:
+                self._idle.notify_all()
         leases = self._work.leases
         if done is None:
             return
@@ -308,6 +312,8 @@ class RemoteSession:
             self._send(done)
             return
         leases.send_before(done, self._send)
+        if request.op is Op.UNLINK_NAMES:
+            leases.rearm_names(request.values[0], [name for (name,) in request.values[1]])
         for path in request.values[: _REMOVES.get(request.op, 0)]:
             leases.rearm(path)
 
@@ -336,7 +342,7 @@ class RemoteSession:
     def _maybe_mark(self) -> None:
         """Do the mark that is waited for, when all before it is done; a lock that is waited for is not before it."""
         waiting = len(self._held) + len(self._locking) + 1
-        if self._barrier is not None and len(self._running) == waiting:
+        if self._barrier is not None and self._barrier.op is Op.MARK and len(self._running) == waiting:
             self._start(self._barrier)
 
     # -- locks that are waited for -----------------------------------------------------------------------

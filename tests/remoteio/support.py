@@ -65,6 +65,16 @@ class Desk:
         found: tuple[Any, ...] = getattr(self.work, operation)(unique, *given)
         return found
 
+    def unlink_names(self, directory: str, *names: bytes, unique: int = 0) -> list[tuple[int, int]]:
+        """Remove several names at once; each takes a number, the last one `unique`. Answers what is refused."""
+        if not unique:
+            self._unique += len(names)
+            unique = self._unique
+        refused: list[tuple[int, int]] = self.do("unlink_names", directory, [[name] for name in names], unique=unique)[
+            0
+        ]
+        return refused
+
 
 def picture(tree: Path) -> dict[str, Any]:
     """Everything in a tree that a job could see, extended attributes too, but for times and inodes."""

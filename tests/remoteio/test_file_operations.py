@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pool.remoteio.frames import APPEND, NOW, OMIT, UNCHANGED, Attr
+from pool.remoteio.journal import rollback
 from tests.remoteio.support import Desk
 
 CREATE, RDWR, WRONLY = os.O_CREAT, os.O_RDWR, os.O_WRONLY
@@ -79,6 +80,39 @@ def test_names_are_listed_in_pieces_and_hidden_ones_not(desk: Desk) -> None:
     assert sorted(found) == sorted([b"\xff\xfe", *(b"f%d" % number for number in range(2500))])
     assert refusal(desk, "stat", ".poolnode-undo.1.0.5") == errno.ENOENT
     assert refusal(desk, "open", 1, ".poolnode-undo.x", CREATE | RDWR, 0o600, 0) == errno.ENOENT
+
+
+def test_names_are_removed_together_and_each_once(desk: Desk) -> None:
+    """The answer names those that cannot be removed. The same request, sent again after a kill, removes nothing that
+    came since.
+    """
+    for name in ("a", "b", "c"):
+        (desk.tree / name).write_text(name)
+    (desk.tree / "directory").mkdir()
+    names = (b"a", b"missing", b"directory", b"b", b"b")
+    refused = [(1, errno.ENOENT), (2, errno.EISDIR), (4, errno.ENOENT)]
+    assert desk.unlink_names("", *names, unique=20) == refused
+    assert desk.do("list", "", 0)[1][0][0] in (b"c", b"directory")
+    (desk.tree / "a").write_text("of another program")
+    desk.again()
+    assert desk.unlink_names("", *names, unique=20) == refused
+    assert (desk.tree / "a").read_text() == "of another program"
+    assert not (desk.tree / "b").exists()
+    (desk.tree / "a").unlink()
+    assert rollback(desk.journal, 0) == []
+    assert sorted(os.listdir(desk.tree)) == ["a", "b", "c", "directory"]
+    assert (desk.tree / "b").read_text() == "b"
+
+
+def test_names_that_are_removed_together_fill_the_journal_and_are_gone(desk: Desk) -> None:
+    desk.close()
+    desk.limit = 20_000
+    desk.open()
+    for number in range(8):
+        (desk.tree / str(number)).write_bytes(b"x" * 8192)
+    assert desk.unlink_names("", *(b"%d" % number for number in range(8))) == []
+    assert "REMOTE_IO_UNDO" in desk.journal.why
+    assert os.listdir(desk.tree) == []
 
 
 def test_names_are_changed(desk: Desk) -> None:

@@ -42,6 +42,34 @@ def test_names_of_any_bytes_are_made_listed_replaced_removed_and_put_back(desk: 
     assert picture(desk.tree) == before
 
 
+def refusal(desk: Desk, directory: str, *names: bytes, unique: int = 0) -> int:
+    """The errno of names that are removed together, as a whole."""
+    try:
+        desk.unlink_names(directory, *names, unique=unique)
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+def test_names_to_remove_lead_nowhere_else(desk: Desk) -> None:
+    (desk.tree / "inside").mkdir()
+    (desk.tree / "inside/f").write_text("kept")
+    (desk.tree / "link").symlink_to("inside")
+    (desk.tree / ".poolnode-undo.1.0.5").touch()
+    strange = {
+        **dict.fromkeys([b"", b".", b"..", b"inside/f", b"../tree/inside/f", b"a\0b"], errno.EINVAL),
+        **{b".poolnode-undo.1.0.5": errno.ENOENT, b"x" * 300: errno.ENAMETOOLONG, b"y" * 5000: errno.ENAMETOOLONG},
+        **{b"inside": errno.EISDIR},
+    }
+    assert desk.unlink_names("", *strange) == list(enumerate(strange.values()))
+    for directory, number in (("link", errno.ESTALE), ("inside/../inside", errno.EINVAL), ("../journal", errno.EINVAL)):
+        assert refusal(desk, directory, b"f") == number
+    assert refusal(desk, "inside", *[b"f"] * 65) == errno.EINVAL  # too many
+    assert refusal(desk, "inside", *[b"f"] * 5, unique=4) == errno.EINVAL  # numbers below the first
+    assert (desk.tree / "inside/f").read_text() == "kept"
+    assert (desk.tree / ".poolnode-undo.1.0.5").exists()
+
+
 def test_a_file_whose_path_has_no_room_for_a_hidden_name_comes_back(desk: Desk) -> None:
     path, at = os.fsencode(desk.tree), os.open(desk.tree, os.O_PATH)
     while len(path) < 4093:

@@ -87,6 +87,23 @@ def test_times_that_are_set_behind_a_slow_write_stay(desk: Desk) -> None:
         assert (attr.size, attr.mode & 0o7777, attr.mtime) == (4, 0o600, 10**18)
 
 
+def test_what_comes_behind_names_that_are_removed_ahead_waits_until_they_are_gone(desk: Desk) -> None:
+    for name in ("a", "b"):
+        (desk.tree / name).write_text("text")
+    go = slow(desk, "unlink_names")
+    with session(desk) as job:
+        removed = job.send(Op.UNLINK_NAMES, "", [(b"a",), (b"b",)], unique=10)
+        sent = [job.send(Op.STAT, "a"), job.send(Op.MARK, 5), job.send(Op.STAT, "b")]
+        with pytest.raises(Refused):
+            job.ask(Op.COMMIT, 1)  # which waits for nothing
+        assert (desk.tree / "a").exists()
+        go.set()
+        answers = [job.receive()[:2] for _ in (removed, *sent)]
+        assert answers[0] == (removed, 0)
+        assert set(answers[1:]) == {(sent[0], errno.ENOENT), (sent[1], 0), (sent[2], errno.ENOENT)}
+        assert answers.index((sent[1], 0)) < answers.index((sent[2], errno.ENOENT))
+
+
 def test_data_of_any_size_come_whole(desk: Desk) -> None:
     data = os.urandom(1 << 20)
     sizes = [1, 100, 32 * 1024 - 37, 32 * 1024, 200_000, 256 * 1024 - 1, 1 << 20]

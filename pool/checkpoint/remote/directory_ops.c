@@ -206,6 +206,7 @@ static void on_removed(struct request *r, int error, struct reader *answer)
             name_drop(r->node, r->name);
         }
         lease_changed(r->node, r->name);
+        removal_succeeded(r);
     }
     reply(r->tree, r->asked, error, NULL, 0);
 }
@@ -214,6 +215,8 @@ void ask_unlink(struct ask *q)
 {
     const char *name = q->body;
     struct node *known = name_find(q->node, name);
+    if (removal_refused(q) || removal_accepts(q, known))
+        return;
     /* the pending changes are for this file, not for another file with its name */
     if (known && (known->writing || handles_begin(known))) {
         node_park(known, q);

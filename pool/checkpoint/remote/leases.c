@@ -127,6 +127,11 @@ void lease_believe(struct node *node, uint64_t unique)
 
 bool lease_stands(uint64_t id) { return *place_of(id); }
 
+uint64_t lease_number(const struct node *directory)
+{
+    return directory->lease && directory->lease->granted ? directory->lease->id : 0;
+}
+
 /* Answers under way may not show the change. */
 void lease_changed(struct node *directory, const char *name)
 {

@@ -45,6 +45,7 @@ enum remote_op {
     R_REMOVEXATTR,
     R_SEEK,
     R_SETATTR,
+    R_UNLINK_NAMES,
 };
 
 #define FRAME_HEAD 16
@@ -106,6 +107,7 @@ struct node {
     struct listing *ahead; /* the beginning of it, asked for because many of its names were */
     uint32_t misses; /* lookups of its names that were asked at the submit side */
     bool made; /* by the job: it has few entries, and is going to get more */
+    uint64_t removable; /* the lease under which the submit side has removed a file in this directory, 0 for none */
     uint64_t refused; /* until then no lease is requested */
     uint32_t questions; /* requests about its entries */
     uint64_t size; /* as the kernel knows it */
@@ -113,7 +115,7 @@ struct node {
     int64_t seen_mtime;
     uint64_t touched; /* the newest request that changes it: answers to older ones are outdated */
     struct handle *writer; /* the handle of the writes under way */
-    int error; /* of writes that were answered before the submit side had them */
+    int error; /* of writes, or of removals in it, that were answered before the submit side had made them */
     bool stale; /* changed on the submit side: the next lookup gives the kernel a new file */
     struct parked *parked; /* until no change is under way */
     int64_t times[2]; /* to be set when no change is under way */
@@ -225,6 +227,7 @@ size_t link_unanswered(void);
 uint64_t link_way(void); /* ns of a round trip, approximately */
 uint64_t link_gathered(void);
 uint64_t link_last(void); /* number of the newest request */
+void link_skip(uint64_t count); /* numbers of requests in a frame that has the number after them */
 uint8_t *link_take(void); /* takes the buffer of a large answer, in its `done` */
 struct request *link_find(uint64_t asked, const struct tree *tree);
 void request_free(struct request *r);
@@ -297,6 +300,16 @@ void late_before(const struct ask *q); /* called for each request of the kernel:
 bool late_waits(void);
 void late_send(void);
 
+/* late_removals.c: files that the job removes one after the other; no process waits for the submit side */
+bool removal_accepts(struct ask *q, struct node *file); /* true: it was answered */
+bool removal_refused(struct ask *q); /* true: it was answered by the error of an earlier one in this directory */
+void removal_succeeded(const struct request *r); /* the submit side has removed a name that was asked for alone */
+bool removals_wait(void);
+void removals_send(void); /* called before any other request is sent */
+void removals_hurry(void); /* sends them if they have waited long enough */
+void ask_fsyncdir(struct ask *q);
+void ask_syncfs(struct ask *q);
+
 /* handles.c */
 void ask_open(struct ask *q);
 void ask_create(struct ask *q);
@@ -327,6 +340,7 @@ bool lease_covers(const struct node *directory,
 void lease_believe(struct node *node,
                    uint64_t unique); /* caches the answer to STAT, LIST or OPEN as long as it is valid */
 bool lease_stands(uint64_t id);
+uint64_t lease_number(const struct node *directory); /* of the one that was granted on it, 0 for none */
 /* whether all changes in it since this request are reported */
 bool lease_reports(const struct node *directory, uint64_t unique);
 void lease_changed(struct node *directory, const char *name); /* we created, removed or renamed an entry ourselves */

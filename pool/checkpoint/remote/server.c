@@ -17,7 +17,7 @@
 #include "remote/parts.h"
 
 #define TURNS 256 /* before others get their turn */
-#define LATE_MS 1 /* the longest that late settings wait for more */
+#define LATE_MS 1 /* the longest that late settings and removals wait for more */
 
 struct serving serving;
 
@@ -104,6 +104,12 @@ static void serve_busy_thread(void)
         nothing = ask_kernel() ? 0 : nothing + 1;
 }
 
+static void send_late(void)
+{
+    late_send();
+    removals_send();
+}
+
 static _Noreturn void serve_forever(void)
 {
     for (;;) {
@@ -116,11 +122,11 @@ static _Noreturn void serve_forever(void)
         fds[4] = (struct pollfd){.fd = expiry_fd(), .events = POLLIN};
         for (size_t i = 0; i < serving.count; i++)
             fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
-        int ready = poll(fds, count, late_waits() ? LATE_MS : -1);
+        int ready = poll(fds, count, late_waits() || removals_wait() ? LATE_MS : -1);
         if (ready < 0)
             continue;
         if (!ready)
-            late_send();
+            send_late();
         if (fds[0].revents && !hear_keeper(control))
             _exit(0);
         if (fds[1].revents)
@@ -135,8 +141,9 @@ static _Noreturn void serve_forever(void)
         if (ask_kernel())
             serve_busy_thread();
         follow_sleeps();
+        removals_hurry();
         if (settling || ending)
-            late_send();
+            send_late();
         link_flush();
         if ((settling || ending) && !link_unanswered()) {
             when_still();

@@ -51,6 +51,8 @@ uint64_t link_gathered(void) { return line.gathered; }
 
 uint64_t link_last(void) { return line.last; }
 
+void link_skip(uint64_t count) { line.last += count; }
+
 uint64_t link_way(void) { return line.way; }
 
 struct request *request_new(uint16_t op, struct node *node, void (*done)(struct request *, int, struct reader *))
@@ -138,6 +140,8 @@ static void take_out(struct list *l, struct request *r)
 
 void request_send(struct request *r)
 {
+    if (!r->urgent)
+        removals_send();
     r->unique = ++line.last;
     r->sent = monotonic_ns();
     frame_number(r->frame, r->size, 4);

@@ -122,10 +122,16 @@ class Book:
 
     def write_record(self, record: Note) -> None:
         """Write down what is going to be done."""
-        if self.why and record[0] not in _ALWAYS:
+        self.write_records([record])
+
+    def write_records(self, records: list[Note]) -> None:
+        """The same for several notes at once."""
+        if self.why:
+            records = [record for record in records if record[0] in _ALWAYS]
+        if not records:
             return
         try:
-            self.current.add(record)
+            self.current.add(*records)
             self.behind()
         except OSError as error:
             self.disable(f"its undo journal cannot be written: {error.strerror}")

@@ -40,15 +40,14 @@ class Segment:
         #: Whether the disk may not have what is in the files.
         self.is_unsynced = self.size > 0 or os.fstat(self._log).st_size > 0
 
-    def add(self, record: list[Any]) -> None:
-        """Write a record down. Raises OSError."""
+    def add(self, *records: list[Any]) -> None:
+        """Write records down: all of them, or none. Raises OSError."""
         self.is_unsynced = True
-        body = msgpack.packb(record)
-        frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
-        size = os.fstat(self._log).st_size
-        written = os.write(self._log, frame)
-        if written != len(frame):
-            os.ftruncate(self._log, size)
+        bodies = map(msgpack.packb, records)
+        data = b"".join([part for body in bodies for part in (_HEAD.pack(len(body), zlib.crc32(body)), body)])
+        written = os.write(self._log, data)
+        if written != len(data):
+            os.ftruncate(self._log, os.fstat(self._log).st_size - written)
             raise OSError(28, os.strerror(28))
 
     def save(self, source: int, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import stat as modes
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from pool.remoteio import kernel
-from pool.remoteio.journal.book import Book
+from pool.remoteio.journal.book import Book, Note
 from pool.remoteio.journal.removed_files import RemovedFiles, identity_of, status_of
 from pool.remoteio.journal.settings import attributes
 from pool.remoteio.path_lookup import NameInDirectory, Places
+
+
+class _Removal(NamedTuple):
+    """A name that is going to be removed: its file gets a hidden name, with a number, or goes (number 0)."""
+
+    place: NameInDirectory
+    status: os.stat_result
+    number: int
+    hidden: bytes
+    note: Note
 
 
 class JournaledNames:
@@ -62,28 +72,70 @@ class JournaledNames:
         """Remove a name."""
         book = self._book
         with book.lock:
-            known = book.pop_begun(unique)
-            again = known is not None and known[0] == "u"
-            try:
-                status = status_of(place)
-            except FileNotFoundError:
-                if again:
-                    return
-                raise
-            if modes.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(21, os.strerror(21))
-            identity = identity_of(status)
-            book.volumes.changed(status.st_dev, path)
-            if known is not None and again and tuple(known[6:8]) != identity:
-                return  # that one is removed, and this another
-            if self._aside.is_unneeded(status):
-                with book.recorded("u", unique, path, 0, b"", *identity):
-                    os.unlink(place.name, dir_fd=place.directory)
+            removal = self._planned_removal(unique, path, place)
+            if removal is not None:
+                book.write_record(removal.note)
+                self._remove(removal)
+
+    def unlink_all(self, removals: Iterable[tuple[int, bytes, NameInDirectory]]) -> list[OSError | None]:
+        """Remove names, each for a request of its own as `unlink`, but noted together.
+
+        Returns:
+            What came of each: None, or why it could not be removed.
+        """
+        book = self._book
+        found: list[OSError | None] = []
+        with book.lock:
+            planned: list[_Removal | None] = []
+            for removal in removals:
+                try:
+                    planned.append(self._planned_removal(*removal))
+                    found.append(None)
+                except OSError as error:
+                    planned.append(None)
+                    found.append(error)
+            book.write_records([removal.note for removal in planned if removal is not None])
+            for place, one in enumerate(planned):
+                try:
+                    if one is not None:
+                        self._remove(one)
+                except OSError as error:
+                    found[place] = error
+        return found
+
+    def _planned_removal(self, unique: int, path: bytes, place: NameInDirectory) -> _Removal | None:
+        """How to remove a name; None for one that this request had removed when we were killed."""
+        known = self._book.pop_begun(unique)
+        again = known is not None and known[0] == "u"
+        try:
+            status = status_of(place)
+        except FileNotFoundError:
+            if again:
+                return None
+            raise
+        if modes.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(21, os.strerror(21))
+        identity = identity_of(status)
+        self._book.volumes.changed(status.st_dev, path)
+        if known is not None and again and tuple(known[6:8]) != identity:
+            return None  # that one is removed, and this another
+        number, hidden = (0, b"") if self._aside.is_unneeded(status) else self._aside.name(path)
+        return _Removal(
+            place, status, number, hidden, ["u", self._book.next(), unique, path, number, hidden, *identity]
+        )
+
+    def _remove(self, removal: _Removal) -> None:
+        """Do what was planned and noted."""
+        place, number, hidden = removal.place, removal.number, removal.hidden
+        try:
+            if not number:
+                os.unlink(place.name, dir_fd=place.directory)
                 return
-            number, hidden = self._aside.name(path)
-            with book.recorded("u", unique, path, number, hidden, *identity):
-                _hide(place, hidden)
-            self._aside.add_file(number, hidden, status)
+            _hide(place, hidden)
+        except OSError:
+            self._book.cancel(removal.note[1])
+            raise
+        self._aside.add_file(number, hidden, removal.status)
 
     def rmdir(self, unique: int, path: bytes, place: NameInDirectory) -> None:
         """Remove a directory that is empty but for hidden names, which move up."""

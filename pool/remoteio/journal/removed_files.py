@@ -47,17 +47,13 @@ class RemovedFiles:
 
     def __init__(self, book: Book, name: str, places: Places, opened: Callable[[Identity], bool]) -> None:
         self._book = book
-        self._name = os.fsencode(name)
+        #: The prefix of this job's hidden names.
+        self.prefix = UNDO + os.fsencode(name) + b"."
         self._places = places
         self._opened = opened
         self._away: dict[int, RemovedFile] = {}
         self._identities: dict[Identity, set[int]] = {}
         self._directories: dict[bytes, _HidingDirectory] = {}
-
-    @property
-    def prefix(self) -> bytes:
-        """The prefix of this job's hidden names."""
-        return UNDO + self._name + b"."
 
     def paths(self) -> set[bytes]:
         """All that are known."""
@@ -75,6 +71,8 @@ class RemovedFiles:
             size = status.st_blocks * 512
             if not self._book.full(size):
                 self._book.held_bytes += size
+        if self._book.why and number in self._away and self.is_unneeded(status):
+            self._drop(number)  # planned before nothing could be undone any more
 
     def is_unneeded(self, status: os.stat_result) -> bool:
         """Whether a file that is removed is needed by nobody: nothing of it is older than the last mark."""

@@ -185,9 +185,12 @@ class immutable:
 
 
 class OlderHome(Relay):
-    """A submit side that has no such operation yet."""
+    """A submit side that does not have this operation yet."""
 
-    refused = 0
+    def __init__(self, site: Site, unknown: Op) -> None:
+        super().__init__(site)
+        self._unknown = unknown
+        self.refused = 0
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, requests: bool = False
@@ -202,7 +205,7 @@ class OlderHome(Relay):
                 body = await reader.readexactly(size - frames.HEADER)
             except (asyncio.IncompleteReadError, ConnectionError):
                 return
-            if op == Op.SETATTR:
+            if op == self._unknown:
                 self.refused += 1
                 self._writers[1].write(frames.refusal(op, unique, errno.ENOSYS))
             else:
@@ -212,7 +215,7 @@ class OlderHome(Relay):
 async def test_an_older_submit_side_is_asked_in_its_own_way(site: Site, job: Asked) -> None:
     if not site.able:
         pytest.skip("needs remote files in this way")
-    relay = OlderHome(site)
+    relay = OlderHome(site, Op.SETATTR)
     theirs: socket.socket = await relay.connect()
     await job.start(end=JobEnd(theirs, site.tree))
     await leased(site, job, "f")

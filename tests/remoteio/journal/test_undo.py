@@ -35,6 +35,9 @@ STEP = st.one_of(
     st.tuples(st.just("setxattr"), NAME, st.sampled_from([b"user.one", b"user.two"]), BYTES, st.integers(0, 2)),
     st.tuples(st.just("removexattr"), NAME, st.sampled_from([b"user.one", b"user.two"])),
     st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes", "setattr"]), NAME),
+    st.tuples(
+        st.just("unlink_names"), st.sampled_from(["", "d", "d/e"]), st.lists(st.sampled_from([b"a", b"b", b"d"]))
+    ),
     st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
 )
 
@@ -73,6 +76,8 @@ def take(desk: Desk, step: tuple[Any, ...]) -> None:
                 desk.do("setattr", 1, 0o600, os.getuid(), UNCHANGED, OMIT, 10**18)
             finally:
                 desk.do("close", 1)
+        elif what == "unlink_names":
+            desk.unlink_names(name, *rest[0])
         elif what == "exchange":
             desk.do("rename", name, rest[0], 2)
         elif what == "rename":
