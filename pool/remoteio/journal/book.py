@@ -25,6 +25,17 @@ NAMES = frozenset("cdyknurm")
 _ALWAYS = frozenset("umvHR-r")
 
 
+def removed_for_good(record: Note) -> Identity:
+    """The file that a removal or a rename takes away without a hidden name, as one that the job has made since the last
+    mark; (0, 0) for none. Another file may have its inode number next.
+    """
+    if record[0] == "u" and not record[4]:
+        return record[6], record[7]
+    if record[0] == "m" and not record[5] and not record[6] and record[8:10] != record[10:12]:
+        return record[10], record[11]
+    return 0, 0
+
+
 class Book:
     """One job's notes.
 
@@ -184,6 +195,8 @@ class Book:
             self._begun.clear()
         elif kind == "C" and record[6]:
             self.fresh.add((record[4], record[5]))
+        else:
+            self.fresh.discard(removed_for_good(record))
 
     def directories(self) -> set[bytes]:
         """Where anything was changed."""

@@ -130,6 +130,7 @@ class JournaledNames:
         try:
             if not number:
                 os.unlink(place.name, dir_fd=place.directory)
+                self._book.fresh.discard(identity_of(removal.status))
                 return
             _hide(place, hidden)
         except OSError:
@@ -189,7 +190,8 @@ class JournaledNames:
             elif modes.S_ISDIR(ours.st_mode):
                 raise NotADirectoryError(20, os.strerror(20))
             elif self._aside.is_unneeded(theirs):
-                self._rename(unique, old, at_old, new, at_new, 0, ours, None)
+                self._rename(unique, old, at_old, new, at_new, 0, ours, theirs)
+                book.fresh.discard(identity_of(theirs))
             else:
                 self._replace(unique, old, at_old, new, at_new, ours, theirs)
 

@@ -14,7 +14,7 @@ import stat as modes
 from typing import Any
 
 from pool.remoteio import kernel
-from pool.remoteio.journal.book import Identity
+from pool.remoteio.journal.book import Identity, removed_for_good
 from pool.remoteio.journal.journal import ChangeJournal, MarkForgotten
 from pool.remoteio.journal.log import Segment
 from pool.remoteio.journal.removed_files import identity_of
@@ -88,6 +88,22 @@ def lost(journal: ChangeJournal) -> list[str]:
     ]
 
 
+def _made_and_removed(records: list[list[Any]], cancelled: set[int]) -> set[int]:
+    """The sequence numbers of files that were made and removed again: a file of the same inode is not theirs. Whether
+    the removals at the very end were done is not known.
+    """
+    end = max((place for place, record in enumerate(records) if record[0] not in ("u", "!")), default=0)
+    made: dict[Identity, int] = {}
+    found = set()
+    for record in records[:end]:
+        gone = removed_for_good(record)
+        if record[0] == "C":
+            made[record[4], record[5]] = record[3]
+        elif gone in made and record[1] not in cancelled:
+            found.add(made.pop(gone))
+    return found
+
+
 class _Undoing:
     """
     Args:
@@ -110,6 +126,7 @@ class _Undoing:
     def segment(self, segment: Segment, records: list[list[Any]]) -> None:
         """Undo one segment's records, the last first."""
         cancelled = {record[3] for record in records if record[0] == "-"}
+        cancelled |= _made_and_removed(records, cancelled)
         made = {record[3]: (record[4], record[5]) for record in records if record[0] == "C"}
         done = len(records)
         if not self._again:

@@ -122,6 +122,57 @@ def test_what_was_done_after_a_mark_is_undone(
         assert os.listdir(journal) == []
 
 
+def same_inode(tree: Path, inode: int) -> Path:
+    """A file of another program that has got the number of one that is gone."""
+    for number in range(50):
+        path = tree / f"other{number}"
+        path.write_text("of another program")
+        if path.stat().st_ino == inode:
+            return path
+    pytest.skip("needs a file system that uses the numbers of removed files again")
+
+
+@pytest.mark.parametrize("how", ["removed", "removed together", "replaced"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_file_that_got_the_number_of_one_that_the_job_made_and_removed_is_restored(
+    desk: Desk, how: str, killed: bool
+) -> None:
+    for name in ("made", "also"):
+        desk.do("open", 1, name, RDWR | CREATE, 0o644, 0)
+        desk.do("close", 1)
+    inode = (desk.tree / "made").stat().st_ino
+    if how == "replaced":
+        desk.do("rename", "also", "made", 0)
+    elif how == "removed":
+        desk.do("unlink", "made")
+    else:
+        desk.unlink_names("", b"made")
+    other = same_inode(desk.tree, inode)
+    if killed:
+        desk.again()
+    desk.do("unlink", other.name)
+    assert rollback(desk.journal, 0) == []
+    assert other.read_text() == "of another program"
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_got_the_name_and_the_number_of_one_that_the_job_made_stays(desk: Desk, how: str) -> None:
+    (desk.tree / "kept").touch()
+    for name in ("made", "also"):
+        desk.do("open", 1, name, RDWR | CREATE, 0o644, 0)
+        desk.do("close", 1)
+    inode = (desk.tree / "made").stat().st_ino
+    if how == "replaced":
+        desk.do("rename", "also", "made", 0)
+        desk.do("unlink", "made")
+    else:
+        desk.do("unlink", "made")
+    desk.do("chmod", "kept", 0o700)
+    same_inode(desk.tree, inode).rename(desk.tree / "made")
+    rollback(desk.journal, 0)
+    assert (desk.tree / "made").read_text() == "of another program"
+
+
 @given(st.lists(STEP, max_size=20), st.lists(STEP, max_size=20))
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], second: list[Any]) -> None:
