@@ -222,6 +222,7 @@ void ask_unlink(struct ask *q)
         node_park(known, q);
         return;
     }
+    lease_wish_again(q->node);
     if (known)
         known->removing = true;
     request_send(begin_name(q, q->head->opcode == FUSE_RMDIR ? R_RMDIR : R_UNLINK, name, on_removed));

@@ -30,6 +30,7 @@ struct listing {
     uint32_t *places; /* by name: numbers of entries from 1 on, 0 for none */
     size_t slots, placed; /* of `places`, and entries that are in it */
     bool coming; /* a part of it is under way */
+    uint32_t rounds, parts; /* of one that is fetched ahead: how often it was worth it, and the parts to fetch yet */
     uint32_t uses;
     bool whole;
     int error;
@@ -194,6 +195,8 @@ bool listing_answers(struct ask *q, const char *name)
     return e || l == directory->listing;
 }
 
+static void fetch_part(struct node *directory, struct listing *l);
+
 static void on_listed_ahead(struct request *r, int error, struct reader *answer)
 {
     struct node *directory = r->node;
@@ -214,12 +217,31 @@ static void on_listed_ahead(struct request *r, int error, struct reader *answer)
         l->uses++;
         listing_keep(directory, l);
         listing_drop(l);
+    } else {
+        fetch_part(directory, l);
     }
 }
 
-/* One part of the listing costs the submit side as much as about sixty of its names, one by one: so it is fetched once
- * that many were asked for, and a job that wants no more of them pays twice at most. A directory that the job has made
- * has few entries: its listing costs as much as some four names. */
+static void fetch_part(struct node *directory, struct listing *l)
+{
+    if (l->coming || !l->parts || kept + l->count > KEPT_MOST)
+        return;
+    struct request *r = request_new(R_LIST, directory, on_listed_ahead);
+    put_path(r, directory, NULL);
+    put_number(r, l->cookie, 8);
+    request_send(r);
+    if (!l->first) {
+        l->first = r->unique;
+        l->begun = monotonic_ns();
+    }
+    l->unique = r->unique;
+    l->coming = true;
+    l->parts--;
+}
+
+/* One part of the listing costs the submit side as much as some thirty of its names, one by one. The first is fetched
+ * once twice as many were asked for, then each time one part more than the last time: a job that wants no more of them
+ * pays for few. A directory that the job has made has few entries: its listing costs as much as some four names. */
 static bool is_worth_listing(struct node *directory)
 {
     uint32_t misses = ++directory->misses;
@@ -232,21 +254,15 @@ void listing_ahead(struct node *directory)
         return;
     if (directory->listing && (directory->listing->unknown >= MISSES || !is_valid(directory, directory->listing)))
         listing_forget(directory);
-    struct listing *l = directory->ahead;
-    if (directory->listing || (l && l->coming))
+    if (directory->listing)
         return;
-    if (kept + (l ? l->count : 0) > KEPT_MOST)
-        return;
-    struct request *r = request_new(R_LIST, directory, on_listed_ahead);
-    put_path(r, directory, NULL);
-    put_number(r, l ? l->cookie : 0, 8);
-    request_send(r);
-    if (!l) {
-        l = directory->ahead = need(sizeof *l);
-        *l = (struct listing){.uses = 1, .first = r->unique, .begun = monotonic_ns()};
+    if (!directory->ahead) {
+        directory->ahead = need(sizeof *directory->ahead);
+        *directory->ahead = (struct listing){.uses = 1};
     }
-    l->unique = r->unique;
-    l->coming = true;
+    struct listing *l = directory->ahead;
+    l->parts += ++l->rounds;
+    fetch_part(directory, l);
 }
 
 static void list_send(struct handle *h, uint64_t cookie);
