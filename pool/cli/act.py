@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pool.cli.common import Address, Constraint, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
 from pool.cli.formats import amount
+from pool.cli.options import Address, CommandArgument, CommandOption, Constraint, Json
 from pool.cli.selection import Selection, UsageProblem, select
 from pool.cli.startds import send_order
 
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 
 Which = Annotated[
     list[str] | None,
-    typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.", show_default=False),
+    CommandArgument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.", show_default=False),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every job you may act on.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the job.")]
+All = Annotated[bool, CommandOption("--all", help="Every job you may act on.")]
+Reason = Annotated[str, CommandOption("--reason", metavar="TEXT", help="Why; kept with the job.")]
 
 
 def rm(
@@ -29,11 +28,11 @@ def rm(
     reason: Reason = "",
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also forget a job whose machine cannot be reached. It may still run there."),
+        CommandOption("--force", help="Also forget a job whose machine cannot be reached. It may still run there."),
     ] = False,
     save: Annotated[
         bool,
-        typer.Option(
+        CommandOption(
             "--checkpoint",
             help="Save running jobs once more, and keep the last checkpoint of each, "
             "for a job with start_from_checkpoint = JOB.",
@@ -109,7 +108,7 @@ def prio(
     jobs: Which = None,
     value: Annotated[
         int | None,
-        typer.Option(
+        CommandOption(
             "--prio",
             "-p",
             min=-(2**31),
@@ -139,7 +138,7 @@ def prio(
 def qedit(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB... NAME=VALUE...", help="Which jobs, then what of their ads.", show_default=False),
+        CommandArgument(metavar="JOB... NAME=VALUE...", help="Which jobs, then what of their ads.", show_default=False),
     ] = None,
     constraint: Constraint = None,
     everything: All = False,
@@ -187,13 +186,13 @@ def vacate(
     jobs: Which = None,
     slot: Annotated[
         str | None,
-        typer.Option(
+        CommandOption(
             "--slot",
             metavar="NAME",
             help="Instead of jobs: whatever runs on this slot (slot1@host) or machine.",
         ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Kill at once instead of asking the job to end first.")] = False,
+    fast: Annotated[bool, CommandOption("--fast", help="Kill at once instead of asking the job to end first.")] = False,
     constraint: Constraint = None,
     everything: All = False,
     as_json: Json = False,

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, seconds
 from pool.errors import PoolError
 
@@ -22,22 +21,22 @@ ROLES = ("collector", "negotiator", "schedd", "startd", "world", "user")
 def token(
     roles: Annotated[
         str,
-        typer.Option("--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."),
+        CommandOption("--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."),
     ] = "startd",
     user: Annotated[
         str | None,
-        typer.Option("--user", "-u", metavar="NAME", help="Let this user submit from another machine instead."),
+        CommandOption("--user", "-u", metavar="NAME", help="Let this user submit from another machine instead."),
     ] = None,
     administrator: Annotated[
-        bool, typer.Option("--administrator", help="With --user: this user may also administer the pool.")
+        bool, CommandOption("--administrator", help="With --user: this user may also administer the pool.")
     ] = False,
     lifetime: Annotated[
-        str, typer.Option("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
+        str, CommandOption("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
     ] = "1h",
-    uses: Annotated[int, typer.Option("--uses", min=1, metavar="N", help="How many may join with it.")] = 1,
-    show: Annotated[bool, typer.Option("--list", help="Show the tokens that were made, used or not.")] = False,
+    uses: Annotated[int, CommandOption("--uses", min=1, metavar="N", help="How many may join with it.")] = 1,
+    show: Annotated[bool, CommandOption("--list", help="Show the tokens that were made, used or not.")] = False,
     revoke: Annotated[
-        str | None, typer.Option("--revoke", metavar="ID", help="Make a token worthless; --list shows the ids.")
+        str | None, CommandOption("--revoke", metavar="ID", help="Make a token worthless; --list shows the ids.")
     ] = None,
     as_json: Json = False,
     address: Address = None,
@@ -101,9 +100,9 @@ def token(
 def config(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Settings; all of them by default.", show_default=False),
+        CommandArgument(metavar="NAME", help="Settings; all of them by default.", show_default=False),
     ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what somebody set, not the defaults.")] = False,
+    changed: Annotated[bool, CommandOption("--changed", help="Only what somebody set, not the defaults.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -198,7 +197,7 @@ def _list_tokens(found: list[dict[str, Any]], as_json: bool) -> int:
 
 
 def revoke(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, as `poolnode status` shows it.")],
+    node: Annotated[str, CommandArgument(metavar="NODE", help="The node's name, as `poolnode status` shows it.")],
     as_json: Json = False,
     address: Address = None,
 ) -> int:

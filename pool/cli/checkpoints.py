@@ -6,11 +6,10 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
 from pool.cli.formats import WireAd
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, one_job
 from pool.cli.tables import Column
 from pool.outside import OutsideWorld
@@ -39,9 +38,9 @@ COLUMNS = (
 def checkpoints(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Only those of removed jobs (12.3) or clusters (12).", show_default=False),
+        CommandArgument(metavar="JOB", help="Only those of removed jobs (12.3) or clusters (12).", show_default=False),
     ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete them.")] = False,
+    delete: Annotated[bool, CommandOption("--delete", help="Delete them.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:

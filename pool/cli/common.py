@@ -1,8 +1,8 @@
-"""The parts that every subcommand shares: its options, how it runs, how it prints.
+"""The parts that every subcommand shares: how it runs, how it prints.
 
 A subcommand is a plain function with typed options; it returns the exit status (None is 0). Errors are raised
 as `PoolError` and printed as one line by `main`, never here. Nothing here imports more than the standard
-library and typer, because every command pays for it.
+library, because every command pays for it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pool.cli.formats import WireAd, json_ad, long_ad
 from pool.errors import PoolError
@@ -23,31 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        "-A",
-        metavar="ADDRESS",
-        help="The node to ask: tcp://HOST:PORT or a socket's path. Default: $POOLNODE_ADDRESS, then your own "
-        "node, then this machine's.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-Long = Annotated[bool, typer.Option("--long", "-l", help="Whole ads, one `Name = value` a line.")]
-Constraint = Annotated[
-    str | None,
-    typer.Option("--constraint", "-c", metavar="EXPR", help="Only those whose ad makes this expression true."),
-]
-Attributes = Annotated[
-    str | None,
-    typer.Option("--attributes", "-a", metavar="A,B,..", help="These attributes of the ads instead of the columns."),
-]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N.")]
-Jobs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.", show_default=False),
-]
+
+class EndedBySignal(Exception):
+    """A signal has ended the command, which has put everything in order; its exit status says so."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

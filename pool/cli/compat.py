@@ -6,15 +6,14 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pool.cli.common import print_error, print_lines
+from pool.cli.options import CommandOption
 
 
 def compat(
     install: Annotated[
         Path | None,
-        typer.Option("--install", metavar="DIR", help="Put them into this directory, and print how to use it."),
+        CommandOption("--install", metavar="DIR", help="Put them into this directory, and print how to use it."),
     ] = None,
 ) -> int:
     """Print shell that puts condor_submit, condor_q and the others in front of PATH, and htcondor2 in front for Python.

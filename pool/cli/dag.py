@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
 from pool.cli.formats import short_duration
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem
 from pool.decimals import whole_number
 from pool.errors import PoolError
@@ -25,43 +24,43 @@ _SHOWN = {"NOT_READY": "waiting", "ERROR": "failed", "POSTRUN": "post", "PRERUN"
 
 
 def dag(
-    action: Annotated[str, typer.Argument(metavar="ACTION", help=", ".join(ACTIONS))],
+    action: Annotated[str, CommandArgument(metavar="ACTION", help=", ".join(ACTIONS))],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE|ID", help="DAG files, or a work flow's number.", show_default=False),
+        CommandArgument(metavar="FILE|ID", help="DAG files, or a work flow's number.", show_default=False),
     ] = None,
-    max_jobs: Annotated[int, typer.Option("--max-jobs", min=0, metavar="N", help="Nodes in the queue at most.")] = 0,
-    max_idle: Annotated[int, typer.Option("--max-idle", min=0, metavar="N", help="Idle jobs at most.")] = 0,
-    max_pre: Annotated[int, typer.Option("--max-pre", min=0, metavar="N", help="PRE scripts at a time.")] = 0,
-    max_post: Annotated[int, typer.Option("--max-post", min=0, metavar="N", help="POST scripts at a time.")] = 0,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Begin anew: use no rescue file.")] = False,
+    max_jobs: Annotated[int, CommandOption("--max-jobs", min=0, metavar="N", help="Nodes in the queue at most.")] = 0,
+    max_idle: Annotated[int, CommandOption("--max-idle", min=0, metavar="N", help="Idle jobs at most.")] = 0,
+    max_pre: Annotated[int, CommandOption("--max-pre", min=0, metavar="N", help="PRE scripts at a time.")] = 0,
+    max_post: Annotated[int, CommandOption("--max-post", min=0, metavar="N", help="POST scripts at a time.")] = 0,
+    force: Annotated[bool, CommandOption("--force", "-f", help="Begin anew: use no rescue file.")] = False,
     rescue_from: Annotated[
         int | None,
-        typer.Option("--rescue-from", min=1, metavar="N", help="Go on from rescue file N.", show_default=False),
+        CommandOption("--rescue-from", min=1, metavar="N", help="Go on from rescue file N.", show_default=False),
     ] = None,
     load_save: Annotated[
-        str, typer.Option("--load-save", metavar="FILE", help="Go on from a save file.", show_default=False)
+        str, CommandOption("--load-save", metavar="FILE", help="Go on from a save file.", show_default=False)
     ] = "",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Added to each node's priority.")] = 0,
+    priority: Annotated[int, CommandOption("--priority", metavar="N", help="Added to each node's priority.")] = 0,
     use_dag_dir: Annotated[
-        bool, typer.Option("--use-dag-dir", help="Names in each DAG file start from its own directory.")
+        bool, CommandOption("--use-dag-dir", help="Names in each DAG file start from its own directory.")
     ] = False,
     always_run_post: Annotated[
-        bool, typer.Option("--always-run-post", help="Run a POST script although the PRE script failed.")
+        bool, CommandOption("--always-run-post", help="Run a POST script although the PRE script failed.")
     ] = False,
-    dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="show: write it for Graphviz.")] = None,
+    dot: Annotated[Path | None, CommandOption("--dot", metavar="FILE", help="show: write it for Graphviz.")] = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--svg", metavar="FILE", help="show: draw it; Graphviz does that.", show_default=False),
+        CommandOption("--svg", metavar="FILE", help="show: draw it; Graphviz does that.", show_default=False),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="edit: only show the difference.")] = False,
+    dry_run: Annotated[bool, CommandOption("--dry-run", help="edit: only show the difference.")] = False,
     keep_begun: Annotated[
-        bool, typer.Option("--keep-begun", help="edit: nodes that have begun stay as they are.")
+        bool, CommandOption("--keep-begun", help="edit: nodes that have begun stay as they are.")
     ] = False,
     close: Annotated[
-        bool, typer.Option("--close", help="edit: no more nodes are to come (keep_open from Python).")
+        bool, CommandOption("--close", help="edit: no more nodes are to come (keep_open from Python).")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="submit: print the number and nothing else.")] = False,
+    quiet: Annotated[bool, CommandOption("--quiet", "-q", help="submit: print the number and nothing else.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats, tables
 from pool.cli.chart import draw, draw_svg
-from pool.cli.common import Address, Json, print_json, print_lines, query_pool
+from pool.cli.common import print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
 from pool.outside import OutsideWorld
@@ -34,7 +33,7 @@ COLUMNS = (
 
 
 def plan(
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the chart to a file.")] = None,
+    svg: Annotated[Path | None, CommandOption("--svg", metavar="FILE", help="Write the chart to a file.")] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> None:
@@ -73,18 +72,18 @@ def plan(
 
 
 def reserve(
-    machines: Annotated[int | None, typer.Argument(metavar="MACHINES", help="How many.", show_default=False)] = None,
+    machines: Annotated[int | None, CommandArgument(metavar="MACHINES", help="How many.", show_default=False)] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="14:00, '2026-11-24 14:00', or now. Default: now.")
+        str | None, CommandOption("--from", metavar="TIME", help="14:00, '2026-11-24 14:00', or now. Default: now.")
     ] = None,
-    duration: Annotated[str | None, typer.Option("--for", metavar="TIME", help="2h, 90 m, 1 d.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="For this user (administrators).")] = None,
-    group: Annotated[str | None, typer.Option("--group", help="For this accounting group (administrators).")] = None,
+    duration: Annotated[str | None, CommandOption("--for", metavar="TIME", help="2h, 90 m, 1 d.")] = None,
+    user: Annotated[str | None, CommandOption("--user", help="For this user (administrators).")] = None,
+    group: Annotated[str | None, CommandOption("--group", help="For this accounting group (administrators).")] = None,
     requirements: Annotated[
-        str | None, typer.Option("--requirements", metavar="EXPR", help="What each machine must fulfil.")
+        str | None, CommandOption("--requirements", metavar="EXPR", help="What each machine must fulfil.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List reservations.")] = False,
-    cancel: Annotated[str | None, typer.Option("--cancel", metavar="ID", help="Cancel a reservation.")] = None,
+    listed: Annotated[bool, CommandOption("--list", help="List reservations.")] = False,
+    cancel: Annotated[str | None, CommandOption("--cancel", metavar="ID", help="Cancel a reservation.")] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> None:

@@ -17,10 +17,11 @@ def main() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from pool.cli.main import main as run_program
+    from pool.cli.main import command_of, run_command
 
+    command, debug = command_of(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run_program()
+    sys.exit(run_command(command, debug))
 
 
 def _version_is_shown() -> bool:

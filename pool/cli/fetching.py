@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pool.cli import formats
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, select
 
 if TYPE_CHECKING:
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def fetch(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Clusters (12) and jobs (12.3).")],
+    jobs: Annotated[list[str], CommandArgument(metavar="JOB", help="Clusters (12) and jobs (12.3).")],
     into: Annotated[
         str | None,
-        typer.Option("--to", metavar="DIR", help="Put all outputs into this new directory instead."),
+        CommandOption("--to", metavar="DIR", help="Put all outputs into this new directory instead."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the jobs in the queue and their outputs at the schedd.")
+        bool, CommandOption("--keep", help="Leave the jobs in the queue and their outputs at the schedd.")
     ] = False,
     as_json: Json = False,
     address: Address = None,

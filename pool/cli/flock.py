@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
 from pool.cli.join_token import read_join
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, seconds
 from pool.cli.tables import Column
 from pool.errors import PoolError
@@ -80,14 +79,14 @@ HISTORY = (
 
 def flock(
     action: Annotated[
-        str, typer.Argument(metavar="ACTION", help="status, invite, accept, leave, settle; join, quit.")
+        str, CommandArgument(metavar="ACTION", help="status, invite, accept, leave, settle; join, quit.")
     ] = "status",
     pool: Annotated[
-        str | None, typer.Argument(metavar="POOL", help="The other pool's name.", show_default=False)
+        str | None, CommandArgument(metavar="POOL", help="The other pool's name.", show_default=False)
     ] = None,
     file: Annotated[
         str | None,
-        typer.Argument(
+        CommandArgument(
             metavar="FILE",
             help="accept, join: the file with the token; - reads it from standard input.",
             show_default=False,
@@ -95,13 +94,13 @@ def flock(
     ] = None,
     lifetime: Annotated[
         str | None,
-        typer.Option(
+        CommandOption(
             "--lifetime", "-t", metavar="TIME", help="invite: how long the token is good for; 1d.", show_default=False
         ),
     ] = None,
     credit: Annotated[
         float | None,
-        typer.Option(
+        CommandOption(
             "--credit",
             metavar="HOURS",
             help="invite, accept: machine time is counted and paid back; how much one may owe the other.",
@@ -110,7 +109,7 @@ def flock(
     ] = None,
     half_life: Annotated[
         float | None,
-        typer.Option(
+        CommandOption(
             "--half-life",
             metavar="DAYS",
             help="With --credit: half of a debt is forgotten; 0, none, if it is left out.",

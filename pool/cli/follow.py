@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, one_job, seconds, select
 from pool.errors import PoolError
 
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def wait(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.")],
+    jobs: Annotated[list[str], CommandArgument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.")],
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", "-t", metavar="TIME", help="Give up after 90, 30s, 15m, 2h or 7d."),
+        CommandOption("--timeout", "-t", metavar="TIME", help="Give up after 90, 30s, 15m, 2h or 7d."),
     ] = None,
     through_holds: Annotated[
-        bool, typer.Option("--through-holds", help="Go on waiting when all that is left is held.")
+        bool, CommandOption("--through-holds", help="Go on waiting when all that is left is held.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="List every job at the end, however many.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit status.")] = False,
+    every: Annotated[bool, CommandOption("--all", help="List every job at the end, however many.")] = False,
+    quiet: Annotated[bool, CommandOption("--quiet", "-q", help="Only the exit status.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -125,12 +124,16 @@ async def _release_themselves(pool: Pool, held: list[tuple[int, int]]) -> bool:
 
 
 def tail(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, if it has one job.")],
-    error: Annotated[bool, typer.Option("--err", "-e", help="Its standard error instead.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")] = 10,
-    whole: Annotated[bool, typer.Option("--all", help="Begin at the beginning.")] = False,
-    node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
+    job: Annotated[str, CommandArgument(metavar="JOB", help="A job (12.3); or a cluster, if it has one job.")],
+    error: Annotated[bool, CommandOption("--err", "-e", help="Its standard error instead.")] = False,
+    follow: Annotated[
+        bool, CommandOption("--follow", "-f", help="Go on as it grows, until the job has ended.")
+    ] = False,
+    lines: Annotated[
+        int, CommandOption("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")
+    ] = 10,
+    whole: Annotated[bool, CommandOption("--all", help="Begin at the beginning.")] = False,
+    node: Annotated[int, CommandOption("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
     address: Address = None,
 ) -> int:
     """Show the end of a job's output, also while it runs, wherever it runs.

@@ -6,9 +6,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from pool.cli.common import Address, print_error, query_pool
+from pool.cli.common import print_error, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption
 from pool.cli.selection import one_job
 from pool.errors import PoolError
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def forward(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
-    port: Annotated[int, typer.Argument(metavar="PORT", min=1, max=65535, help="The port in the job's network.")],
+    job: Annotated[str, CommandArgument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
+    port: Annotated[int, CommandArgument(metavar="PORT", min=1, max=65535, help="The port in the job's network.")],
     local: Annotated[
-        int | None, typer.Option("--local", "-l", min=0, max=65535, metavar="PORT", help="Here; 0 for any free one.")
+        int | None, CommandOption("--local", "-l", min=0, max=65535, metavar="PORT", help="Here; 0 for any free one.")
     ] = None,
-    node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
+    node: Annotated[int, CommandOption("--node", min=0, metavar="N", help="Of a parallel job: node N's.")] = 0,
     address: Address = None,
 ) -> int:
     """Bring a port of a running job to this machine, until interrupted.

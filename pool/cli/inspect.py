@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pool.cli import tables
-from pool.cli.common import Address, Json, print_json, print_lines, query_pool
+from pool.cli.common import print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem, one_job, seconds
 from pool.decimals import real_number
 
@@ -20,14 +19,14 @@ LONGEST = 10.0
 
 
 def inspect(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
-    threads: Annotated[bool, typer.Option("--threads", help="Each thread by itself.")] = False,
+    job: Annotated[str, CommandArgument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
+    threads: Annotated[bool, CommandOption("--threads", help="Each thread by itself.")] = False,
     calls: Annotated[
-        bool, typer.Option("--calls", help="System calls, too (needs `pip install 'poolnode[inspect]'`).")
+        bool, CommandOption("--calls", help="System calls, too (needs `pip install 'poolnode[inspect]'`).")
     ] = False,
-    no_files: Annotated[bool, typer.Option("--no-files", help="Leave the open files out.")] = False,
+    no_files: Annotated[bool, CommandOption("--no-files", help="Leave the open files out.")] = False,
     over: Annotated[
-        str, typer.Option("--over", metavar="TIME", help="How long to look, to know rates; at most 10s.")
+        str, CommandOption("--over", metavar="TIME", help="How long to look, to know rates; at most 10s.")
     ] = "0.5",
     as_json: Json = False,
     address: Address = None,

@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import columns, tables
-from pool.cli.common import (
-    Address,
-    Attributes,
-    Constraint,
-    Jobs,
-    Json,
-    Limit,
-    Long,
-    names,
-    print_ads,
-    print_error,
-    print_json,
-    print_lines,
-    query_pool,
-)
+from pool.cli.common import names, print_ads, print_error, print_json, print_lines, query_pool
+from pool.cli.options import Address, Attributes, CommandOption, Constraint, Jobs, Json, Limit, Long
 from pool.cli.selection import Selection, UsageProblem, select
 
 if TYPE_CHECKING:
@@ -37,9 +22,9 @@ AT_ONCE = 20_000
 def q(
     jobs: Jobs = None,
     constraint: Constraint = None,
-    held: Annotated[bool, typer.Option("--held", help="Held jobs, and why they are held.")] = False,
+    held: Annotated[bool, CommandOption("--held", help="Held jobs, and why they are held.")] = False,
     idle: Annotated[
-        bool, typer.Option("--idle", help="Idle jobs, and why the last negotiation had nothing for them.")
+        bool, CommandOption("--idle", help="Idle jobs, and why the last negotiation had nothing for them.")
     ] = False,
     attributes: Attributes = None,
     limit: Limit = None,

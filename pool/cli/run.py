@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from pool.cli.common import Json, names_and_values, print_json, print_lines, run_loop
+from pool.cli.common import names_and_values, print_json, print_lines, run_loop
+from pool.cli.options import CommandOption, Json
 from pool.cli.submit import Extra, File, read, warn
 
 
@@ -24,14 +23,14 @@ def run(
     extra: Extra = None,
     slots: Annotated[
         int | None,
-        typer.Option("--slots", "-s", min=1, metavar="N", help="Run N jobs at a time. Default: one per processor."),
+        CommandOption("--slots", "-s", min=1, metavar="N", help="Run N jobs at a time. Default: one per processor."),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep the pool's state there (queue, history, event log)."),
+        CommandOption("--keep", metavar="DIR", help="Keep the pool's state there (queue, history, event log)."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="List every job at the end, however many.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the table.")] = False,
+    every: Annotated[bool, CommandOption("--all", help="List every job at the end, however many.")] = False,
+    quiet: Annotated[bool, CommandOption("--quiet", "-q", help="No progress; only the table.")] = False,
     as_json: Json = False,
 ) -> int:
     """Run a job description on this machine and show its results.

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from pool.cli.common import EndedBySignal
 from pool.client.tally import IDLE, RUNNING, SUSPENDED, TRANSFERRING
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class _Stop:
         except asyncio.CancelledError:
             if not self.signal:
                 raise
-            raise typer.Exit(128 + self.signal) from None
+            raise EndedBySignal(self.signal) from None
         finally:
             for number in caught:
                 loop.remove_signal_handler(number)

@@ -9,9 +9,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from pool.cli.common import Address, print_error, query_pool
+from pool.cli.common import print_error, query_pool
+from pool.cli.options import Address, CommandArgument, CommandOption
 from pool.cli.selection import one_job
 from pool.errors import PoolError
 
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def ssh(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
+    job: Annotated[str, CommandArgument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[--] [COMMAND ...]", help="Run this with /bin/sh instead of a shell to type into."),
+        CommandArgument(metavar="[--] [COMMAND ...]", help="Run this with /bin/sh instead of a shell to type into."),
     ] = None,
     terminal: Annotated[
         bool | None,
-        typer.Option(
+        CommandOption(
             "--terminal/--no-terminal", "-t/-T", help="With one or without. Default: as here, none with a command."
         ),
     ] = None,
-    node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N.")] = 0,
+    node: Annotated[int, CommandOption("--node", min=0, metavar="N", help="Of a parallel job: node N.")] = 0,
     address: Address = None,
 ) -> int:
     """Open a shell inside a running job of yours.
@@ -95,11 +94,11 @@ async def _started(pool: Pool, job: tuple[int, int], *, told: bool) -> bool:
 
 
 def attach(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
+    job: Annotated[str, CommandArgument(metavar="JOB", help="A job (12.3); or a cluster, for its first job.")],
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin so many lines before the end.")
+        int, CommandOption("--lines", "-n", min=0, metavar="N", help="Begin so many lines before the end.")
     ] = 10,
-    node: Annotated[int, typer.Option("--node", min=0, metavar="N", help="Of a parallel job: node N.")] = 0,
+    node: Annotated[int, CommandOption("--node", min=0, metavar="N", help="Of a parallel job: node N.")] = 0,
     address: Address = None,
 ) -> int:
     """Show a running job's output and errors as they come, until it has ended.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pool.cli.common import Address, Json, print_json, print_lines, query_pool
+from pool.cli.common import print_json, print_lines, query_pool
 from pool.cli.formats import amount
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
 
-Machine = Annotated[str, typer.Argument(metavar="MACHINE", help="As `poolnode status` names it.")]
+Machine = Annotated[str, CommandArgument(metavar="MACHINE", help="As `poolnode status` names it.")]
 
 
 async def startd_at(pool: Pool, name: str) -> str | None:
@@ -35,10 +34,10 @@ async def startd_at(pool: Pool, name: str) -> str | None:
 def drain(
     machine: Machine,
     vacate: Annotated[
-        bool, typer.Option("--vacate", help="Ask what runs to leave now, instead of letting it finish.")
+        bool, CommandOption("--vacate", help="Ask what runs to leave now, instead of letting it finish.")
     ] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="Kill what runs.")] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Shown to users who ask why.")] = "",
+    fast: Annotated[bool, CommandOption("--fast", help="Kill what runs.")] = False,
+    reason: Annotated[str, CommandOption("--reason", metavar="TEXT", help="Shown to users who ask why.")] = "",
     as_json: Json = False,
     address: Address = None,
 ) -> int:

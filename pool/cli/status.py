@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import columns, machines, tables
-from pool.cli.common import Address, Attributes, Constraint, Json, Long, names, print_ads, print_lines, query_pool
+from pool.cli.common import names, print_ads, print_lines, query_pool
+from pool.cli.options import Address, Attributes, CommandArgument, CommandOption, Constraint, Json, Long
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -19,12 +18,12 @@ KINDS = {"machines": "Machine", "schedds": "Scheduler", "submitters": "Submitter
 
 def status(
     which: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Machines or slots.", show_default=False)
+        list[str] | None, CommandArgument(metavar="NAME", help="Machines or slots.", show_default=False)
     ] = None,
     constraint: Constraint = None,
     kind: Annotated[
         str,
-        typer.Option(
+        CommandOption(
             "--type",
             metavar="KIND",
             help="Ads of machines, schedds, submitters, negotiator or any (with --long or --json).",
@@ -32,9 +31,9 @@ def status(
     ] = "machines",
     other_pool: Annotated[
         str | None,
-        typer.Option("--pool", metavar="POOL", help="The machines of another pool that lends to this one."),
+        CommandOption("--pool", metavar="POOL", help="The machines of another pool that lends to this one."),
     ] = None,
-    totals: Annotated[bool, typer.Option("--total", help="Only the totals.")] = False,
+    totals: Annotated[bool, CommandOption("--total", help="Only the totals.")] = False,
     attributes: Attributes = None,
     long: Long = False,
     as_json: Json = False,

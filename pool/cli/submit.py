@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats
-from pool.cli.common import Address, Json, names_and_values, print_error, print_json, print_lines, query_pool, run
+from pool.cli.common import names_and_values, print_error, print_json, print_lines, query_pool, run
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem
 from pool.errors import PoolError
 from pool.outside import OutsideWorld
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 #: Seconds within which a pool has to answer to be heard in a check.
 POOL_MOMENT = 2.0
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")]
+File = Annotated[str, CommandArgument(metavar="FILE", help="The job description file; - reads standard input.")]
 OptionalFile = Annotated[
     str | None,
-    typer.Argument(metavar="FILE", help="The job description file; - reads standard input.", show_default=False),
+    CommandArgument(metavar="FILE", help="The job description file; - reads standard input.", show_default=False),
 ]
 Extra = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False),
+    CommandArgument(metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False),
 ]
 
 
@@ -47,20 +46,20 @@ def submit(
     extra: Extra = None,
     check: Annotated[
         bool,
-        typer.Option("--check", "-c", help="Only say what was understood, and every mistake. Needs no pool."),
+        CommandOption("--check", "-c", help="Only say what was understood, and every mistake. Needs no pool."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the job ads that would be queued. Needs no pool.")
+        bool, CommandOption("--dry-run", help="Print the job ads that would be queued. Needs no pool.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
+    quiet: Annotated[bool, CommandOption("--quiet", "-q", help="Print the cluster's number and nothing else.")] = False,
+    wait: Annotated[bool, CommandOption("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
     interactive: Annotated[
         bool,
-        typer.Option("--interactive", "-i", help="One job that is a shell on this terminal; FILE may be left out."),
+        CommandOption("--interactive", "-i", help="One job that is a shell on this terminal; FILE may be left out."),
     ] = False,
     spool: Annotated[
         bool | None,
-        typer.Option(
+        CommandOption(
             "--spool/--no-spool",
             help="Send the jobs' files along, for `poolnode fetch`. Default: where the schedd is on another machine.",
             show_default=False,
@@ -68,7 +67,7 @@ def submit(
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(
+        CommandOption(
             "--also",
             metavar="POOL",
             help="They may run in this pool, too, where you have an account: see `poolnode flock`.",

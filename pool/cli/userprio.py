@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pool.cli import formats, tables
-from pool.cli.common import Address, Json, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
 from pool.cli.formats import WireAd
+from pool.cli.options import Address, CommandArgument, CommandOption, Json
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
 from pool.jobs.nice import NICE
@@ -111,16 +110,16 @@ def whole_name(user: str, known: Sequence[str], domain: str = "") -> str:
 
 def userprio(
     users: Annotated[
-        list[str] | None, typer.Argument(metavar="USER", help="Only these; whom to change.", show_default=False)
+        list[str] | None, CommandArgument(metavar="USER", help="Only these; whom to change.", show_default=False)
     ] = None,
     factor: Annotated[
-        float | None, typer.Option("--factor", metavar="N", help="What the user's usage is multiplied by.")
+        float | None, CommandOption("--factor", metavar="N", help="What the user's usage is multiplied by.")
     ] = None,
     priority: Annotated[
-        float | None, typer.Option("--priority", metavar="N", help="The real priority to have from now on.")
+        float | None, CommandOption("--priority", metavar="N", help="The real priority to have from now on.")
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget what the user has used.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget the user altogether.")] = False,
+    reset: Annotated[bool, CommandOption("--reset", help="Forget what the user has used.")] = False,
+    forget: Annotated[bool, CommandOption("--forget", help="Forget the user altogether.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -165,9 +164,9 @@ def userprio(
     elif accounts or not missing:
         print_lines(_lines(found, accounts, tables.terminal_width()))
     if missing:
-        typer.echo(f"poolnode: there is no account {', '.join(missing)} (`poolnode userprio` lists them)", err=True)
+        print_error(f"poolnode: there is no account {', '.join(missing)} (`poolnode userprio` lists them)")
     elif found.policy != "fairshare" and (factor is not None or priority is not None):
-        typer.echo(f"poolnode: kept, but without effect while PRIORITY_POLICY is {found.policy}", err=True)
+        print_error(f"poolnode: kept, but without effect while PRIORITY_POLICY is {found.policy}")
     return 1 if missing else 0
 
 

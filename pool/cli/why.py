@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pool.cli import tables
-from pool.cli.common import Address, Json, print_error, print_json, print_lines, query_pool
+from pool.cli.common import print_error, print_json, print_lines, query_pool
+from pool.cli.options import Address, CommandArgument, Json
 from pool.cli.selection import UsageProblem, one_job
 from pool.errors import PoolError
 
@@ -21,7 +20,8 @@ _JOB = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 def why(
     what: Annotated[
-        list[str], typer.Argument(metavar="JOB|MACHINE", help="A job (12.3), a slot, or a machine.", show_default=False)
+        list[str],
+        CommandArgument(metavar="JOB|MACHINE", help="A job (12.3), a slot, or a machine.", show_default=False),
     ],
     as_json: Json = False,
     address: Address = None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pool.cli import main
+from pool.cli import app, main
+from pool.cli.commands import COMMAND_MODULES
 from pool.cli.other_words import COMMANDS, OPTIONS, instead_of, translate
 from pool.cli.selection import UsageProblem
 
@@ -40,7 +41,7 @@ def test_everything_else_is_refused_by_name(word: str) -> None:
 
 
 def test_each_translation_is_a_command_line_of_ours() -> None:
-    commands = main._Lazy()
+    commands = app._Lazy()
     for command, meanings in OPTIONS.items():
         ours = {word for parameter in commands[command].params for word in (*parameter.opts, *parameter.secondary_opts)}
         for option, (words, hint) in meanings.items():
@@ -49,11 +50,11 @@ def test_each_translation_is_a_command_line_of_ours() -> None:
 
 
 def test_commands_of_other_systems_lead_to_ours() -> None:
-    assert set(COMMANDS.values()) <= set(main.COMMAND_MODULES)
-    assert not set(COMMANDS) & set(main.COMMAND_MODULES)
-    assert instead_of("submti", main.COMMAND_MODULES) == "submit"
-    assert instead_of("condor_rm", main.COMMAND_MODULES) == "rm"
-    assert instead_of("xyzzy", main.COMMAND_MODULES) is None
+    assert set(COMMANDS.values()) <= set(COMMAND_MODULES)
+    assert not set(COMMANDS) & set(COMMAND_MODULES)
+    assert instead_of("submti", COMMAND_MODULES) == "submit"
+    assert instead_of("condor_rm", COMMAND_MODULES) == "rm"
+    assert instead_of("xyzzy", COMMAND_MODULES) is None
 
 
 def test_pages_of_help_use_the_terminals_width(
