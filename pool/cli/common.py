@@ -35,6 +35,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         import asyncio
 
+        from pool.client.garbage import collect_rarely
+
+        collect_rarely()
         return asyncio.run(work)
     finally:
         work.close()

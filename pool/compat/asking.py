@@ -49,12 +49,15 @@ def ask_pool(address: str | None, question: Callable[[Pool], Coroutine[Any, Any,
     """Connect, ask, disconnect. Arguments as for `Pool.connect`."""
     import asyncio
 
+    from pool.client.garbage import collect_rarely
+
     async def connected() -> T:
         from pool.client.pool import Pool
 
         async with await Pool.connect(_address(address)) as pool:
             return await question(pool)
 
+    collect_rarely()
     return asyncio.run(connected())
 
 

@@ -5,6 +5,7 @@ It imports next to nothing, since a tool that asks for the queue every few secon
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -16,7 +17,9 @@ from pool.errors import PoolError
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the drop-in that the program is called by, and exit with its status: 0 well, 1 failed, 130 interrupted."""
     words = list(sys.argv if arguments is None else arguments)
-    sys.exit(status(os.path.basename(words[0]), words[1:]))
+    ended = status(os.path.basename(words[0]), words[1:])
+    gc.freeze()  # there is nothing to look for at the end
+    sys.exit(ended)
 
 
 def status(name: str, words: list[str]) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.benchmarks import processes
 
 #: The libraries that a node with all roles loads.
-LIBRARIES = "asyncio, ssl, sqlite3, msgpack, psutil, typer, uvloop, zstandard"
+LIBRARIES = "asyncio, ssl, sqlite3, msgpack, psutil, uvloop, zstandard"
 #: Bytes of a message as long as that of a submit.
 MESSAGE = 300
 #: Seconds in which a bare program says that it is ready.
