@@ -23,7 +23,7 @@ from pool.policy import autoclusters, materialization
 from pool.policy.charges import Charge, charge
 from pool.policy.idle_order import IdleOrder
 from pool.policy.materialization import Materialization
-from pool.policy.packed import ad_of, layers_of, pack, parted, wire_of
+from pool.policy.packed import OF_ITS_OWN, ad_of, layers_of, pack, parted, wire_of
 from pool.policy.paged_table import PagedTable
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
@@ -41,6 +41,12 @@ DEDICATED, PARALLEL = frozenset({"WantDedicated", "WantParallelScheduling"}), fr
 
 #: The places of a group's jobs that the negotiator sees separately.
 MOST_RUNS = 100
+
+#: Attributes (lower case) in which every job is another than those of other clusters.
+NUMBERS = frozenset({"clusterid", "procid"})
+
+#: Parts that clusters have in common for which it is kept where their jobs were put.
+MOST_BEFORE = 64
 
 Wire = dict[str, Any]
 JobId = tuple[int, int]
@@ -98,9 +104,41 @@ class QueuedCluster:
         return ad_of(self._parts)
 
     @property
+    def shared(self) -> bytes:
+        """The part of the ad that clusters submitted one after the other mostly have in common, packed."""
+        return self._parts[0]
+
+    @property
     def layers(self) -> tuple[Wire, Wire]:
         """The ad as two maps in wire form, for a look at a few attributes; not to be changed."""
         return layers_of(self._parts)
+
+
+class _Place:
+    """The group and place that the plain jobs of a cluster got, for clusters like it.
+
+    Attributes:
+        grouping: the queue's at that time.
+    """
+
+    __slots__ = ("_own", "_own_names", "group", "grouping", "matters", "prio")
+
+    def __init__(self, grouping: int, cluster: QueuedCluster) -> None:
+        self.grouping = grouping
+        self.matters = cluster.matters
+        self.group = cluster.group
+        self.prio = cluster.prio
+        #: The names of the cluster's own part that matter; None where no two clusters are alike.
+        self._own_names = None if NUMBERS & self.matters else tuple(n for n in OF_ITS_OWN if fold(n) in self.matters)
+        self._own = self._own_of(cluster)
+
+    def is_like(self, cluster: QueuedCluster) -> bool:
+        """Whether another cluster with the same part in common is the same in what matters."""
+        return self._own_names is not None and self._own_of(cluster) == self._own
+
+    def _own_of(self, cluster: QueuedCluster) -> bytes:
+        own, _ = cluster.layers
+        return pack([(name, own[name]) for name in self._own_names or () if name in own])
 
 
 class QueuedJob:
@@ -287,6 +325,8 @@ class JobQueue:
         self._next_group = 1
         self._grouping = 1
         self._regrouping: Iterator[None] = iter(())
+        #: Where clusters before were put, by owner and the part that they have in common.
+        self._before: dict[tuple[str, bytes], _Place] = {}
         #: Jobs that are kept back may still have places in groups.
         self._looks_at_first = False
         self._autoclusters = autoclusters.Autoclusters(machine_references)
@@ -514,7 +554,11 @@ class JobQueue:
     def _place_of(self, job: QueuedJob) -> tuple[JobGroup, float]:
         """The group that an idle job belongs to, and its place by PRIO there."""
         cluster = job.cluster
-        if cluster.grouped != self._grouping:
+        fresh = cluster.grouped != self._grouping
+        if fresh and not (job.delta or job.state) and self._is_as_before(cluster):
+            assert cluster.group is not None
+            return cluster.group, cluster.prio
+        if fresh:
             ad = {fold(name): value for name, value in cluster.wire.items()}
             cluster.matters = self._autoclusters.significant(ad) | self._asked
             cluster.group, cluster.plain_names, cluster.grouped = None, None, self._grouping
@@ -525,7 +569,24 @@ class JobQueue:
         group, prio = self._group_of(job, ad), self._priority(job, ad)
         if plain:
             cluster.group, cluster.prio = group, prio
+            if not any(type(ad.get(name)) is list for name in self._asked):  # an expression may refer to anything
+                self._remember_place(cluster)
         return group, prio
+
+    def _remember_place(self, cluster: QueuedCluster) -> None:
+        self._before[cluster.owner, cluster.shared] = _Place(self._grouping, cluster)
+        if len(self._before) > MOST_BEFORE:
+            del self._before[next(iter(self._before))]
+
+    def _is_as_before(self, cluster: QueuedCluster) -> bool:
+        """Whether a cluster that has come has the part in common with one before it, and is like it in all that
+        matters: it gets the same group and place then."""
+        before = self._before.get((cluster.owner, cluster.shared))
+        if before is None or before.grouping != self._grouping or not before.is_like(cluster):
+            return False
+        cluster.matters, cluster.group, cluster.prio = before.matters, before.group, before.prio
+        cluster.plain_names, cluster.grouped = (), self._grouping
+        return True
 
     def _enter_group(self, job: QueuedJob, group: JobGroup, prio: float) -> None:
         if not group.idle:  # it may have been forgotten

@@ -1,5 +1,7 @@
 """The queue in memory: order, groups, and how they follow what happens to jobs."""
 
+from typing import Any
+
 from pool.classad import parse_expr
 from pool.policy.packed import unpack
 from pool.policy.queue import HELD, IDLE, RUNNING, JobQueue, QueuedCluster, QueuedJob
@@ -241,3 +243,39 @@ def test_jobs_come_to_be_kept_back_one_by_one_and_none_starts_meanwhile() -> Non
     for _ in jobs.regroup():
         pass
     assert len(order(jobs)) == 1002
+
+
+def test_a_cluster_like_the_one_before_is_put_where_it_would_be_alone() -> None:
+    """Only what says which job it is may differ between two; some of that matters, where an expression reads it."""
+    by_args: list[dict[str, Any]] = [{"QDate": 7, "Requirements": ['Args == "a"'], "Args": args} for args in "abba"]
+    by_number: list[dict[str, Any]] = [{"QDate": 7, "Requirements": ["TARGET.Memory > ClusterId"]}] * 2
+    first_and_last = {"QDate": 7, "Cmd": "/bin/true"}
+    ads: list[dict[str, Any]] = [
+        first_and_last,
+        {"QDate": 7},
+        {"QDate": 7},
+        {"QDate": 8},
+        {"QDate": 7, "JobPrio": 1},
+        {"QDate": 7, "JobPrio": True},
+        {"QDate": 7, "JobPrio": 1.0},
+        {"QDate": 7, "JobPrio": ["size(Args)"], "Args": "a"},
+        {"QDate": 7, "JobPrio": ["size(Args)"], "Args": "aaa"},
+        *by_args,
+        *by_number,
+        first_and_last,
+    ]
+    jobs = queue()
+    for references in (frozenset[str](), frozenset({"cmd"})):
+        if jobs.add_references(references):
+            for _ in jobs.regroup():
+                pass
+        for number, ad in enumerate(ads * 2, len(jobs.clusters) + 1):
+            together = add(jobs, number, **ad).jobs[0]
+            alone = queue()
+            alone.add_references(references)
+            apart = add(alone, number, **ad).jobs[0]
+            assert together.group is not None
+            assert apart.group is not None
+            assert (together.group.signature, together.prio) == (apart.group.signature, apart.prio), ad
+        for job in list(jobs.jobs()):
+            jobs.set_status(job, RUNNING)
