@@ -49,6 +49,8 @@ class ExecutableStore:
         self._known: dict[tuple[Any, ...], str] = {}
         self._of_cluster: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Clusters whose executable is stored in the next turn of the loop, by owner and path.
+        self._waiting: dict[tuple[str, str], list[int]] = {}
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -75,7 +77,12 @@ class ExecutableStore:
         if not isinstance(path, str) or not os.path.isabs(path):
             return
         where = self._locate(cluster.id, path)
-        task = asyncio.get_running_loop().create_task(self._store_in_background(cluster.id, cluster.owner, where))
+        waiting = self._waiting.get((cluster.owner, where))
+        if waiting is not None:  # came in this turn of the loop, too: one look at the file is for all of them
+            waiting.append(cluster.id)
+            return
+        self._waiting[cluster.owner, where] = [cluster.id]
+        task = asyncio.get_running_loop().create_task(self._store_in_background(cluster.owner, where))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -96,15 +103,17 @@ class ExecutableStore:
                 path.unlink(missing_ok=True)
         self._known = {mark: name for mark, name in self._known.items() if (self._directory / name).exists()}
 
-    async def _store_in_background(self, cluster: int, owner: str, path: str) -> None:
+    async def _store_in_background(self, owner: str, path: str) -> None:
+        clusters = self._waiting.pop((owner, path))
         try:
             digest = await self.store(owner, path)
         except (PoolError, OSError):
             # Said, with its reason, when the job is started and the file is really needed.
             return
         if digest is not None:
-            self._of_cluster[cluster] = digest
-            self._remember(cluster, digest)
+            for cluster in clusters:
+                self._of_cluster[cluster] = digest
+                self._remember(cluster, digest)
 
     async def stored_digest(self, owner: str, path: str) -> str | None:
         """The digest of a file that is stored, or is now; None where it cannot be, or this schedd stores none."""

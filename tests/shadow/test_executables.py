@@ -58,6 +58,29 @@ async def test_files_of_one_name_are_kept_apart_while_both_are_read(tmp_path: Pa
     assert len(os.listdir(tmp_path / "kept")) == 2
 
 
+async def test_clusters_of_one_turn_share_a_look_at_their_executable(tmp_path: Path) -> None:
+    remembered: dict[int, str | None] = {}
+    kept = store(tmp_path, remembered)
+    path = script(tmp_path, "a", "x")
+    looks: list[str] = []
+    look = kept.store
+
+    async def counted(owner: str, path: str) -> str | None:
+        looks.append(path)
+        return await look(owner, path)
+
+    kept.store = counted  # type: ignore[method-assign]
+    for turn, content in enumerate(("x", "another one")):
+        (tmp_path / "a").write_text(content)
+        for cluster in range(3):
+            kept.store_soon(QueuedCluster(10 * turn + cluster, "me", {"Cmd": path}))
+        kept.store_soon(QueuedCluster(10 * turn + 3, "you", {"Cmd": path}))
+        await asyncio.gather(*kept._tasks)
+    assert looks == [path] * 4
+    digests = [hashlib.sha256(content).hexdigest() for content in (b"x", b"another one")]
+    assert remembered == {10 * turn + cluster: digests[turn] for turn in range(2) for cluster in range(4)}
+
+
 async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
     remembered: dict[int, str | None] = {}
     kept = store(tmp_path, remembered)
