@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pool.classad import UNDEFINED, ClassAd, Expr
@@ -56,6 +57,7 @@ class PoolView:
         accounting: notified of everything that is held.
         wake: called with seconds when there will be something new to negotiate about.
         seen: called with each slot's ad before and after a change; None where there is none.
+        more_wanted: called when a submitter wants more than before; by default as `wake` without a delay.
 
     Attributes:
         picture: the slots, as the matchmaker sees them.
@@ -69,10 +71,12 @@ class PoolView:
         wake: Callable[[float], None],
         seen: Callable[[ClassAd | None, ClassAd | None], None] = lambda before, after: None,
         *,
+        more_wanted: Callable[[], None] | None = None,
         by_priority: bool = False,
     ) -> None:
         self._accounting = accounting
         self._wake = wake
+        self._more_wanted = more_wanted or partial(wake, 0.0)
         self._seen = seen
         self.picture = SlotIndex()
         self.submitters: dict[str, ClassAd] = {}
@@ -160,7 +164,7 @@ class PoolView:
         self.submitters[name] = ad
         # That a submitter wants less is no news; `Demand` counts how often it came to want more.
         if idle(ad) and (before is None or before.value("Demand", None) != ad.value("Demand", 0)):
-            self._wake(0.0)
+            self._more_wanted()
 
     def _slot_differs(
         self, name: str, changed: dict[str, Any], private: dict[str, Any] | None, gone: Sequence[str]

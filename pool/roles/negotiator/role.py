@@ -36,6 +36,9 @@ LONGEST_RETRY = 10.0
 SMALL = 2000
 #: The longest pause between two cycles when there is something to do, seconds.
 LONGEST_PAUSE = 5.0
+#: After a cycle that matched nothing, more jobs are looked at so many times its length later, and at most so many
+#: seconds: where jobs come all the time that no machine takes, others get the loop. News of machines do not wait.
+FRUITLESS, LONGEST_REST = 20.0, 0.1
 
 
 class Negotiator(Role):
@@ -51,7 +54,15 @@ class Negotiator(Role):
         self._lengths = JobDurations()
         self._later: asyncio.TimerHandle | None = None
         self._guests_leave: asyncio.TimerHandle | None = None
-        self.pool_view = PoolView(self.accounting, self._wake_in, self._record_change, by_priority=self._by_priority())
+        self._rests_until = 0.0
+        self._rest: asyncio.TimerHandle | None = None
+        self.pool_view = PoolView(
+            self.accounting,
+            self._wake_in,
+            self._record_change,
+            more_wanted=self._wake_for_demand,
+            by_priority=self._by_priority(),
+        )
         self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set, self._refresh())
         self._delivery = MatchDelivery(given.links, self.pool_view, self.log, self.spawn)
         self._advertiser = Advertiser(
@@ -225,6 +236,19 @@ class Negotiator(Role):
         self._later = None
         self._wake.set()
 
+    def _wake_for_demand(self) -> None:
+        """A submitter wants more: look at it now, or when the rest after a cycle that matched nothing is over."""
+        loop = asyncio.get_running_loop()
+        left = self._rests_until - loop.time()
+        if left <= 0:
+            self._wake.set()
+        elif self._rest is None:
+            self._rest = loop.call_later(left, self._rest_is_over)
+
+    def _rest_is_over(self) -> None:
+        self._rest = None
+        self._wake.set()
+
     def _wake_for_guests(self, seconds: float | None) -> None:
         """Jobs wait for a guest's minimum time, which is over in so many seconds; None where none does."""
         if self._guests_leave is not None:
@@ -296,7 +320,9 @@ class Negotiator(Role):
         if outcome.matches:
             await self._delivery.matches((match, plain[match.submitter]) for match in outcome.matches)
         await self._send_reasons(now, outcome, plain)
-        self._cost = asyncio.get_running_loop().time() - began
+        ended = asyncio.get_running_loop().time()
+        self._cost = ended - began
+        self._rests_until = ended if outcome.matches else ended + min(FRUITLESS * self._cost, LONGEST_REST)
         ads = (request.ad for own in requests.values() for request in own)
         ranks = (terms.pre_job_rank, terms.post_job_rank, terms.preemption_rank)
         reading = self._names_read.read(ads, (rank for rank in ranks if isinstance(rank, Expr)))
