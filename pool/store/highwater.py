@@ -89,15 +89,21 @@ class HighWater:
             raise self._as_store_error("write", error) from error
         self._known = numbers
 
+    def is_reserved(self, cluster: int) -> bool:
+        """Whether all clusters below a number count as given already, or nothing is kept of them."""
+        known = self._known
+        return self._descriptor < 0 or known is None or cluster <= known.reserved
+
     def reserve(self, cluster: int) -> None:
         """Before a commit: see to it that all clusters below a number count as given after any crash.
 
         Raises:
             StoreFull, StoreUnwritable: the disk does not take it.
         """
-        known = self._known
-        if self._descriptor < 0 or known is None or cluster <= known.reserved:
+        if self.is_reserved(cluster):
             return
+        known = self._known
+        assert known is not None
         reserved = Numbers(known.cluster, known.event, cluster + AHEAD)
         try:
             self._write_numbers(reserved)

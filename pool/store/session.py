@@ -9,9 +9,10 @@ The session is used by one thread at a time; who that is, is the writer's affair
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pool.store.apply import Applier, Result
 from pool.store.changes import Change, RewriteFile
@@ -161,14 +162,37 @@ class StoreSession:
         A process whose directory was removed can go on writing into files that nobody will find again; that
         is not durable, so it is an error here.
         """
-        try:
+        with self._undone_on_error(mark):
             self._still_there()
             if self._high_water is not None:
                 self._high_water.reserve(self.applier.next_cluster)
             self.connection.execute("COMMIT")
+        self.confirm_commit()
+
+    def prepare_commit(self, mark: tuple[int, int]) -> bool:
+        """The first part of `commit`, without a wait for the disk; false where that has to be waited for."""
+        with self._undone_on_error(mark):
             self._still_there()
-            if self._high_water is not None:
-                self._high_water.update(*self.applier.mark())
+        return self._high_water is None or self._high_water.is_reserved(self.applier.next_cluster)
+
+    def commit_prepared(self, mark: tuple[int, int]) -> None:
+        """The second part, which waits for the disk and for nothing else."""
+        with self._undone_on_error(mark):
+            self.connection.execute("COMMIT")
+
+    def confirm_commit(self) -> None:
+        """The last part: raises where what was committed will not be found again.
+
+        Its numbers are not given again then: the directory may be put back.
+        """
+        self._still_there()
+        if self._high_water is not None:
+            self._high_water.update(*self.applier.mark())
+
+    @contextlib.contextmanager
+    def _undone_on_error(self, mark: tuple[int, int]) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             self._undo(mark)
             raise from_sqlite(error, "write store", self.path) from error

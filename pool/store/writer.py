@@ -8,6 +8,8 @@ commits go to the one writer thread, and meanwhile further calls gather for the 
 a whole. (Small ones do not: a thread asks for the interpreter's lock once a statement, and under load each asking costs
 up to five milliseconds.)
 
+So the loop prepares a commit for the thread, and makes sure of it afterwards: the thread asks for the lock once.
+
 A write that nobody hurries for waits a while for one to go along with, so that it costs no synchronisation of its own.
 
 `InlineWriter` commits in the caller, before `submit` returns: for a loop with virtual time, where a thread's
@@ -57,6 +59,7 @@ class _StagedWrite(NamedTuple):
     staged: list[list[Result]] | None  # None: not yet written into a transaction
     mark: tuple[int, int]
     loop: asyncio.AbstractEventLoop
+    prepared: bool = False  # only the disk is left to be waited for
 
 
 def _any_long(changes: Sequence[Change]) -> bool:
@@ -178,22 +181,23 @@ class GroupWriter:
         calls, long = self._next_batch()
         self._under_way = True
         mark = self._session.applier.mark()
-        staged = None
+        staged, prepared = None, False
         if not long:
             try:
                 staged = self._session.stage([call.changes for call in calls])
                 if self._commit_time < _QUICK:
-                    self._commit(mark)
+                    self._commit(mark, self._session.commit)
                     self._finished(loop, calls, staged)
                     return
+                prepared = self._session.prepare_commit(mark)
             except StoreError:
                 staged = None  # the thread tries each call for itself
-        self._jobs.put(_StagedWrite(calls, staged, mark, loop))
+        self._jobs.put(_StagedWrite(calls, staged, mark, loop, prepared))
 
-    def _commit(self, mark: tuple[int, int]) -> None:
+    def _commit(self, mark: tuple[int, int], commit: Callable[[tuple[int, int]], None]) -> None:
         """Commit, and take in how long that takes here."""
         began = self._ticks()
-        self._session.commit(mark)
+        commit(mark)
         self._commit_time += (self._ticks() - began - self._commit_time) / _RECENT
 
     def _next_batch(self) -> tuple[list[_Call], bool]:
@@ -213,23 +217,35 @@ class GroupWriter:
         while (job := self._jobs.get()) is not None:
             outcomes = self._carry_out(job)
             try:
-                job.loop.call_soon_threadsafe(self._finished, job.loop, job.calls, outcomes)
+                job.loop.call_soon_threadsafe(self._thread_is_done, job, outcomes)
             except RuntimeError:
                 return  # the loop was closed: nobody waits any more
 
-    def _carry_out(self, job: _StagedWrite) -> list[Outcome]:
+    def _carry_out(self, job: _StagedWrite) -> list[Outcome] | None:
+        """The outcome of each call; None where the prepared transaction is on the disk."""
         batch = [call.changes for call in job.calls]
         try:
             if job.staged is None:
                 return self._session.write_batch(batch)
             try:
-                self._commit(job.mark)
+                self._commit(job.mark, self._session.commit_prepared if job.prepared else self._session.commit)
             except StoreError:
                 return self._session.write_each(batch)
-            return list(job.staged)
+            return None if job.prepared else list(job.staged)
         except Exception as defect:  # a caller must never wait for ever
             error = StoreError(f"cannot write store {self._session.path}: {type(defect).__name__}: {defect}")
             return [error] * len(job.calls)
+
+    def _thread_is_done(self, job: _StagedWrite, outcomes: list[Outcome] | None) -> None:
+        if outcomes is None:
+            assert job.staged is not None
+            try:
+                self._session.confirm_commit()
+            except StoreError:
+                self._jobs.put(job._replace(staged=None))  # the thread tries each call for itself
+                return
+            outcomes = list(job.staged)
+        self._finished(job.loop, job.calls, outcomes)
 
     def _finished(self, loop: asyncio.AbstractEventLoop, calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
         self._under_way = False

@@ -165,6 +165,30 @@ async def test_a_write_that_the_system_refuses(tmp_path: Path, how: str) -> None
 
 
 @pytest.mark.parametrize("how", WAYS)
+async def test_a_store_that_vanishes_during_a_commit_acknowledges_nothing(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "state"
+    home.mkdir()
+    store = opened(home / "q", how)
+    await store.write(NewCluster(1, "ann", b"", 1, None, 0.0))
+    await store.write(AddEvent(1, 0, "A", 0.0, b""))
+
+    def vanish(sql: str) -> None:
+        if sql == "COMMIT" and home.exists():
+            home.rename(tmp_path / "elsewhere")
+
+    store._session.connection.set_trace_callback(vanish)
+    settled: list[object] = []
+    with pytest.raises(StoreGone, match="no longer there"):
+        await store.write(AddEvent(1, 0, "B", 0.0, b""), settled=settled.append)
+    assert settled == []
+    (tmp_path / "elsewhere").rename(home)
+    store._session.connection.set_trace_callback(None)
+    (number,) = await store.write(AddEvent(1, 0, "B", 0.0, b""))
+    assert number is not None
+    await store.close()
+
+
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("what", ["directory", "file", "log", "moved"])
 async def test_a_store_that_vanished_acknowledges_nothing(tmp_path: Path, how: str, what: str) -> None:
     home = tmp_path / "state"
