@@ -198,7 +198,7 @@ def test_roles_are_imported_before_the_loop_is_watched(tmp_path: Path, repositor
 def test_a_node_imports_nothing_that_most_nodes_never_use() -> None:
     """Each of these modules, with those that it imports, is some 0.2 to 1 MB of an idle node's memory."""
     unused = {
-        *("csv", "email.message", "http.client", "pydantic", "tarfile", "urllib.request"),
+        *("csv", "difflib", "statistics", "email.message", "http.client", "pydantic", "tarfile", "urllib.request"),
         *("pool.client", "pool.jobs.dag", "pool.jobs.description.reader", "pool.roles.schedd.workflows.workflow"),
     }
     program = (

@@ -10,7 +10,6 @@ unit: `$(START_IDLE)` is 600 where it was set to `10 min`.
 
 from __future__ import annotations
 
-import difflib
 import re
 import socket
 from collections.abc import Iterable, Mapping
@@ -244,7 +243,7 @@ class Settings:
                 continue
             if name in TABLE:
                 self._assign(SettingDefinition(name, text.strip(), f"environment {variable}"))
-            elif close := difflib.get_close_matches(name, TABLE, 1, 0.85):
+            elif close := _close(name, TABLE, 0.85):
                 self._warn(f"environment {variable}", f"there is no setting {name}; is {close[0]} meant?")
 
     def _assign(self, made: SettingDefinition) -> None:
@@ -410,10 +409,17 @@ def _plain(name: str, value: str) -> str:
 
 def nearest(name: str) -> str:
     """A hint at what may have been meant."""
-    close = difflib.get_close_matches(name.upper(), TABLE, 1, 0.5)
+    close = _close(name.upper(), TABLE, 0.5)
     return f"is {close[0]} meant? `poolnode config` lists them" if close else "`poolnode config` lists them"
 
 
 def _did_you_mean(name: str, among: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name.strip("$()").upper(), list(among), 1, 0.8)
+    close = _close(name.strip("$()").upper(), among, 0.8)
     return f"; is {close[0]} meant?" if close else ""
+
+
+def _close(name: str, among: Iterable[str], least: float) -> list[str]:
+    """The name among these that is nearest to another one, if it is near enough (0 to 1)."""
+    import difflib  # a node whose settings have no slip does without
+
+    return difflib.get_close_matches(name, list(among), 1, least)

@@ -7,7 +7,6 @@ error.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -95,6 +94,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     Underscores and case count for nothing, so that `RequestCpu` finds `request_cpus`.
     """
+    import difflib  # only a description with a slip needs it
+
     folded: dict[str, str] = {}
     for candidate in known:
         folded.setdefault(candidate.lower().replace("_", ""), candidate)
