@@ -48,10 +48,11 @@ def workers_to_end(idle_seconds: dict[str, float], workers: int, least: int, pat
 
 
 def call_to_recall(calls: dict[str, int], quiet: dict[str, float], free: int) -> str | None:
-    """The worker that gives back calls it has not begun, because others have none.
+    """The worker that gives back calls it has not begun, because others have none or more can be started.
 
     Args:
-        calls: how many calls each worker has. quiet: seconds since its last answer. free: workers without a call.
+        calls: how many calls each worker has. quiet: seconds since its last answer. free: workers without a call, and
+            those that would be started for calls that waited.
     """
     able = [job for job, count in calls.items() if count > 1 and quiet[job] >= AHEAD]
     return max(able, key=lambda job: (calls[job], job)) if free and able else None

@@ -137,6 +137,22 @@ def test_calls_behind_a_long_one_go_to_others(executor: Executor) -> None:
     assert first.cancel()
 
 
+def test_calls_behind_a_long_one_have_another_worker_started(node: Node, tmp_path: Path) -> None:
+    """One worker was enough for the calls before, and has been given all of these ahead."""
+    tmp_path.chmod(0o777)
+    with Executor(3, address=node.address, directory=tmp_path) as own:
+        for _ in range(30):
+            assert own.submit(slowly, 0.0).result(PATIENCE) == 0.0
+        assert own.counts()["workers"] == 1
+        first = own.submit(slowly, 600.0)
+        until(first.running)
+        try:
+            others = [own.submit(slowly, 0.0) for _ in range(20)]
+            assert not wait(others, PATIENCE / 4).not_done
+        finally:
+            first.cancel()
+
+
 def test_a_worker_that_dies_fails_its_call_alone(executor: Executor) -> None:
     futures = [executor.submit(slowly, 0.0) for _ in range(5)]
     error = executor.submit(os._exit, 3).exception(PATIENCE)

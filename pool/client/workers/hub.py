@@ -311,6 +311,7 @@ class CallHub:
         back = [worker.calls.pop(number) for number in numbers if number in worker.calls]
         waiting = self._groups[worker.group].waiting
         waiting.extendleft(call for call in reversed(back) if call.number in self._calls)
+        self._grow(worker.group)
 
     def _answered(self, worker: Worker, message: Message, blob: memoryview | None) -> None:
         kind, number = message[0], message[1]
@@ -386,6 +387,8 @@ class CallHub:
                 messages.append(message)
         if messages:
             link.send(messages)
+        if len(worker.calls) > 1 and len(group.workers) < self.most:
+            self._tidy_later()  # the first may take long, and the others need another worker
 
     # -- how many workers --------------------------------------------------------------------------------------
 
@@ -393,14 +396,18 @@ class CallHub:
         if self._closing:
             return
         group = self._groups[key]
-        starting = group.submitting + sum(not one.connected for one in group.workers.values())
-        free = sum(one.link is not None and not one.calls for one in group.workers.values())
-        count = len(group.workers) + group.submitting
-        if number := workers_to_start(len(group.waiting), starting, free, count, self._least, self.most):
+        if number := self._workers_to_start(group, len(group.waiting)):
             group.submitting += number
             submit = asyncio.ensure_future(self._submit(group.commands, number))
             self._submits.add(submit)
             self._spawn(self._start(key, number, submit))
+
+    def _workers_to_start(self, group: Group, waiting: int) -> int:
+        """How many workers would be started if so many calls waited."""
+        starting = group.submitting + sum(not one.connected for one in group.workers.values())
+        free = sum(one.link is not None and not one.calls for one in group.workers.values())
+        count = len(group.workers) + group.submitting
+        return workers_to_start(waiting, starting, free, count, self._least, self.most)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -514,7 +521,9 @@ class CallHub:
             if not group.waiting:
                 counts = {job: len(one.calls) for job, one in online.items() if not one.recalled}
                 quiet = {job: now - online[job].quiet for job in counts}
-                if (job := call_to_recall(counts, quiet, len(idle))) is not None:
+                more = self._workers_to_start(group, ahead := sum(max(count - 1, 0) for count in counts.values()))
+                again = again or (ahead > 0 and more > 0)
+                if (job := call_to_recall(counts, quiet, len(idle) + more)) is not None:
                     online[job].recalled = True
                     self._send_recall(online[job])
                 patience = min(self._idle, CROWDED) if self._others_wait(group) else self._idle
