@@ -19,6 +19,8 @@ from pool.policy.queue import HELD, LOCAL_UNIVERSES, WORKFLOW, Wire
 
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
+#: Characters of the name of an attribute: names are remembered.
+LONGEST_NAME = 1000
 #: Attributes that only the schedd sets (lower case). JobStatus may be asked for once, as held.
 OWN_NAMES = frozenset(
     {
@@ -47,6 +49,11 @@ def clean(ad: Any) -> Wire | None:
         raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
     kept: Wire = {}
     for given, value in ad.items():
+        if isinstance(given, str) and len(given) > LONGEST_NAME:
+            raise PoolError(
+                f"cannot queue: the name of an attribute has {len(given):,} characters",
+                hint=f"{LONGEST_NAME:,} at most: {given[:40]}...",
+            )
         name = _kept_name(given)
         if name is None:
             continue
