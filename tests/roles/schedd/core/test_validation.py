@@ -1,4 +1,4 @@
-"""What a client may put into a job's ad."""
+"""The ad of a job takes only so much from a client."""
 
 from __future__ import annotations
 
