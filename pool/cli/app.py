@@ -26,7 +26,7 @@ def run_app(arguments: list[str]) -> Any:
     """Run a command line; returns what its command returns, or the exit status of a page of help.
 
     Raises:
-        UsageProblem: it is wrong. What the command raises goes through.
+        UsageProblem: it is wrong. Errors of the command itself go through, too.
     """
     try:
         return app(arguments, prog_name="poolnode", standalone_mode=False)

@@ -8,54 +8,51 @@ help and for completion. So typer, whose import takes as long as the rows of ten
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired, TypedDict, Unpack
 
 
-class CommandOption:
-    """An option of a command.
+class Facts(TypedDict):
+    """The facts that options and arguments have in common; see `Declaration`."""
+
+    help: str
+    metavar: NotRequired[str | None]
+    min: NotRequired[float | None]
+    max: NotRequired[float | None]
+    show_default: NotRequired[bool]
+
+
+class Declaration:
+    """An option or an argument of a command.
 
     Attributes:
-        names: how it is written; a pair `--this/--not-this` sets a parameter to true or false.
         help: one line for people.
         metavar: what its value is called there.
         min, max: the bounds of a number.
         show_default: whether the help says what it is where it is not given.
     """
 
-    def __init__(
-        self,
-        *names: str,
-        help: str,
-        metavar: str | None = None,
-        min: float | None = None,
-        max: float | None = None,
-        show_default: bool = True,
-    ) -> None:
+    def __init__(self, **facts: Unpack[Facts]) -> None:
+        self.help = facts["help"]
+        self.metavar = facts.get("metavar")
+        self.min = facts.get("min")
+        self.max = facts.get("max")
+        self.show_default = facts.get("show_default", True)
+
+
+class CommandOption(Declaration):
+    """An option of a command.
+
+    Attributes:
+        names: how it is written; a pair `--this/--not-this` sets a parameter to true or false.
+    """
+
+    def __init__(self, *names: str, **facts: Unpack[Facts]) -> None:
+        super().__init__(**facts)
         self.names = names
-        self.help = help
-        self.metavar = metavar
-        self.min = min
-        self.max = max
-        self.show_default = show_default
 
 
-class CommandArgument:
-    """A word of a command that is no option; attributes as those of an option."""
-
-    def __init__(
-        self,
-        *,
-        help: str,
-        metavar: str | None = None,
-        min: float | None = None,
-        max: float | None = None,
-        show_default: bool = True,
-    ) -> None:
-        self.help = help
-        self.metavar = metavar
-        self.min = min
-        self.max = max
-        self.show_default = show_default
+class CommandArgument(Declaration):
+    """A word of a command that is no option."""
 
 
 Address = Annotated[
