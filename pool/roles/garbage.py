@@ -23,8 +23,10 @@ OFTEN = 2
 """Collections of young objects (7,000 each) between two full ones; Python's default is ten."""
 GROWTH, SPARE = 1.25, 50_000_000
 """Everything is collected when memory is so many times as large as after the last time, and so many bytes larger."""
-OVERDUE = 4.0
-"""How many times as large it is when the process is not waited for to have nothing to do."""
+OVERDUE, OVERDUE_SPARE = 4.0, 400_000_000
+"""How many times as large, and how many bytes larger, it is when the process is not waited for to have nothing to do.
+Roles leave hardly any circles, so this is for what nobody has foreseen: it stops a process with thousands of jobs for
+half a second."""
 IDLE = 0.02
 """The share of a processor that a process with nothing to do uses."""
 LARGE = 20_000
@@ -39,7 +41,7 @@ def everything_is_due(memory: int, before: int, busy: float) -> bool:
         before: how many they were after everything was collected the last time.
         busy: the share of a processor that the process used since the last check, 0 to 1.
     """
-    if memory > OVERDUE * before + SPARE:
+    if memory > OVERDUE * before + OVERDUE_SPARE:
         return True
     return busy < IDLE and memory > GROWTH * before + SPARE
 

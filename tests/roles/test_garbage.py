@@ -21,7 +21,8 @@ MB = 1_000_000
         (100 * MB, 100 * MB, 0.0, False),  # nothing has grown
         (200 * MB, 100 * MB, 0.0, True),  # grown, and idle
         (200 * MB, 100 * MB, 0.5, False),  # grown, and at work
-        (500 * MB, 100 * MB, 1.0, True),  # so much that work has to wait
+        (700 * MB, 100 * MB, 1.0, False),  # thousands of jobs begin
+        (900 * MB, 100 * MB, 1.0, True),  # so much that work has to wait
         (SPARE, 0, 0.0, False),  # a small process
     ],
 )

@@ -37,6 +37,7 @@ from pool.roles.startd.claims.leases import ClaimLeases
 from pool.roles.startd.claims.loans import SlotLoans
 from pool.roles.startd.claims.preempting import Preempting
 from pool.roles.startd.claims.urgent import Urgent
+from pool.roles.startd.claims.vacated_scratch import VacatedScratch
 from pool.roles.startd.images.image_peers import ImagePeers
 from pool.roles.startd.images.image_prefetch import PrefetchedImage, forget_prepared
 from pool.roles.startd.images.image_stores import ImageStores
@@ -155,7 +156,8 @@ class Startd(Role):
         self.judge = judge = OwnerJudge(self.policy, machine, ads, wall)
         self.offers = offers = SlotOffers(table, ads, judge, drain, secret)
         # the ends of claims, and everything that ends them
-        self.ends = ends = ClaimEnds(table, ads, offers, self.execute, spawn, lambda: self._over)
+        vacated = VacatedScratch(self.execute, given.turns, spawn, lambda: self._over, log)
+        self.ends = ends = ClaimEnds(table, ads, offers, vacated, spawn, lambda: self._over)
         self.owner = owner = OwnerWatch(
             table, ads, machine, self.sensors, judge, offers, ends.revoke, settings, outside, log
         )
@@ -176,6 +178,7 @@ class Startd(Role):
             machine=lambda: machine.wire,
             state=given.state,
             execute=self.execute,
+            vacate=vacated.remove_now,
             executables=self.executables,
             images=self.images,
             image_cache=self.image_cache,

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
 from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.roles.base import Spawn
+from pool.roles.startd.claims.vacated_scratch import VacatedScratch
 from pool.roles.startd.images.image_prefetch import forget_prepared
 from pool.roles.startd.owner.offers import SlotOffers
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Slot, SlotClaim
 from pool.roles.startd.slots.table import SlotTable
-from pool.starter import scratch
 
 
 class ClaimEnds:
     """Ends the claims of one machine.
 
     Args:
-        execute: the directory of the scratch directories.
+        scratch: removes what is left of a claim's jobs.
         is_over: the role has ended: the slots, their directories among them, belong to the role that follows it.
     """
 
@@ -30,14 +29,14 @@ class ClaimEnds:
         table: SlotTable,
         ads: SlotAds,
         offers: SlotOffers,
-        execute: Path,
+        scratch: VacatedScratch,
         spawn: Spawn,
         is_over: Callable[[], bool],
     ) -> None:
         self._table = table
         self._ads = ads
         self._offers = offers
-        self._execute = execute
+        self._scratch = scratch
         self._spawn = spawn
         self._is_over = is_over
 
@@ -52,7 +51,7 @@ class ClaimEnds:
         self._table.claims.pop(claim.id, None)
         slot.claim = None
         forget_prepared(claim, self._spawn)
-        scratch.discard(self._execute / slot.name)
+        self._scratch.leave(slot.name)
         claim.reconnected.set()
         if slot.guest_is_over is not None:
             slot.guest_is_over(slot)

@@ -30,6 +30,7 @@ class SlotPlaces:
         machine: the machine's facts.
         state: directory of the node's state; None keeps nothing.
         execute: of the scratch directories. executables: of those that are kept.
+        vacate: removes what the last claim on a slot has left.
         images: the store of a schedd's node; blocks on the disk when it is first opened.
         plugins: the transfer program of each scheme of URLs that is not the machine's own.
         outside_names, join_outside: see `ExecutionSite`.
@@ -39,6 +40,7 @@ class SlotPlaces:
     machine: Callable[[], Wire]
     state: Path | None
     execute: Path
+    vacate: Callable[[str], None]
     executables: Path
     images: Callable[[str], ImageStore]
     image_cache: ImageCache
@@ -47,8 +49,13 @@ class SlotPlaces:
     join_outside: Callable[[Activation, Keeper], JobRoom]
 
     def place_of(self, slot: Slot, claim: SlotClaim) -> ExecutionSite:
-        """The place of a claim's jobs, one for all of them."""
+        """The place of a claim's jobs, one for all of them.
+
+        Raises:
+            OSError: what the last claim has left cannot be removed.
+        """
         if claim.place is None:
+            self.vacate(slot.name)
             settings, resources = self.settings(), slot.resources
             machine, megabytes = self.machine(), int(resources.get("Memory", 0))
             enforced = settings.flag("ENFORCE_MEMORY")
