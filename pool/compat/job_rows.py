@@ -7,14 +7,14 @@ and takes an empty line for the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 from pool.compat.asking import alike
 from pool.compat.c_printf import format_date, format_span
 from pool.compat.shown_ad import ShownAd, byte_text
-from pool.jobs.job_columns import JobColumns, each_job, values
+from pool.jobs.job_columns import JobColumns, values
 
 #: State -> letter.
 LETTERS = {1: "I", 2: "R", 3: "X", 4: "C", 5: "H", 6: ">", 7: "S"}
@@ -94,12 +94,11 @@ class JobListing:
         if self._kind == "nobatch" and _differ_in_description(group):
             ad = shown(shared)
             cells = _nobatch(ad, self._now, self._cpu)
-            describing = {name: shared[name] for name in _DESCRIBING if name in shared}
             texts: Iterable[str] = repeat(description(ad), len(columns["ProcId"]))
             if len(columns) > 1:
-                texts = (description(shown(job)) for job in each_job((describing, columns)))
-            numbers = zip(values(group, "ClusterId", 0), columns["ProcId"], strict=True)
-            self._rows += ((*number, cells, byte_text(text)) for number, text in zip(numbers, texts, strict=True))
+                texts = _descriptions(group)
+            numbers = values(group, "ClusterId", 0), columns["ProcId"]
+            self._rows += zip(*numbers, repeat(cells), map(byte_text, texts), strict=False)
             return
         for wire, procs in alike([group]):
             ad = shown(wire)
@@ -260,11 +259,23 @@ def _memory(ad: ShownAd) -> str:
 
 def description(ad: ShownAd) -> str:
     """The last column: the program and its arguments, or the job's description."""
-    if told := ad.text("JobDescription"):
+    return _description(ad.text("JobDescription"), ad.text("Cmd"), ad.text("Args"), ad.text("Arguments"))
+
+
+def _descriptions(group: JobColumns) -> Iterator[str]:
+    """The last column of each job of a group without expressions."""
+    of_jobs = (
+        [found if type(found) is str else None for found in values(group, name)]
+        for name in ("JobDescription", "Cmd", "Args", "Arguments")
+    )
+    return map(_description, *of_jobs)
+
+
+def _description(told: str | None, program: str | None, args: str | None, arguments: str | None) -> str:
+    if told:
         return f"({told})"
-    name = (ad.text("Cmd") or "").rpartition("/")[2]
-    arguments = ad.text("Args") or ad.text("Arguments") or ""
-    return f"{name} {arguments}" if arguments else name
+    name, given = (program or "").rpartition("/")[2], args or arguments
+    return f"{name} {given}" if given else name
 
 
 class BatchListing:

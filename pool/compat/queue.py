@@ -232,11 +232,26 @@ def _every_schedd(given: Parsed, ask: Any) -> list[tuple[str, str, Any]]:
 
 
 def _groups(given: Parsed, wanted: Sequence[str]) -> list[tuple[str, str, list[JobColumns]]]:
+    return [(name, at, groups) for name, at, (groups, _) in _groups_and_all(given, wanted, count_all=False)]
+
+
+def _groups_and_all(
+    given: Parsed, wanted: Sequence[str], *, count_all: bool
+) -> list[tuple[str, str, tuple[list[JobColumns], list[JobColumns]]]]:
+    """The jobs that are asked for, and with `count_all` those of everybody, with their users and states."""
     ads = _file_ads(given)
     if ads is not None:
         path = Path(str(given.value("jobads")))
-        return [(str(path), "", list(map(of_item, ads)))]
-    return _every_schedd(given, lambda pool, at: job_groups(pool, _params(given), wanted, at=at))
+        return [(str(path), "", (list(map(of_item, ads)), []))]
+    params = _params(given)
+
+    async def ask(pool: Pool, at: str | None) -> tuple[list[JobColumns], list[JobColumns]]:
+        groups = await job_groups(pool, params, wanted, at=at)
+        if not count_all:
+            return groups, []
+        return groups, groups if not params and "Owner" in wanted else await job_groups(pool, {}, ["Owner"], at=at)
+
+    return _every_schedd(given, ask)
 
 
 def _masked(given: Parsed, mask: PrintMask, now: float) -> int:
@@ -279,14 +294,15 @@ def _listed(given: Parsed, now: float) -> int:
     kind = next((one for one in ("hold", "run", "idle", "totals") if given.has(one)), "")
     if not kind:
         kind = "nobatch" if given.has("nobatch") else "batch"
-    found = _groups(given, NEEDS[kind])
     mine = _mine() if not given.has("jobads") else None
+    with_totals = kind in ("batch", "nobatch", "hold", "totals")
+    found = _groups_and_all(given, NEEDS[kind], count_all=with_totals and mine is not None)
     texts: list[str] = []
 
     def shown(ad: Mapping[str, Any]) -> ShownAd:
         return ShownAd(ad, now, exact=mine is not None)
 
-    for name, address, groups in found:
+    for name, address, (groups, of_all) in found:
         states: Counter[int] = Counter()
         listing = (
             BatchListing(whole=not any("." in word for word in given.words))
@@ -303,8 +319,8 @@ def _listed(given: Parsed, now: float) -> int:
                 listing.add(group, shown)
         texts.append(_title(name, address, now, groups, is_file=given.has("jobads")))
         texts += [] if kind == "totals" else [line + "\n" for line in listing.lines()]
-        if kind in ("batch", "nobatch", "hold", "totals"):
-            texts.append(_totals(given, states, groups, mine, ended=kind == "totals"))
+        if with_totals:
+            texts.append(_totals(states, of_all, mine, ended=kind == "totals"))
     write("".join(texts))
     return 0
 
@@ -325,9 +341,7 @@ def _title(name: str, address: str, now: float, groups: Sequence[JobColumns], *,
     return f"\n\n-- Schedd: {name} : <{at}?... @ {when}\n"
 
 
-def _totals(
-    given: Parsed, states: Mapping[int, int], groups: Sequence[JobColumns], mine: str | None, *, ended: bool
-) -> str:
+def _totals(states: Mapping[int, int], of_all: Sequence[JobColumns], mine: str | None, *, ended: bool) -> str:
     """The lines of totals: of what was asked for, of the user's jobs, of everybody's."""
     from pool.compat.job_rows import totals_line
 
@@ -336,11 +350,6 @@ def _totals(
         return ("" if ended else "\n") + lines[0] + " \n\n"
     own: Counter[int] = Counter()
     everyone: Counter[int] = Counter()
-    if given.has("allusers") and not (given.words or given.all_of("constraint")):
-        of_all = groups
-    else:
-        answer = _every_schedd(given, lambda pool, at: job_groups(pool, {}, ["Owner"], at=at))
-        of_all = [group for _, _, part in answer for group in part]
     for group in of_all:
         found, owners = values(group, "JobStatus", 0), values(group, "Owner")
         everyone.update(found)

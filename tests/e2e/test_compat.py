@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shlex
@@ -74,6 +75,12 @@ def test_the_drop_ins_drive_a_pool(
     assert lines[2].startswith("-- Schedd: whole : <")
     assert lines[3].startswith(" ID ")  # Nextflow takes the lines from here to the first empty one
     assert [line.split()[5] for line in lines[4 : lines.index("", 4)]] in (["R", "R"], ["R", "I"], ["I", "I"])
+    totals = run("condor_q -hold -allusers").splitlines()[-4:]
+    assert [line.split(" jobs;")[0] for line in totals if line] == [
+        "Total for query: 2",
+        f"Total for {getpass.getuser()}: 4",
+        "Total for all users: 4",
+    ]
     assert run(f"condor_qedit {cluster}.0 Kind=6") == 'Set attribute "Kind" for 1 matching jobs.\n'
     assert run(f"condor_q {cluster} -format '%d, ' Kind -format '\\n' True") == "6, \n5, \n"
     assert run(f"condor_rm {cluster}.0") == f"Job {cluster}.0 marked for removal\n"
