@@ -131,7 +131,7 @@ class ProcessTrees:
 
     def count(self, roots: Iterable[int]) -> Count:
         """Tasks of the trees below these processes; a root that lies in another's tree counts for itself alone."""
-        wanted = list(dict.fromkeys(roots))
+        wanted = dict.fromkeys(roots)
         self._known = {root: count for root, count in self._known.items() if root in wanted}
         # Those counted longest ago (or never) come first; a dict keeps the order in which they were.
         turns = [root for root in wanted if root not in self._known] + list(self._known)
