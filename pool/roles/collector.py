@@ -270,7 +270,7 @@ class Collector(Role):
                     if not left:
                         break
                 if len(batch) >= BATCH:
-                    await turn.wait_outside(stream.send(batch))
+                    await turn.send(stream, batch)
                     batch = []
         if batch:
             await stream.send(batch)

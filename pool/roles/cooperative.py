@@ -2,10 +2,11 @@
 
     async with turns.work("alice", "list jobs") as turn:
         for job in jobs:
-            if turn.over:
+            if turn.is_over:
                 await turn.pause()
             ...
-            await turn.aside(stream.send(batch))      # what waits holds nobody up
+            await turn.send(stream, batch)
+            await turn.wait_outside(answer)           # what waits holds nobody up
 
 Where a thousand tasks go on at once, each with a short piece of work, each waits for its moment:
 
@@ -26,6 +27,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from pool.errors import PoolError
+from pool.wire import Stream
 
 T = TypeVar("T")
 #: Seconds of a slice, and of work in all that is given up when it takes longer.
@@ -73,6 +75,17 @@ class WorkTurn:
         found = await waiting
         await self.begin()
         return found
+
+    async def send(self, stream: Stream, item: object) -> None:
+        """Send an item of long work; the turn is given up only where the other side has no room for it.
+
+        Raises:
+            WireError: as `Stream.send`.
+        """
+        if stream.has_room:
+            await stream.send(item)
+        else:
+            await self.wait_outside(stream.send(item))
 
     async def begin(self) -> None:
         """Wait for a slice."""

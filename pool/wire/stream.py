@@ -105,6 +105,11 @@ class Stream:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
+    @property
+    def has_room(self) -> bool:
+        """Whether an item can be sent now, without a wait for the other side."""
+        return not self._senders and self._carrier_credit() > 0
+
     async def send(self, item: object) -> None:
         """Send an item, once the other side has room for it.
 
@@ -112,7 +117,7 @@ class Stream:
             WireError: the stream is over (by the other side's error, if there was one), or the item cannot
             travel.
         """
-        if self._senders or self._carrier_credit() <= 0:
+        if not self.has_room:
             await self._wait_credit()
         if self._carrier.stream_send(self._number, item) > 0:
             self._wake_sender()

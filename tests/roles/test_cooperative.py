@@ -23,7 +23,7 @@ from pool.roles.schedd.submit.job_actions import JobActions
 from pool.roles.schedd.submit.rules import Rules
 from pool.roles.schedd.views.listings import Listings
 from pool.store import Store
-from pool.wire import Call, Right, Service, method
+from pool.wire import Call, Right, Service, Stream, method
 from pool.wire.dispatch import Dispatcher, outcome
 from pool.wire.identity import user_identity
 
@@ -103,6 +103,50 @@ async def test_one_who_gives_up_waiting_keeps_nobody_up() -> None:
     assert turns.holder is None
 
 
+class Room:
+    """A stream's carrier that takes so many items ahead."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+
+    def stream_credit(self, number: int) -> int:
+        return self.items
+
+    def stream_send(self, number: int, item: object) -> int:
+        self.items -= 1
+        return self.items
+
+    def stream_used(self, number: int, size: int) -> None:
+        return
+
+    def stream_finish(self, number: int) -> None:
+        return
+
+    def stream_end(self, number: int, error: BaseException | None) -> None:
+        return
+
+
+async def test_a_listing_gives_its_turn_up_only_where_it_has_to_wait() -> None:
+    """Beside another's work each part of a listing waited for a slice of the other's, though it could be sent."""
+    turns, room = WorkTurns(), Room(20)
+    stream = Stream(room, 1, "schedd.query", 1000)
+    other: list[str] = []
+    async with turns.work("ann", "list jobs") as turn:
+        beside = asyncio.create_task(work_through(turns, "bob", 1, other))
+        await asyncio.sleep(0)
+        for part in range(20):
+            await turn.send(stream, part)
+        assert not other
+        waits = asyncio.create_task(turn.send(stream, 20))
+        await beside
+        assert other == ["bob"]
+        assert not waits.done()
+        room.items = 1
+        stream.credited()
+        await waits
+        assert turns.holder is turn
+
+
 #: Takes milliseconds for each job.
 DEAR = 'regexp("(a+)+$", strcat(Args, "b"))'
 
@@ -119,6 +163,8 @@ async def queue_of(jobs: int) -> tuple[Ledger, OutsideWorld]:
 
 class Listener:
     """A stream that takes everything."""
+
+    has_room = True
 
     def __init__(self) -> None:
         self.items: list[Any] = []

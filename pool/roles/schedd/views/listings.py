@@ -101,9 +101,9 @@ class Listings:
                 if left == 0:
                     break
                 if alike is not None and alike.full:
-                    await turn.wait_outside(stream.send(alike.pop_groups()))
+                    await turn.send(stream, alike.pop_groups())
                 if len(batch) >= BATCH:
-                    await turn.wait_outside(stream.send(batch))
+                    await turn.send(stream, batch)
                     batch = []
         if alike is not None:
             await stream.send(alike.pop_groups())
