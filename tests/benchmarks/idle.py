@@ -12,7 +12,7 @@ from pool.client import Pool
 from pool.machine import LinuxSensors
 from tests.benchmarks import processes
 from tests.benchmarks.floors import library_memory
-from tests.benchmarks.nodes import whole_node
+from tests.benchmarks.nodes import LISTEN, whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
 
@@ -30,6 +30,9 @@ async def idle(effort: Effort) -> list[Row]:
         used = sum(processes.processor_seconds(pid) for pid in family) - before
         sizes = [processes.memory(pid) for pid in family]
     resident, proportional = (sum(column) / 1e6 for column in zip(*sizes, strict=True))
+    async with whole_node(8, *LISTEN) as node:
+        await asyncio.sleep(5)
+        reached = sum(processes.memory(pid)[0] for pid in processes.children(node.pid)) / 1e6
     share = 100 * used / seconds
     bare = [amount / 1e6 for amount in await asyncio.to_thread(library_memory)]
     peer = "Python with a node's libraries, nothing of the pool"
@@ -37,6 +40,7 @@ async def idle(effort: Effort) -> list[Row]:
     return [
         Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 40), peer, bare[0]),
         Row("idle node, all roles: proportional memory", proportional, "MB", None, peer, bare[1]),
+        Row("idle node, all roles, that other nodes reach: resident memory", reached, "MB", None, peer, bare[0]),
         Row("idle node, all roles: processor", share, "% of a core", Goal("at most", 0.3), note=note),
     ]
 
