@@ -245,13 +245,13 @@ def _groups_and_all(
         return [(str(path), "", (list(map(of_item, ads)), []))]
     params = _params(given)
 
-    async def ask(pool: Pool, at: str | None) -> tuple[list[JobColumns], list[JobColumns]]:
+    async def ask_schedd(pool: Pool, at: str | None) -> tuple[list[JobColumns], list[JobColumns]]:
         groups = await job_groups(pool, params, wanted, at=at)
         if not count_all:
             return groups, []
         return groups, groups if not params and "Owner" in wanted else await job_groups(pool, {}, ["Owner"], at=at)
 
-    return _every_schedd(given, ask)
+    return _every_schedd(given, ask_schedd)
 
 
 def _masked(given: Parsed, mask: PrintMask, now: float) -> int:

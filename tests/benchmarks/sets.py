@@ -16,7 +16,7 @@ from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.e2e import support
 from tests.e2e.support import HEAD, client, slots, token, until
 
-#: What a part does not notice as a stop or as a wait, seconds: a thread that sleeps a millisecond wakes that late.
+#: Stops and waits up to this are not noticed, seconds: a thread that sleeps a millisecond wakes that late.
 NOTICED = 0.0015
 #: Fills memory with numbers that nothing can compress, and writes or reads a stream. A thread wakes each millisecond
 #: and says when it came too late; whoever reads says when it had to wait: both with the time, and in seconds.
