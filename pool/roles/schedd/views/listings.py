@@ -24,7 +24,7 @@ from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.ledger import Ledger
 from pool.roles.schedd.core.queue_walk import jobs_named, visible_ad, walk_jobs
 from pool.roles.schedd.files.spool import SENT_ALONG
-from pool.roles.schedd.views.alike import GroupedListing, project
+from pool.roles.schedd.views.grouped_listing import GroupedListing, project
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream

@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.jobs.job_columns import JobColumns, each_job
 from pool.policy.queue import HELD, IDLE, QueuedCluster, QueuedJob
-from pool.roles.schedd.views.alike import MOST_DIFFERING, MOST_GROUPS, MOST_JOBS, GroupedListing, project
+from pool.roles.schedd.views.grouped_listing import MOST_DIFFERING, MOST_GROUPS, MOST_JOBS, GroupedListing, project
 
 WANTED = ["ClusterId", "ProcId", "Owner", "JobStatus", "Cmd", "HoldReason", "Arguments"]
 
