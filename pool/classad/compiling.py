@@ -117,7 +117,7 @@ def _bare_scope(key: str) -> Compiled:
 
 def _of_my(key: str, word: str) -> Compiled:
     def run(s: Scope) -> Any:
-        if SHADOWED:
+        if SHADOWED and s.get(word) is not None:
             return selected(bare(s, word), key, s)
         found = s.get(key)
         if type(found) is Expr:
@@ -130,7 +130,7 @@ def _of_my(key: str, word: str) -> Compiled:
 def _of_target(key: str, word: str) -> Compiled:
     def run(s: Scope) -> Any:
         other = s.other
-        if other is None or SHADOWED:
+        if other is None or (SHADOWED and s.get(word) is not None):
             return selected(bare(s, word), key, s)
         found = other.get(key)
         if type(found) is Expr:

@@ -21,7 +21,8 @@ SCOPE_NAMES = frozenset({"my", "self", "target", "other", "parent", "root", "top
 """Names that mean an ad rather than an attribute, unless an ad has an attribute of that name."""
 
 SHADOWED: set[str] = set()
-"""Those of SCOPE_NAMES that some ad has used as an attribute; while it is empty lookups are shorter."""
+"""Those of SCOPE_NAMES that some ad has used as an attribute. While it is empty nobody asks an ad whether it has; else
+each ad is asked for itself, so that the ads of one user make the others' no slower."""
 
 
 def fold(name: str) -> str:

@@ -17,20 +17,22 @@ from pool.classad.scope import Scope
 
 Compiled = Callable[[Scope], Any]
 Native = Callable[[Any, Any], bool]
-Place = tuple[bool, str]
+Place = tuple[str, str]
 
 
 def place_of(node: ExprNode) -> Place | None:
-    """Where an attribute is looked for first: (whether on the other side, folded name); None for any other tree."""
+    """Where an attribute is looked for first: (the name that means the other side, or nothing; folded name); None for
+    any other tree. An ad in which that name is an attribute is left to the general form.
+    """
     if not isinstance(node, Ref) or node.absolute:
         return None
     key, base = fold(node.name), node.base
     if key in SCOPE_NAMES:
         return None
     if base is None:
-        return False, key
+        return "", key
     if isinstance(base, Ref) and base.base is None and not base.absolute and base.name.lower() in ("target", "other"):
-        return True, key
+        return base.name.lower(), key
     return None
 
 
@@ -48,7 +50,7 @@ def with_string(place: Place, text: str, equal: bool, general: Compiled) -> Comp
 
     def others(s: Scope) -> Any:
         other = s.other
-        if other is not None and not SHADOWED:
+        if other is not None and not (SHADOWED and s.get(far) is not None):
             value = other.get(name)
             if type(value) is str:
                 return (value == text or string_key(value) == key) is equal
@@ -67,7 +69,7 @@ def with_integer(place: Place, number: int, native: Native, general: Compiled) -
 
     def others(s: Scope) -> Any:
         other = s.other
-        if other is not None and not SHADOWED:
+        if other is not None and not (SHADOWED and s.get(far) is not None):
             value = other.get(name)
             if type(value) is int:
                 return native(value, number)
@@ -86,7 +88,7 @@ def between(left: Place, right: Place, native: Native, general: Compiled) -> Com
 
     def left_others(s: Scope) -> Any:
         other = s.other
-        if other is not None and not SHADOWED:
+        if other is not None and not (SHADOWED and s.get(left_far) is not None):
             a, b = other.get(left_name), s.get(right_name)
             if type(a) is int and type(b) is int:
                 return native(a, b)
@@ -94,7 +96,7 @@ def between(left: Place, right: Place, native: Native, general: Compiled) -> Com
 
     def right_others(s: Scope) -> Any:
         other = s.other
-        if other is not None and not SHADOWED:
+        if other is not None and not (SHADOWED and s.get(right_far) is not None):
             a, b = s.get(left_name), other.get(right_name)
             if type(a) is int and type(b) is int:
                 return native(a, b)

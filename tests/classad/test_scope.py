@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.classad import ClassAd, evaluate, parse_expr
+from pool.classad import ClassAd, Expr, compiling, evaluate, parse_expr
 from tests.classad.helpers import ad, value
 
 MY = {
@@ -116,3 +116,32 @@ def test_only_an_ad_that_has_such_an_attribute_makes_a_scopes_name_ambiguous() -
     parse_expr("size(TOPLEVEL) + LEFT.x").compile()
     ClassAd().get("right")
     assert before == names.SHADOWED
+
+
+def _refused(*arguments: object) -> object:
+    raise AssertionError("looked up in the long way")
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("TARGET.mem", 16),
+        ("MY.a", 1),
+        ("TARGET.mem >= 16", True),
+        ('other.both == "theirs"', True),
+        ("a < TARGET.mem", True),
+        ("TARGET.mem > a", True),
+    ],
+)
+def test_an_ad_that_uses_a_scopes_name_makes_others_no_slower(
+    monkeypatch: pytest.MonkeyPatch, expression: str, found: object
+) -> None:
+    """Any user may have such an ad. His references are looked up in the long way, everybody else's in the short one."""
+    monkeypatch.setattr(compiling, "bare", _refused)
+    for general in ("_with_string", "_with_integer", "_comparison"):
+        monkeypatch.setattr(compiling, general, lambda *_: _refused)
+    theirs = ad({"Target": "[mem = 3]", "Other": "1", "My": "1", "Self": "1"})
+    compiled = Expr(parse_expr(expression).node)
+    assert evaluate(compiled, ad({"a": "1"}), ad({"mem": "16", "both": '"theirs"'})) == found
+    with pytest.raises(AssertionError, match="in the long way"):
+        evaluate(compiled, theirs, ad({"mem": "16", "both": '"theirs"'}))

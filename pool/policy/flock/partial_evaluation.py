@@ -54,7 +54,7 @@ def partially_evaluated(wire: Wire) -> Wire:
 
     def answered(question: Question) -> int | None:
         expr = question.expr
-        if (code := _answer_for_guests(expr.node)) is not None:
+        if (code := _answer_for_guests(expr.node, ad)) is not None:
             return code
         if not _reads_machine_alone(expr, ad, question.through):
             return None
@@ -78,11 +78,11 @@ def _written(tree: Tree) -> str:
     return tree.expr.text
 
 
-def _answer_for_guests(node: ExprNode) -> int | None:
+def _answer_for_guests(node: ExprNode, ad: ClassAd) -> int | None:
     """The value for guests of a comparison of a job's owner with a local user, as a class; None for anything else."""
     while isinstance(node, Paren):
         node = node.inner
-    if not isinstance(node, Chain) or len(node.rest) != 1 or SHADOWED:
+    if not isinstance(node, Chain) or len(node.rest) != 1 or ad.held("target") is not None:
         return None
     ((sign, right),) = node.rest
     for one, other in ((node.first, right), (right, node.first)):
@@ -102,7 +102,7 @@ def _answer_for_guests(node: ExprNode) -> int | None:
 
 def _reads_machine_alone(expr: Expr, ad: ClassAd, through: tuple[str, ...]) -> bool:
     """Whether an expression reads nothing but plain attributes of the ad."""
-    names = None if SHADOWED else _own_names(expr)
+    names = None if any(ad.held(word) is not None for word in SHADOWED) else _own_names(expr)
     return names is not None and not any(
         name in through or (value := ad.held(name)) is None or type(value) is Expr for name in names
     )

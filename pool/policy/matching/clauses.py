@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pool.classad import Expr, literal
-from pool.classad.names import SCOPE_NAMES, SHADOWED
+from pool.classad.names import SCOPE_NAMES
 from pool.classad.nodes import Chain, Conditional, ExprNode, FunctionCall, Paren, Ref, Unary, children
 from pool.policy.matching.looking import ExprReferences, references_of
 
@@ -93,10 +93,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class OwnAttribute:
-    """An attribute of the ad's own that may be taken apart in its place."""
+    """An attribute of the ad's own that may be taken apart in its place.
+
+    Attributes:
+        scope: the word before it that means the ad, `my` or `self`, unless the ad has an attribute of that name.
+    """
 
     name: str
     expr: Expr
+    scope: str | None = None
 
 
 Tree = Question | NumberedPart | AllOf | AnyOf | Opposite | Choice | OwnAttribute
@@ -225,7 +230,7 @@ def deciding_attributes(requirements: Any, held: Held) -> list[tuple[str, Any]]:
     seen: set[str] = set()
     while waiting:
         apart = taken_apart(waiting.pop())
-        for name in (*_is_own(apart), *_context_names(apart)):
+        for name in (*apart.owns, *apart.words, *_context_names(apart)):
             if name not in seen:
                 seen.add(name)
                 value = held(name)
@@ -241,11 +246,13 @@ class _Apart:
     """An expression taken apart by its text alone.
 
     Attributes:
+        words: names that mean the ad itself before own attributes.
         contexts: own attributes by which contexts of lists are asked for; None when such a name is another's.
     """
 
     tree: Tree
     owns: tuple[str, ...]
+    words: tuple[str, ...]
     contexts: tuple[str, ...] | None
     look: ExprReferences
 
@@ -262,13 +269,11 @@ def taken_apart(expr: Expr) -> _Apart:
             _apart.clear()
             _parts.clear()
         tree = _logic(expr.node)
-        owns = tuple(dict.fromkeys(leaf.name for leaf in _leaf_nodes(tree) if isinstance(leaf, OwnAttribute)))
-        found = _apart[expr] = _Apart(tree, owns, _asked_contexts(expr.node), references_of(expr))
+        leaves = [leaf for leaf in _leaf_nodes(tree) if isinstance(leaf, OwnAttribute)]
+        owns = tuple(dict.fromkeys(leaf.name for leaf in leaves))
+        words = tuple(dict.fromkeys(leaf.scope for leaf in leaves if leaf.scope is not None))
+        found = _apart[expr] = _Apart(tree, owns, words, _asked_contexts(expr.node), references_of(expr))
     return found
-
-
-def _is_own(apart: _Apart) -> tuple[str, ...]:
-    return apart.owns
 
 
 def _context_names(apart: _Apart) -> tuple[str, ...]:
@@ -301,7 +306,8 @@ def _logic(node: ExprNode) -> Tree:
     if isinstance(node, FunctionCall) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
         return Choice(*[_logic(argument) for argument in node.arguments])
     if (name := own_name(node)) is not None:
-        return OwnAttribute(name, _shared(node))
+        base = node.base if isinstance(node, Ref) else None
+        return OwnAttribute(name, _shared(node), base.name.lower() if isinstance(base, Ref) else None)
     return Question("request", _shared(node))
 
 
@@ -389,6 +395,7 @@ class _Placing:
             return tree
         if isinstance(tree, OwnAttribute) and self.held is not None:
             below = self.held(tree.name)
-            if type(below) is Expr and tree.name not in through and not SHADOWED:
+            is_own = tree.scope is None or self.held(tree.scope) is None
+            if type(below) is Expr and tree.name not in through and is_own:
                 return self.placed(taken_apart(below).tree, (*through, tree.name))
         return question_of(self.side, tree.expr, through)

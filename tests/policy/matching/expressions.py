@@ -28,6 +28,8 @@ _VALUES = [
     '"b"',
     '""',
 ]
+_SCOPE_NAMES = ["My", "Target", "Other", "Self", "Parent"]
+_SCOPE_VALUES = ["1", "[a = 2; start = true; x = b]", "[a = TARGET.a; b = MY.b]", "undefined", "a > 1"]
 _SIGNS = ["==", "!=", "<", "<=", ">", ">=", "=?=", "=!=", "+", "-", "*", "/", "%"]
 _CALLS = [
     "isUndefined({0})",
@@ -49,10 +51,16 @@ _CALLS = [
 
 
 class Ads:
-    """A stream of requests and machines."""
+    """A stream of requests and machines.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        naming: the share of the ads that have attributes with the names of scopes, such as `My`.
+    """
+
+    def __init__(self, seed: int, naming: float = 0.0) -> None:
         self._chance = random.Random(seed)
+        self._names_chance = random.Random(f"names {seed}")
+        self._naming = naming
 
     def machine(self) -> ClassAd:
         return self._ad(own=("a", "b", "s", "start", "limits", "big"))
@@ -96,4 +104,7 @@ class Ads:
             ad["Requirements"] = parse_expr(self.expression())
         if self._chance.random() < 0.9:
             ad["Rank"] = parse_expr(self.expression(2))
+        if self._naming and self._names_chance.random() < self._naming:
+            for name in self._names_chance.sample(_SCOPE_NAMES, 2):
+                ad[name] = parse_expr(self._names_chance.choice(_SCOPE_VALUES))
         return ad
