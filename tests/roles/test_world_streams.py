@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pool.roles.world.relay import AHEAD, PART, ReadAhead, join_streams
+from pool.roles.world.relay import AHEAD, PART, ReadAhead, join_streams, passes
 from pool.wire import Call, Connection, Dispatcher, RealNetwork, Right, Service, Stream, method, own_identity, streaming
 from tests.wire.services import Echo, serving, soon
 
@@ -124,3 +124,20 @@ async def test_many_streams_never_get_more_than_there_is(tmp_path: Path) -> None
         for stream in idle:
             stream.abort()
         await soon(lambda: ahead.left == PART * 10_000)
+
+
+@pytest.mark.parametrize(("calls", "streams"), [(("ping",), ()), ((), ("count",)), (("renew",), ("renew",))])
+def test_no_method_is_replaced_by_one_that_passes_a_call_on(calls: tuple[str, ...], streams: tuple[str, ...]) -> None:
+    class Passing(Gateway):
+        pass
+
+    with pytest.raises(TypeError, match="is there already, and would not be called"):
+        passes(Right.READ, calls, streams)(Passing)
+
+
+def test_methods_that_pass_calls_on_are_declared() -> None:
+    class Passing(Gateway):
+        pass
+
+    assert passes(Right.READ, ("renew",), ("tail",))(Passing) is Passing
+    assert {"renew", "tail"} <= set(vars(Passing))

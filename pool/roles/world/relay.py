@@ -171,13 +171,19 @@ class Passing(Protocol):
 
 
 def passes(right: Right, calls: tuple[str, ...], streams: tuple[str, ...]) -> Callable[[Class], Class]:
-    """Declare methods of these names that hand over to `pass_call` and `pass_stream` (see `Passing`)."""
+    """Declare methods of these names that hand over to `pass_call` and `pass_stream` (see `Passing`).
+
+    Raises:
+        TypeError: the class has something of such a name already, which nobody would call any more.
+    """
 
     def declare(service: Class) -> Class:
-        for verb in calls:
-            setattr(service, verb, method(right)(_passed_call(verb)))
-        for verb in streams:
-            setattr(service, verb, streaming(right)(_passed_stream(verb)))
+        passed = [(verb, method(right)(_passed_call(verb))) for verb in calls]
+        passed += [(verb, streaming(right)(_passed_stream(verb))) for verb in streams]
+        for verb, declared in passed:
+            if hasattr(service, verb):
+                raise TypeError(f"{service.__name__}.{verb} is there already, and would not be called")
+            setattr(service, verb, declared)
         return service
 
     return declare
