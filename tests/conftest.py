@@ -5,22 +5,31 @@ many share: the keeper, compiled once however many processes the tests run in (c
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pool.checkpoint.build import CannotBuild, build, compiler
 from pool.classad.names import SHADOWED
+from tests.built import built_once
+from tests.collecting import freeze_what_is_left, import_tests, made_to_stay
 from tests.ordering import for_workers
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: The compiler of the tests.
+REMEMBERS = "tests/compiler.py"
+#: The environment variable for a run of some tests by another run of the tests: the keeper that this one has built.
+GIVEN_KEEPER = "TESTS_KEEPER"
+Built = Callable[..., Path]
 USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
 
 # No test fails for how long the machine takes over it: another may keep it busy. The ordinary run draws the same cases
@@ -48,6 +57,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for place, mark in enumerate(markers):
         if mark.name == "parametrize" and mark.args[0] == "seed":
             markers[place] = pytest.mark.parametrize("seed", [first + number for number in mark.args[1]]).mark
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Workers collect the same tests beside each other."""
+    with made_to_stay():
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            given = [Path(argument.partition("::")[0]) for argument in session.config.args]
+            files = sorted({file for place in given for file in place.absolute().rglob("test_*.py")})
+            worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+            import_tests(REPOSITORY, files, worker, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,12 +116,20 @@ def _role_context(tmp_path_factory: pytest.TempPathFactory, run_directory: Path)
     compiled = run_directory / "compiled"
     compiled.mkdir(exist_ok=True)
     with contextlib.suppress(CannotBuild):
-        patch.setenv("CC", f"{sys.executable} -IS {REPOSITORY}/tests/compiler.py {compiled} {compiler()}")
+        if REMEMBERS not in compiler():  # else it remembers already, for the whole of `.ci/run`
+            patch.setenv("CC", f"{sys.executable} -IS {REPOSITORY}/{REMEMBERS} {compiled} {compiler()}")
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         patch.delenv("PYTHONDONTWRITEBYTECODE")
         patch.setenv("PYTHONPYCACHEPREFIX", str(run_directory / "bytecode"))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> Iterator[None]:
+    """No test pays for a search for garbage among all that those before it have left."""
+    yield
+    freeze_what_is_left()
 
 
 @pytest.fixture(autouse=True)
@@ -119,22 +148,26 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A keeper of these sources, which every user may run."""
-    return _built(tmp_path_factory.mktemp("keeper"), sanitize=False)
+def built(run_directory: Path) -> Built:
+    """Builds a program of these sources once for all processes of this run; its path."""
+
+    def build_program(name: str, **how: Any) -> Path:
+        return built_once(run_directory / "programs" / name, functools.partial(build, **how))
+
+    return build_program
 
 
 @pytest.fixture(scope="session")
-def sanitized_keeper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def keeper_program(built: Built) -> Path:
+    """A keeper of these sources, which every user may run."""
+    given = os.environ.get(GIVEN_KEEPER)
+    return built("keeper") if given is None else Path(given)
+
+
+@pytest.fixture(scope="session")
+def sanitized_keeper(built: Built) -> Path:
     """The same under sanitizers of memory and arithmetic."""
     try:
-        return _built(tmp_path_factory.mktemp("keeper"), sanitize=True)
+        return built("sanitized_keeper", sanitize=True)
     except CannotBuild as error:
         pytest.skip(str(error))
-
-
-def _built(directory: Path, *, sanitize: bool) -> Path:
-    directory.chmod(0o755)
-    program = build(directory / "keeper", sanitize=sanitize)
-    program.chmod(0o755)
-    return program

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import PMIX_SOURCES, RANKER_SOURCES, CannotBuild, build
+from pool.checkpoint.build import PMIX_SOURCES, RANKER_SOURCES, CannotBuild
+from tests.conftest import Built
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -52,25 +53,25 @@ class InstalledMpi:
 
 
 @pytest.fixture(scope="session")
-def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ranker(built: Built) -> Path:
     """The ranker of these sources."""
-    return build(tmp_path_factory.mktemp("ranker") / "ranker", sources=RANKER_SOURCES)
+    return built("ranker", sources=RANKER_SOURCES)
 
 
 @pytest.fixture(scope="session")
-def sanitized_ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sanitized_ranker(built: Built) -> Path:
     """The same under sanitizers of memory and arithmetic."""
     try:
-        return build(tmp_path_factory.mktemp("ranker") / "ranker", sanitize=True, sources=RANKER_SOURCES)
+        return built("sanitized_ranker", sanitize=True, sources=RANKER_SOURCES)
     except CannotBuild as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
-def pmix_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pmix_server(built: Built) -> Path:
     """The helper for PMIx, under sanitizers."""
     try:
-        return build(tmp_path_factory.mktemp("pmix") / "pmix_server", sanitize=True, sources=PMIX_SOURCES)
+        return built("sanitized_pmix_server", sanitize=True, sources=PMIX_SOURCES)
     except CannotBuild as error:
         pytest.skip(str(error))
 

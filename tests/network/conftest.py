@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import RELAY_SOURCES, CannotBuild, build
+from pool.checkpoint.build import RELAY_SOURCES, CannotBuild
+from tests.conftest import Built
 
 
 @pytest.fixture(scope="session")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def relay(built: Built) -> Path:
     """The relay of these sources; root's relay runs as nobody, who has to find it."""
-    return build(tmp_path_factory.mktemp("relay") / "relay", sources=RELAY_SOURCES)
+    return built("relay", sources=RELAY_SOURCES)
 
 
 @pytest.fixture(scope="session")
-def sanitized_relay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sanitized_relay(built: Built) -> Path:
     try:
-        return build(tmp_path_factory.mktemp("relay") / "relay", sanitize=True, sources=RELAY_SOURCES)
+        return built("sanitized_relay", sanitize=True, sources=RELAY_SOURCES)
     except CannotBuild as error:
         pytest.skip(f"needs the sanitizers ({error})")

@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import WAY_OUT_SOURCES, CannotBuild, build
+from pool.checkpoint.build import WAY_OUT_SOURCES, CannotBuild
 from pool.jobs.destinations import pack_rules, parse_destinations
 from pool.jobs.network import address4, address6
 from pool.network import way_out_program
 from pool.network.traffic import Traffic
 from pool.network.way_out_process import WayOutProcess, why_no_way_out
+from tests.conftest import Built
 from tests.network.support import HARDWARE, VNET, bench, between, frame, heard, silent
 
 LOOPBACK = "192.0.2.253"
 
 
 @pytest.fixture(scope="session")
-def way_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def way_out(built: Built) -> Path:
     """The way out of these sources, with a stop at the first error in memory where the machine has sanitizers."""
-    target = tmp_path_factory.mktemp("way_out") / "way_out"
     try:
-        return build(target, sanitize=True, sources=WAY_OUT_SOURCES)
+        return built("sanitized_way_out", sanitize=True, sources=WAY_OUT_SOURCES)
     except CannotBuild:
-        return build(target, sources=WAY_OUT_SOURCES)
+        return built("way_out", sources=WAY_OUT_SOURCES)
 
 
 @contextlib.asynccontextmanager

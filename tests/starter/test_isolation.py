@@ -19,6 +19,7 @@ import pytest
 from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.keeper import NativeKeepers, StartFailed
 from pool.starter.show_paths import ShownDirectory
+from tests.conftest import GIVEN_KEEPER
 from tests.starter.support import alive, family, opened, related, shell, soon, spec, to_end, until
 
 ROOT = os.getuid() == 0
@@ -288,7 +289,7 @@ async def test_memory_of_a_keeper(best: NativeKeepers, scratch: Path) -> None:
     await until(lambda: not alive([top]))
 
 
-async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> None:
+async def test_all_of_it_as_an_ordinary_user(common: Path, program: Path, repository: Path) -> None:
     """The same tests again, under a user id that has no account, with what such a user may have."""
     setpriv = shutil.which("setpriv")
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -329,7 +330,7 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
             "PYTHONPATH": paths,
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(common),
-            "CC": os.environ.get("CC", ""),
+            GIVEN_KEEPER: str(shutil.copy(program, common / "keeper")),
         },
         cwd=repository,
         capture_output=True,
