@@ -41,7 +41,7 @@ SANITIZERS = (
     "-fno-sanitize-recover=all",
     "-fno-omit-frame-pointer",
     "-g",
-    "-O1",
+    "-O0",
 )
 
 
