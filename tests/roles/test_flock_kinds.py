@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pool.policy.flock.kinds import COUNT
+import pytest
+
+from pool.policy.flock.kinds import COUNT, MachineKinds
+from pool.policy.flock.limits import ANY_MACHINE
+from pool.roles.cooperative import WorkTurns
+from pool.roles.world.offers import SHARE, Borrower
 from pool.testing import run_virtual
 from pool.testing.flock import SimFlock, head
 from tests.roles.support import QUICK, lasting
@@ -91,5 +97,57 @@ def test_kinds_while_the_link_breaks_and_worlds_are_restarted() -> None:
             await flock.run_until(lambda: flock.queued() == 0, within=5000)
             assert len(await flock.pool("physics").ended(head("physics"))) == 20
             flock.assert_sound()
+
+    run_virtual(work())
+
+
+def test_names_that_a_pool_tells_again_and_again_take_a_part_of_the_time() -> None:
+    """Each division of the machines takes a second here. Other names than before count when twenty have passed."""
+
+    async def work() -> None:
+        loop, extra = asyncio.get_running_loop(), 0.0
+        divided: list[float] = []
+
+        def ad(slot: str, seconds: float) -> dict[str, Any]:
+            return {"Name": slot, "Memory": 100, "a": seconds, "b": 2 * seconds, "Requirements": True}
+
+        machines = {f"slot{number}": ad(f"slot{number}", number) for number in range(8)}
+        nothing: Any = None
+        turns = WorkTurns()
+        borrower = Borrower("chem", nothing, machines, (), turns, clock=lambda: loop.time() + extra)
+
+        async def looked() -> int:
+            nonlocal extra
+            borrower.wake.clear()
+            items = await borrower.offers(
+                lets_in=True, creditor=False, limits=ANY_MACHINE, lendable=lambda: machines, listed=0
+            )
+            return sum(ad is not None for _, ad in items)
+
+        regroup = MachineKinds.regroup
+
+        def slow(kinds: MachineKinds) -> Iterator[None]:
+            nonlocal extra
+            divided.append(loop.time() + extra)
+            extra += 1.0
+            yield from regroup(kinds)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MachineKinds, "regroup", slow)
+            assert await looked() == 1  # one kind: nobody reads what differs
+            borrower.refer(["a"])
+            assert await looked() == 8  # at once
+            for number in range(300):
+                borrower.refer(["b", f"c{number}"] if number % 2 else [f"d{number}"])
+                await looked()
+                await asyncio.sleep(0.1)
+            assert len(divided) == 2
+            assert divided[1] - divided[0] >= SHARE
+            borrower.refer(["b"])
+            await looked()
+            while len(divided) == 2:  # it is not forgotten, and nothing else wakes it
+                await borrower.wake.wait()
+                await looked()
+            assert borrower.summed
 
     run_virtual(work())

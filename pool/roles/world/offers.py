@@ -17,6 +17,9 @@ Wire = dict[str, Any]
 GATHER, GATHER_KINDS = 0.01, 0.1
 #: No division into kinds may take this pool more seconds of its loop; slices of some milliseconds.
 LONGEST = 120.0
+#: Of the time that passes, one part in so many may go into dividing machines anew because the pool tells other names,
+#: and it waits so many seconds for that at most.
+SHARE, LONGEST_PAUSE = 20.0, 600.0
 
 
 class Borrower:
@@ -25,6 +28,7 @@ class Borrower:
     Args:
         lendable: the machines that can be lent now.
         references: names that its expressions read in machines, as far as it has said.
+        clock: seconds that pass; the loop's where none is given.
 
     Attributes:
         creditor: whether it is shown machines that run jobs of ours.
@@ -33,7 +37,13 @@ class Borrower:
     """
 
     def __init__(
-        self, pool: str, link: Connection, lendable: dict[str, Wire], references: Iterable[str], turns: WorkTurns
+        self,
+        pool: str,
+        link: Connection,
+        lendable: dict[str, Wire],
+        references: Iterable[str],
+        turns: WorkTurns,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.pool = pool
         self.link = link
@@ -47,6 +57,9 @@ class Borrower:
         self._told: set[str] = set()
         self._references = frozenset(references)
         self._kinds: MachineKinds | None = None
+        self._clock = asyncio.get_running_loop().time if clock is None else clock
+        self._heard_from = 0.0
+        self._later: asyncio.TimerHandle | None = None
         self.wake.set()
 
     def changed(self, slot: str, ad: Wire | None) -> None:
@@ -55,7 +68,9 @@ class Borrower:
         self.wake.set()
 
     def refer(self, references: Iterable[str]) -> None:
-        """Its expressions read these names in machines from now on."""
+        """Its expressions read these names in machines from now on. They count at once, unless it has told others
+        before and much work came of these.
+        """
         self._references = frozenset(references)
         self.wake.set()
 
@@ -113,11 +128,24 @@ class Borrower:
                 return items
             items = [[slot, None] for slot in self._told]
             self._kinds, offers, self._shown = MachineKinds(self._references), dict(self._shown), {}
-        await run_in_slices(self._sum_up(self._kinds, offers), "sum up machines", self._turns, "", LONGEST)
+        began = self._clock()
+        if (pause := self._heard_from - began) <= 0:
+            anew = self._kinds.refer(self._references)
+        else:
+            anew = False
+            self._wake_later(pause)
+        await run_in_slices(self._sum_up(self._kinds, offers, anew), "sum up machines", self._turns, "", LONGEST)
+        if anew:
+            ended = self._clock()
+            self._heard_from = ended + min(SHARE * (ended - began), LONGEST_PAUSE)
         return items + [[name, ad] for name, ad in self._kinds.take_changes().items()]
 
-    def _sum_up(self, kinds: MachineKinds, offers: dict[str, Wire | None]) -> Generator[None, None, None]:
-        anew = kinds.refer(self._references)
+    def _wake_later(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._later is None or self._later.when() <= loop.time():
+            self._later = loop.call_later(seconds, self.wake.set)
+
+    def _sum_up(self, kinds: MachineKinds, offers: dict[str, Wire | None], anew: bool) -> Generator[None, None, None]:
         for slot, ad in offers.items():
             kinds.set_ad(slot, ad)
             yield
