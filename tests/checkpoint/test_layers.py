@@ -62,8 +62,9 @@ def test_symbols_lead_down(floors: dict[str, int], tmp_path: Path) -> None:
         pytest.skip(str(error))
     owners: dict[str, str] = {}
     needs: list[tuple[str, str]] = []
-    for source, target in objects.items():
-        listing = subprocess.run(["nm", "-P", "-g", target], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["nm", "-P", "-g", *objects.values()], capture_output=True, text=True, check=True).stdout
+    listings = dict(zip(objects, re.split(r"^.+\.o:\n", listed, flags=re.MULTILINE)[1:], strict=True))
+    for source, listing in listings.items():
         defined, needed = symbols("\n".join(" ".join(line.split()[:2][::-1]) for line in listing.splitlines()))
         owners |= dict.fromkeys(defined, source.parent.name)
         needs += [(source.parent.name, name) for name in needed]

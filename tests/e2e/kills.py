@@ -30,7 +30,8 @@ VICTIMS = ("node", "relay", "keeper", "submit side")
 #: A set is made; its images go to the submit side; they come back to other machines.
 MOMENTS = ("checkpoint", "going", "coming")
 MACHINES = ("one", "two", "three")
-#: Of memory that each part has and writes again and again: no set finds its chunks on the submit side already.
+#: Of memory that each part has and writes again and again: no set finds its chunks on the submit side already. It is
+#: the same noise each time, beginning at another byte: to draw new noise would keep a processor busy.
 MEGABYTES = 50
 #: MB that a machine sends a second of its images: their way has a middle that can be hit.
 BANDWIDTH = "60"
@@ -49,7 +50,11 @@ part, megabytes, links, said = map(int, sys.argv[1:5])
 parts, home = int(os.environ["_CONDOR_NPROCS"]), sys.argv[5]
 with open(f"{home}/began.{part}", "a") as began:
     began.write("began\\n")
-memory = [os.urandom(1 << 20) for _ in range(megabytes)]
+noise = os.urandom(1 << 20)
+def other(number):
+    begin = number * 977 % len(noise)
+    return noise[begin:] + noise[:begin]
+memory = [other(-1 - place) for place in range(megabytes)]
 server = socket.create_server(("", 5000), backlog=64)
 def connect():
     for _ in range(2400):
@@ -91,9 +96,9 @@ while not last or number < last:
     chain.update(data)
     if number % said == 0:
         print(number, chain.hexdigest(), flush=True)
-    memory[number % megabytes] = os.urandom(1 << 20)
+    memory[number % megabytes] = other(number)
     number += 1
-    time.sleep(0.001)
+    time.sleep(0.004)
 print("end", number, chain.hexdigest(), flush=True)
 """
 
