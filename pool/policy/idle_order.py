@@ -45,6 +45,26 @@ class IdleOrder:
             del self._members[place]
             self._take_out(place)
 
+    def add_range(self, prio: float, cluster: int, first: int, count: int) -> None:
+        """Jobs of a cluster that follow each other are idle that were not."""
+        for page, added in _pages(first, count):
+            place = (-prio, cluster, page)
+            members = self._members.get(place, 0)
+            if not members:
+                self._insert(place)
+            self._members[place] = members | added
+
+    def remove_range(self, prio: float, cluster: int, first: int, count: int) -> None:
+        """Jobs that follow each other leave, which were added with that priority."""
+        for page, gone in _pages(first, count):
+            place = (-prio, cluster, page)
+            left = self._members[place] & ~gone
+            if left:
+                self._members[place] = left
+            else:
+                del self._members[place]
+                self._take_out(place)
+
     def first(self) -> tuple[float, int, int] | None:
         """The first job's place: negated priority, cluster, process; None where there is none."""
         if not self._pieces:
@@ -88,3 +108,12 @@ class IdleOrder:
         del piece[bisect_left(piece, place)]
         if not piece:
             del self._pieces[number]
+
+
+def _pages(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """The pages of processes that follow each other, with the bits of those in each."""
+    end = first + count
+    for page in range(first >> PAGE_BITS, (end - 1 >> PAGE_BITS) + 1):
+        begin = page * PAGE
+        low, high = max(first, begin) - begin, min(end, begin + PAGE) - begin
+        yield page, (1 << high) - (1 << low)

@@ -7,7 +7,7 @@ search for garbage. A node answers nobody meanwhile. Here each of these takes on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -76,15 +76,17 @@ class PagedTable(Generic[T]):
         return found
 
     def __setitem__(self, number: int, value: T) -> None:
-        place = number >> PAGE_BITS
-        if not place:
-            page = self._first
-        else:
-            if self._others is None:
-                self._others = {}
-            page = self._others.setdefault(place, {})
+        page = self._page(number >> PAGE_BITS)
         self._count += number not in page
         page[number] = value
+
+    def _page(self, place: int) -> dict[int, T]:
+        """The page of that place, made where it is not there."""
+        if not place:
+            return self._first
+        if self._others is None:
+            self._others = {}
+        return self._others.setdefault(place, {})
 
     def __delitem__(self, number: int) -> None:
         place = number >> PAGE_BITS
@@ -96,6 +98,21 @@ class PagedTable(Generic[T]):
             if not page and self._others is not None:
                 del self._others[place]
         self._count -= 1
+
+    def insert_range(self, first: int, values: Sequence[T]) -> None:
+        """Put entries in that have numbers from `first` on, one after the other, of which none is there yet."""
+        start = 0
+        while start < len(values):
+            number = first + start
+            end = min(len(values), start + PAGE - number % PAGE)
+            self._page(number >> PAGE_BITS).update(zip(range(number, first + end), values[start:end], strict=True))
+            start = end
+        self._count += len(values)
+
+    def remove_range(self, first: int, count: int) -> None:
+        """Take out entries that have numbers from `first` on, one after the other, and are all there."""
+        for number in range(first, first + count):
+            del self[number]
 
     def pop(self, number: int) -> T | None:
         """Take out the entry of that number, and return it; None where there is none."""

@@ -12,7 +12,8 @@ stand in *groups*, one for each owner and autocluster; each has its own order (`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from pool.classad import ClassAd, Expr, evaluate
@@ -20,8 +21,8 @@ from pool.classad.names import fold
 from pool.jobs.crontab import CRONTAB
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters, materialization
-from pool.policy.charges import Charge, charge
-from pool.policy.idle_order import IdleOrder
+from pool.policy.charges import Charge
+from pool.policy.job_groups import JobGroup
 from pool.policy.materialization import Materialization
 from pool.policy.packed import OF_ITS_OWN, ad_of, layers_of, pack, parted, wire_of
 from pool.policy.paged_table import PagedTable
@@ -38,9 +39,6 @@ WORKFLOW = "WorkflowFile"
 
 #: Attributes with which a job asks for the dedicated scheduler, and the universes of parallel jobs.
 DEDICATED, PARALLEL = frozenset({"WantDedicated", "WantParallelScheduling"}), frozenset({8, 11})
-
-#: The places of a group's jobs that the negotiator sees separately.
-MOST_RUNS = 100
 
 #: Attributes (lower case) in which every job is another than those of other clusters.
 NUMBERS = frozenset({"clusterid", "procid"})
@@ -216,8 +214,11 @@ class QueuedJob:
         return self.notes.get(name, default) if self.notes else default
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Set attributes of this job's own state, or notes; a value of None takes one away."""
-        state, notes = self.state or {}, self.notes or {}
+        """Set attributes of this job's own state, or notes; a value of None takes one away.
+
+        Maps that other jobs may have, too, are never changed: this one gets its own.
+        """
+        state, notes = dict(self.state or ()), dict(self.notes or ())
         for name, value in changes.items():
             where = notes if name[0] == "_" else state
             if value is None:
@@ -226,57 +227,9 @@ class QueuedJob:
                 where[name] = value
         self.state, self.notes = state or None, notes or None
 
-
-class JobGroup:
-    """The idle jobs of one owner that no expression can tell apart.
-
-    `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
-    """
-
-    __slots__ = ("ad", "charge", "id", "idle", "order", "owner", "prios", "rejected", "signature")
-
-    def __init__(self, number: int, owner: str, signature: bytes, ad: ClassAd) -> None:
-        self.id = number
-        self.owner = owner
-        self.signature = signature
-        self.ad = ad
-        self.charge = charge(ad)
-        self.order = IdleOrder()
-        self.idle = 0
-        #: How many of its idle jobs have which place by PRIO.
-        self.prios: dict[float, int] = {}
-        self.rejected: tuple[str, float] | None = None
-
-    def job_added(self, prio: float, cluster: int, proc: int) -> None:
-        """An idle job has come."""
-        self.order.add(prio, cluster, proc)
-        self.idle += 1
-        self.prios[prio] = self.prios.get(prio, 0) + 1
-
-    def job_removed(self, prio: float, cluster: int, proc: int) -> None:
-        """An idle job has left."""
-        self.order.remove(prio, cluster, proc)
-        self.idle -= 1
-        left = self.prios.get(prio, 0) - 1
-        if left > 0:
-            self.prios[prio] = left
-        else:
-            self.prios.pop(prio, None)
-
-    def runs(self, skip: int, most: int) -> list[list[float]]:
-        """The places of its jobs by PRIO, as [place, how many], the highest first: those of `most` jobs after the first
-        `skip`. So many runs at most; the last stands for all that follow."""
-        found: list[list[float]] = []
-        for prio in sorted(self.prios, reverse=True):
-            count = self.prios[prio]
-            skip, count = max(0, skip - count), max(0, count - skip)
-            count = min(count, most)
-            most -= count
-            if count and len(found) < MOST_RUNS:
-                found.append([prio, count])
-            elif count:
-                found[-1][1] += count
-        return found
+    def become_like(self, other: QueuedJob) -> None:
+        """Have the state and the notes of another job from now on."""
+        self.state, self.notes = other.state, other.notes
 
 
 def asked_by(prio: Expr) -> frozenset[str]:
@@ -301,6 +254,8 @@ class JobQueue:
         prio: the PRIO control expression, evaluated against each job's ad.
         machine_references: names that machines' expressions refer to in a job's ad; see `add_references`.
         keeps_back: which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
+        keeps_some_back: whether any may be kept back of the jobs that are like one and differ from it in their numbers
+            only.
     """
 
     def __init__(
@@ -308,7 +263,8 @@ class JobQueue:
         prio: Expr,
         machine_references: frozenset[str] = frozenset(),
         *,
-        keeps_back: Callable[[QueuedJob], bool] = lambda job: False,
+        keeps_back: Callable[[QueuedJob], bool] | None = None,
+        keeps_some_back: Callable[[QueuedJob], bool] | None = None,
     ) -> None:
         self.clusters: PagedTable[QueuedCluster] = PagedTable()
         #: Of those the ones whose jobs may be the dedicated scheduler's.
@@ -316,7 +272,8 @@ class JobQueue:
         #: The highest number of a cluster that ever came in.
         self.newest = 0
         self.counts: dict[str, dict[int, int]] = {}
-        self.keeps_back = keeps_back
+        self.keeps_back = keeps_back or _is_never_so
+        self._keeps_some_back = keeps_some_back or (_is_never_so if keeps_back is None else _may_be_so)
         self._turn_listeners: list[TurnListener] = []
         self._prio = prio
         self._asked = asked_by(prio)
@@ -371,6 +328,20 @@ class JobQueue:
         if job.status == IDLE and job.group is None:
             self._enqueue(job)
 
+    def add_alike(self, jobs: Sequence[QueuedJob]) -> None:
+        """Put jobs in that follow each other in one cluster, have one status, and are alike but for their own
+        differences."""
+        cluster, status = jobs[0].cluster, jobs[0].status
+        if cluster.turns is not None or len(jobs) == 1:
+            for job in jobs:
+                self.add(job)
+            return
+        cluster.jobs.insert_range(jobs[0].proc, jobs)
+        counts = self.counts.setdefault(cluster.owner, {})
+        counts[status] = counts.get(status, 0) + len(jobs)
+        if status == IDLE:
+            self._enqueue_alike(jobs)
+
     def _pass_turns(self, job: QueuedJob, before: JobStatus | None, after: JobStatus | None) -> None:
         """Give the turns of a cluster on, where not all of its jobs are asked for at once."""
         turns = job.cluster.turns
@@ -423,6 +394,34 @@ class JobQueue:
         if status == IDLE and job.group is None:
             self._enqueue(job)
 
+    def set_alike_status(self, jobs: Sequence[QueuedJob], status: JobStatus) -> None:
+        """Move jobs that are alike, as those of `add_alike`, to another status."""
+        cluster, before = jobs[0].cluster, jobs[0].status
+        if cluster.turns is not None:
+            for job in jobs:
+                self.set_status(job, status)
+            return
+        counts = self.counts[cluster.owner]
+        counts[before] -= len(jobs)
+        counts[status] = counts.get(status, 0) + len(jobs)
+        for job in jobs:
+            job.status = status
+        if before == IDLE:
+            self._leave_groups(jobs)
+        if status == IDLE:
+            self._enqueue_alike(jobs)
+
+    def remove_alike(self, jobs: Sequence[QueuedJob]) -> bool:
+        """Take out jobs that are alike, as those of `add_alike`; True when the cluster goes with them."""
+        cluster = jobs[0].cluster
+        if cluster.turns is not None:
+            return [self.remove(job) for job in jobs][-1]
+        counts = self.counts[cluster.owner]
+        counts[jobs[0].status] -= len(jobs)
+        self._leave_groups(jobs)
+        cluster.jobs.remove_range(jobs[0].proc, len(jobs))
+        return self._goes_when_empty(cluster, counts)
+
     def remove(self, job: QueuedJob) -> bool:
         """Take a job out of the queue; True when it was the last of its cluster, which goes with it."""
         counts = self.counts[job.cluster.owner]
@@ -430,10 +429,13 @@ class JobQueue:
         self._leave_group(job)
         del job.cluster.jobs[job.proc]
         self._pass_turns(job, job.status, None)
+        return self._goes_when_empty(job.cluster, counts)
+
+    def _goes_when_empty(self, cluster: QueuedCluster, counts: dict[int, int]) -> bool:
         if not any(counts.values()):
-            del self.counts[job.cluster.owner]
-        if not job.cluster.jobs and not job.cluster.coming:
-            self.remove_cluster(job.cluster)
+            del self.counts[cluster.owner]
+        if not cluster.jobs and not cluster.coming:
+            self.remove_cluster(cluster)
             return True
         return False
 
@@ -551,6 +553,23 @@ class JobQueue:
         if not self.is_withheld(job):
             self._enter_group(job, *self._place_of(job))
 
+    def _enqueue_alike(self, jobs: Sequence[QueuedJob]) -> None:
+        """The same for jobs that are alike, as those of `add_alike`, and stand in no group."""
+        first = jobs[0]
+        if self._looks_at_first or self._keeps_some_back(first) or any(job.delta for job in jobs):
+            for job in jobs:
+                self._enqueue(job)
+            return
+        group, prio = self._place_of(first)
+        if self._differs(first):
+            for job in jobs:
+                self._enter_group(job, *self._place_of(job))
+            return
+        group = self._known_group(group)
+        for job in jobs:
+            job.group, job.prio = group, prio
+        group.jobs_added(prio, first.cluster.id, first.proc, len(jobs))
+
     def _place_of(self, job: QueuedJob) -> tuple[JobGroup, float]:
         """The group that an idle job belongs to, and its place by PRIO there."""
         cluster = job.cluster
@@ -589,11 +608,16 @@ class JobQueue:
         return True
 
     def _enter_group(self, job: QueuedJob, group: JobGroup, prio: float) -> None:
-        if not group.idle:  # it may have been forgotten
-            group = self._groups.setdefault((group.owner, group.signature), group)
-            self._numbers[group.id] = group
+        group = self._known_group(group)
         job.group, job.prio = group, prio
         group.job_added(prio, job.cluster.id, job.proc)
+
+    def _known_group(self, group: JobGroup) -> JobGroup:
+        """The group by its owner and signature: one without idle jobs may have been forgotten."""
+        if not group.idle:
+            group = self._groups.setdefault((group.owner, group.signature), group)
+            self._numbers[group.id] = group
+        return group
 
     def _differs(self, job: QueuedJob) -> bool:
         """Whether a job may be matched or ordered otherwise than its cluster's others."""
@@ -622,6 +646,20 @@ class JobQueue:
             return
         job.group = None
         group.job_removed(job.prio, job.cluster.id, job.proc)
+        self._forget_if_empty(group)
+
+    def _leave_groups(self, jobs: Sequence[QueuedJob]) -> None:
+        """The same for jobs that follow each other in one cluster, which may stand in different groups."""
+        for (group, prio), some in groupby(jobs, lambda job: (job.group, job.prio)):
+            if group is None:
+                continue
+            members = list(some)
+            for job in members:
+                job.group = None
+            group.jobs_removed(prio, members[0].cluster.id, members[0].proc, len(members))
+            self._forget_if_empty(group)
+
+    def _forget_if_empty(self, group: JobGroup) -> None:
         if group.idle == 0:
             self._groups.pop((group.owner, group.signature), None)
             self._numbers.pop(group.id, None)
@@ -642,3 +680,11 @@ class JobQueue:
         asked["Expanded"] = 1 if asked.get("numjobstarts", 0) else 0
         value = evaluate(self._prio, ClassAd.from_wire(asked, whole))
         return float(value) if isinstance(value, (int, float)) and not math.isnan(value) else 0.0
+
+
+def _is_never_so(job: QueuedJob) -> bool:
+    return False
+
+
+def _may_be_so(job: QueuedJob) -> bool:
+    return True

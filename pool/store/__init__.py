@@ -4,12 +4,16 @@ Start reading at `store.py`; `changes.py` is what goes in and comes out. It know
 """
 
 from pool.store.changes import (
+    MOST_ALIKE,
     WHOLE_CLUSTER,
     AddEvent,
+    AddEvents,
     Change,
     ClusterRow,
     EndProc,
+    EndProcs,
     EventRow,
+    ForgetRemoved,
     HistoryRow,
     Loaded,
     NewCluster,
@@ -18,6 +22,7 @@ from pool.store.changes import (
     RewriteFile,
     SetMeta,
     SetProc,
+    SetProcs,
     Shrink,
     Trim,
     UsageRow,
@@ -37,12 +42,16 @@ from pool.store.errors import (
 from pool.store.store import Store
 
 __all__ = [
+    "MOST_ALIKE",
     "WHOLE_CLUSTER",
     "AddEvent",
+    "AddEvents",
     "Change",
     "ClusterRow",
     "EndProc",
+    "EndProcs",
     "EventRow",
+    "ForgetRemoved",
     "HistoryRow",
     "Loaded",
     "NewCluster",
@@ -50,6 +59,7 @@ __all__ = [
     "RemoveCluster",
     "SetMeta",
     "SetProc",
+    "SetProcs",
     "Store",
     "StoreBusy",
     "StoreDamaged",

@@ -17,13 +17,18 @@ from typing import Any
 import msgpack
 
 from pool.store.changes import (
+    MOST_ALIKE,
     AddEvent,
+    AddEvents,
     Change,
     EndProc,
+    EndProcs,
+    ForgetRemoved,
     NewCluster,
     RemoveCluster,
     SetMeta,
     SetProc,
+    SetProcs,
     Shrink,
     Trim,
 )
@@ -36,6 +41,9 @@ KEPT_HERE = ("next_cluster", "next_event")
 
 #: Rows of one statement, and changes of one kind from which on they are written so.
 ROWS, MANY = 100, 20
+
+#: Rows of processes, and of their differences, that go with a cluster; the others go later.
+WITH_CLUSTER, BLOCKS_WITH_CLUSTER = 1000, 20
 
 Result = int | None
 
@@ -52,9 +60,13 @@ class Applier:
         self._verbs: dict[type[Any], Callable[[Any], Result]] = {
             NewCluster: self._new_cluster,
             SetProc: self._set_proc,
+            SetProcs: self._set_alike,
             EndProc: self._end_proc,
+            EndProcs: self._end_alike,
             AddEvent: self._add_event,
+            AddEvents: self._add_alike_events,
             RemoveCluster: self._remove_cluster,
+            ForgetRemoved: self._forget_removed,
             SetMeta: self._set_meta,
             Trim: self._trim,
             Shrink: self._shrink,
@@ -63,6 +75,7 @@ class Applier:
             SetProc: self._set_procs,
             EndProc: self._end_procs,
             AddEvent: self._add_events,
+            RemoveCluster: self._remove_clusters,
         }
 
     def apply(self, change: Change) -> Result:
@@ -117,12 +130,7 @@ class Applier:
                 block = msgpack.packb(list(c.deltas[start : start + DELTA_BLOCK]))
                 self._run("INSERT INTO delta VALUES(?, ?, ?)", (c.cluster, start // DELTA_BLOCK, block))
         if c.state is not None:
-            self._run(
-                "INSERT INTO proc WITH RECURSIVE every(proc) AS"
-                " (SELECT 0 UNION ALL SELECT proc + 1 FROM every WHERE proc < ?2 - 1)"
-                " SELECT ?1, proc, ?3, ?4 FROM every",
-                (c.cluster, c.count, *c.state),
-            )
+            self._insert_procs(c.cluster, 0, c.count, *c.state)
         self.next_cluster = max(self.next_cluster, c.cluster + 1)
         self._run("UPDATE meta SET value = ? WHERE key = 'next_cluster'", (b"%d" % self.next_cluster,))
 
@@ -133,7 +141,67 @@ class Applier:
             for table in ("cluster", "history", "event")
         )
 
+    def _insert_procs(self, cluster: int, first: int, count: int, status: int, state: bytes | None) -> None:
+        """A row for processes that have none."""
+        self._run(
+            "INSERT INTO proc(cluster, proc, status, state, count) VALUES(?, ?, ?, ?, ?)",
+            (cluster, first, status, state, count),
+        )
+
+    def _split(self, cluster: int, first: int, count: int = 1) -> None:
+        """See to it that no row stands for processes in a range and for others, too."""
+        for proc in (first + count, first):
+            row = self._run(
+                "SELECT proc, count FROM proc WHERE cluster = ? AND count > 1 AND proc < ? ORDER BY proc DESC LIMIT 1",
+                (cluster, proc),
+            ).fetchone()
+            if row is None:
+                return
+            start, size = row
+            if start + size > proc:
+                self._run(
+                    "INSERT INTO proc SELECT cluster, ?3, status, state, ?4 FROM proc WHERE cluster = ?1 AND proc = ?2",
+                    (cluster, start, proc, start + size - proc),
+                )
+                self._run("UPDATE proc SET count = ? WHERE cluster = ? AND proc = ?", (proc - start, cluster, start))
+
+    def _split_each(self, changes: Sequence[SetProc | EndProc]) -> None:
+        """The same for single processes, of which most are in clusters that have no such rows."""
+        clusters = list({c.cluster for c in changes})
+        several: set[int] = set()
+        for start in range(0, len(clusters), ROWS):
+            some = clusters[start : start + ROWS]
+            several.update(
+                cluster
+                for (cluster,) in self._run(
+                    f"WITH new(cluster) AS (VALUES {', '.join(['(?)'] * len(some))}) SELECT cluster FROM new"
+                    " WHERE EXISTS(SELECT 1 FROM proc WHERE proc.cluster = new.cluster AND count > 1)",
+                    some,
+                )
+            )
+        for c in changes if several else ():
+            if c.cluster in several:
+                self._split(c.cluster, c.proc)
+
+    def _take_out(self, verb: str, cluster: int, first: int, count: int) -> None:
+        """Delete the rows of processes of which all are queued."""
+        row = self._run("SELECT count FROM cluster WHERE cluster = ?", (cluster,)).fetchone()
+        if row is None or not 0 <= first < first + count <= row[0] or count > MOST_ALIKE:
+            raise StoreRefused(f"cannot {verb} {count} jobs from {cluster}.{first} on: they are not in the queue")
+        self._split(cluster, first, count)
+        of_them = "FROM proc WHERE cluster = ?1 AND proc BETWEEN ?2 AND ?2 + ?3 - 1"
+        ended = self._run(f"SELECT proc {of_them} AND state IS NULL LIMIT 1", (cluster, first, count)).fetchone()
+        if ended is not None:
+            raise StoreRefused(f"cannot {verb} job {cluster}.{ended[0]}: it has ended already")
+        self._run(f"DELETE {of_them}", (cluster, first, count))
+
+    def _set_alike(self, c: SetProcs) -> None:
+        self._take_out("change", c.cluster, c.first, c.procs)
+        if c.status != IDLE or c.state:
+            self._insert_procs(c.cluster, c.first, c.procs, c.status, c.state)
+
     def _set_proc(self, c: SetProc) -> None:
+        self._split(c.cluster, c.proc)
         if c.status == IDLE and not c.state:
             done = self._run(
                 "DELETE FROM proc WHERE cluster = ? AND proc = ? AND state IS NOT NULL", (c.cluster, c.proc)
@@ -142,7 +210,7 @@ class Applier:
                 self._must_be_queued("change", c.cluster, c.proc)
             return
         done = self._run(
-            "INSERT INTO proc SELECT ?1, ?2, ?3, ?4 FROM cluster"
+            "INSERT INTO proc(cluster, proc, status, state) SELECT ?1, ?2, ?3, ?4 FROM cluster"
             " WHERE cluster = ?1 AND ?2 BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = ?3, state = ?4 WHERE state IS NOT NULL",
             (c.cluster, c.proc, c.status, c.state),
@@ -151,8 +219,9 @@ class Applier:
             self._must_be_queued("change", c.cluster, c.proc)
 
     def _end_proc(self, c: EndProc) -> None:
+        self._split(c.cluster, c.proc)
         done = self._run(
-            "INSERT INTO proc SELECT ?1, ?2, ?3, NULL FROM cluster"
+            "INSERT INTO proc(cluster, proc, status, state) SELECT ?1, ?2, ?3, NULL FROM cluster"
             " WHERE cluster = ?1 AND ?2 BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = ?3, state = NULL WHERE state IS NOT NULL",
             (c.cluster, c.proc, c.status),
@@ -165,6 +234,23 @@ class Applier:
             (c.cluster, c.proc, c.status, c.time, c.ad),
         )
         self._add_usage(c.cluster, int(c.status == COMPLETED), _used(c))
+
+    def _end_alike(self, c: EndProcs) -> None:
+        self._take_out("end", c.cluster, c.first, c.procs)
+        self._insert_procs(c.cluster, c.first, c.procs, c.status, None)
+        if isinstance(c.ads, bytes):
+            ad = c.ads if c.procs > 1 else c.ads + msgpack.packb(c.first)
+            self._run(
+                "INSERT INTO history(number, cluster, proc, owner, status, time, ad, count)"
+                " SELECT (SELECT ifnull(max(number), 0) FROM history) + ?6, ?1, ?2, owner, ?3, ?4, ?5, ?6"
+                " FROM cluster WHERE cluster = ?1",
+                (c.cluster, c.first, c.status, c.time, ad, c.procs),
+            )
+        else:
+            self._write_history(
+                [(c.cluster, proc, c.status, c.time, ad) for proc, ad in zip(_procs(c), c.ads, strict=True)]
+            )
+        self._add_usage(c.cluster, c.procs * (c.status == COMPLETED), [c.procs * used for used in _used(c)])
 
     def _add_usage(self, cluster: int, jobs: int, used: Sequence[float]) -> None:
         """Add to what the owner of a cluster has used: see `_used`."""
@@ -187,8 +273,9 @@ class Applier:
         return done
 
     def _set_procs(self, changes: list[SetProc]) -> list[Result]:
+        self._split_each(changes)
         done = self._write_rows(
-            "INSERT INTO proc WITH new(cluster, proc, status, state) AS (VALUES {rows})"
+            "INSERT INTO proc(cluster, proc, status, state) WITH new(cluster, proc, status, state) AS (VALUES {rows})"
             " SELECT new.cluster, proc, status, state FROM new JOIN cluster USING(cluster)"
             " WHERE proc BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = excluded.status, state = excluded.state WHERE proc.state IS NOT NULL",
@@ -201,8 +288,9 @@ class Applier:
 
     def _end_procs(self, changes: list[EndProc]) -> list[Result]:
         self._run("SAVEPOINT ends")
+        self._split_each(changes)
         done = self._write_rows(
-            "INSERT INTO proc WITH new(cluster, proc, status) AS (VALUES {rows})"
+            "INSERT INTO proc(cluster, proc, status, state) WITH new(cluster, proc, status) AS (VALUES {rows})"
             " SELECT new.cluster, proc, status, NULL FROM new JOIN cluster USING(cluster)"
             " WHERE proc BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = excluded.status, state = NULL WHERE proc.state IS NOT NULL",
@@ -217,13 +305,17 @@ class Applier:
         self._run("RELEASE ends")
         return [None] * len(changes)
 
-    def _add_history(self, changes: list[EndProc]) -> None:
+    def _write_history(self, rows: Sequence[tuple[int, int, int, float, bytes]]) -> None:
+        """Rows of single processes: cluster, process, status, time, ad."""
         self._write_rows(
             "INSERT INTO history(cluster, proc, owner, status, time, ad)"
             " WITH new(cluster, proc, status, time, ad) AS (VALUES {rows})"
             " SELECT new.cluster, proc, owner, status, new.time, new.ad FROM new JOIN cluster USING(cluster)",
-            [(c.cluster, c.proc, c.status, c.time, c.ad) for c in changes],
+            rows,
         )
+
+    def _add_history(self, changes: list[EndProc]) -> None:
+        self._write_history([(c.cluster, c.proc, c.status, c.time, c.ad) for c in changes])
         for cluster, some in groupby(changes, lambda c: c.cluster):
             ended = list(some)
             self._add_usage(
@@ -234,7 +326,10 @@ class Applier:
 
     def _add_events(self, changes: list[AddEvent]) -> Sequence[Result]:
         first, self.next_event = self.next_event, self.next_event + len(changes)
-        self._write_rows("INSERT INTO event VALUES {rows}", [(number, *c) for number, c in enumerate(changes, first)])
+        self._write_rows(
+            "INSERT INTO event(number, cluster, proc, kind, time, data) VALUES {rows}",
+            [(number, *c) for number, c in enumerate(changes, first)],
+        )
         return range(first, self.next_event)
 
     def _must_be_queued(self, verb: str, cluster: int, proc: int) -> None:
@@ -247,9 +342,19 @@ class Applier:
 
     def _add_event(self, c: AddEvent) -> int:
         number = self.next_event
-        self._run("INSERT INTO event VALUES(?, ?, ?, ?, ?, ?)", (number, c.cluster, c.proc, c.kind, c.time, c.data))
+        self._run("INSERT INTO event(number, cluster, proc, kind, time, data) VALUES(?, ?, ?, ?, ?, ?)", (number, *c))
         self.next_event = number + 1
         return number
+
+    def _add_alike_events(self, c: AddEvents) -> int:
+        if c.first < 0 or not 1 <= c.procs <= MOST_ALIKE:
+            raise StoreRefused(f"cannot add events of {c.procs} jobs from {c.cluster}.{c.first} on")
+        first, self.next_event = self.next_event, self.next_event + c.procs
+        self._run(
+            "INSERT INTO event(number, cluster, proc, kind, time, data, count) VALUES(?, ?, ?, ?, ?, ?, ?)",
+            (self.next_event - 1, c.cluster, c.first, c.kind, c.time, c.data, c.procs),
+        )
+        return first
 
     def _remove_cluster(self, c: RemoveCluster) -> None:
         self._run(
@@ -259,8 +364,55 @@ class Applier:
         )
         if not self._run("DELETE FROM cluster WHERE cluster = ?", (c.cluster,)).rowcount:
             raise StoreRefused(f"cannot remove cluster {c.cluster}: it is not in the queue")
-        self._run("DELETE FROM delta WHERE cluster = ?", (c.cluster,))
-        self._run("DELETE FROM proc WHERE cluster = ?", (c.cluster,))
+        if self._forget(c.cluster, WITH_CLUSTER, BLOCKS_WITH_CLUSTER)[1]:
+            self._run("INSERT INTO removed_cluster VALUES(?)", (c.cluster,))
+
+    def _remove_clusters(self, changes: list[RemoveCluster]) -> list[Result]:
+        for start in range(0, len(changes), ROWS):
+            some = [c.cluster for c in changes[start : start + ROWS]]
+            these = f"WHERE cluster IN ({', '.join('?' * len(some))})"
+            bounds = (("cluster", len(some)), ("proc", WITH_CLUSTER), ("delta", BLOCKS_WITH_CLUSTER))
+            queued, procs, blocks = (
+                self._run(f"SELECT count(*) FROM (SELECT 1 FROM {table} {these} LIMIT {most})", some).fetchone()[0]
+                for table, most in bounds
+            )
+            if queued < len(some) or procs == WITH_CLUSTER or blocks == BLOCKS_WITH_CLUSTER:
+                for c in changes[start : start + ROWS]:
+                    self._remove_cluster(c)
+                continue
+            self._run(
+                f"INSERT INTO past_cluster SELECT cluster, ad FROM cluster {these}"
+                " AND EXISTS(SELECT 1 FROM history WHERE history.cluster = cluster.cluster)",
+                some,
+            )
+            for table, _ in bounds:
+                self._run(f"DELETE FROM {table} {these}", some)
+        return [None] * len(changes)
+
+    def _forget(self, cluster: int, procs: int, blocks: int) -> tuple[int, bool]:
+        """Delete rows of a removed cluster's processes, at most so many, and blocks of their differences.
+
+        Returns:
+            How many are deleted, and whether any may be left.
+        """
+        procs_gone = self._run(
+            "DELETE FROM proc WHERE cluster = ?1 AND proc IN (SELECT proc FROM proc WHERE cluster = ?1 LIMIT ?2)",
+            (cluster, procs),
+        ).rowcount
+        blocks_gone = self._run(
+            "DELETE FROM delta WHERE cluster = ?1 AND block IN (SELECT block FROM delta WHERE cluster = ?1 LIMIT ?2)",
+            (cluster, blocks),
+        ).rowcount
+        return procs_gone + blocks_gone, procs_gone == procs or blocks_gone == blocks
+
+    def _forget_removed(self, c: ForgetRemoved) -> int:
+        row = self._run("SELECT cluster FROM removed_cluster LIMIT 1").fetchone()
+        if row is None:
+            return 0
+        gone, left = self._forget(row[0], c.limit, BLOCKS_WITH_CLUSTER)
+        if not left:
+            self._run("DELETE FROM removed_cluster WHERE cluster = ?", row)
+        return max(gone, 1)
 
     def _set_meta(self, c: SetMeta) -> None:
         if c.key in KEPT_HERE:
@@ -299,7 +451,11 @@ class Applier:
         return gone
 
 
-def _used(c: EndProc) -> tuple[float, ...]:
+def _procs(c: EndProcs) -> range:
+    return range(c.first, c.first + c.procs)
+
+
+def _used(c: EndProc | EndProcs) -> tuple[float, ...]:
     """The resources that a process has used, in the order of the columns of `usage`."""
     return c.local_cpu, c.remote_cpu, c.work, c.lost, c.saving, c.saved
 

@@ -16,6 +16,9 @@ import msgpack
 WHOLE_CLUSTER = -1
 """In place of a process number: the event concerns every process of its cluster."""
 
+MOST_ALIKE = 1000
+"""Processes of one `SetProcs`, `EndProcs` or `AddEvents` at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
@@ -46,6 +49,16 @@ class SetProc(NamedTuple):
     state: bytes
 
 
+class SetProcs(NamedTuple):
+    """As a `SetProc` for each of `procs` processes that follow each other from `first` on, kept in one row."""
+
+    cluster: int
+    first: int
+    procs: int
+    status: int
+    state: bytes
+
+
 class EndProc(NamedTuple):
     """A process leaves the queue for the history, once.
 
@@ -69,6 +82,31 @@ class EndProc(NamedTuple):
     saved: int = 0
 
 
+class EndProcs(NamedTuple):
+    """As an `EndProc` for each of `procs` processes that follow each other from `first` on.
+
+    They are kept in one row if they share their final ad.
+
+    Attributes:
+        ads: the final ad of each; or the bytes that the ads of all begin with, which end with the process's own number,
+            packed.
+        local_cpu, remote_cpu, work, lost, saving, saved: of each of them.
+    """
+
+    cluster: int
+    first: int
+    procs: int
+    status: int
+    ads: bytes | Sequence[bytes]
+    time: float
+    local_cpu: float = 0.0
+    remote_cpu: float = 0.0
+    work: float = 0.0
+    lost: float = 0.0
+    saving: float = 0.0
+    saved: int = 0
+
+
 class AddEvent(NamedTuple):
     """One more event of a job; the result of writing it is its number. `proc` may be WHOLE_CLUSTER."""
 
@@ -79,10 +117,36 @@ class AddEvent(NamedTuple):
     data: bytes
 
 
-class RemoveCluster(NamedTuple):
-    """The cluster leaves the queue; its history and events stay."""
+class AddEvents(NamedTuple):
+    """As an `AddEvent` for each of `procs` processes that follow each other from `first` on, kept in one row.
+
+    The result of writing it is the number of the first event; the others follow it.
+    """
 
     cluster: int
+    first: int
+    procs: int
+    kind: str
+    time: float
+    data: bytes
+
+
+class RemoveCluster(NamedTuple):
+    """The cluster leaves the queue; its history and events stay.
+
+    What is kept of its processes goes with it, up to a bound; `ForgetRemoved` takes the rest.
+    """
+
+    cluster: int
+
+
+class ForgetRemoved(NamedTuple):
+    """Delete what is left of the processes of clusters that were removed, `limit` rows.
+
+    The result of writing it is the number of rows deleted; call again while it is not 0.
+    """
+
+    limit: int = 1000
 
 
 class SetMeta(NamedTuple):
@@ -119,11 +183,13 @@ class RewriteFile(NamedTuple):
     """
 
 
-Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink | RewriteFile
+JobsChange = NewCluster | SetProc | SetProcs | EndProc | EndProcs | AddEvent | AddEvents | RemoveCluster
+Change = JobsChange | ForgetRemoved | SetMeta | Trim | Shrink | RewriteFile
 
 
-#: A process that is no longer, or not only, 'idle, untouched': cluster, process, status, state (None: it has ended).
-ProcRow = tuple[int, int, int, bytes | None]
+#: Processes that are no longer, or not only, 'idle, untouched': cluster, process, status, state (None: ended), and for
+#: how many processes from that one on this is so.
+ProcRow = tuple[int, int, int, bytes | None, int]
 
 
 class HistoryRow(NamedTuple):

@@ -7,10 +7,15 @@ before, so that a slow reader never holds a read transaction open and the log ca
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+import msgpack
 
 from pool.store.apply import KEPT_HERE
 from pool.store.changes import (
+    MOST_ALIKE,
     WHOLE_CLUSTER,
     ClusterRow,
     EventRow,
@@ -33,16 +38,17 @@ def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> 
     clusters = {
         row[0]: ClusterRow(*row) for row in run("SELECT cluster, owner, ad, count, time FROM cluster ORDER BY cluster")
     }
-    for cluster, data in run("SELECT cluster, data FROM delta ORDER BY cluster, block"):
+    for cluster, data in run("SELECT cluster, data FROM cluster JOIN delta USING(cluster) ORDER BY cluster, block"):
         clusters[cluster].blocks.append(data)
     meta = {key: value for key, value in run("SELECT key, value FROM meta") if key not in KEPT_HERE}
     return Loaded(next_cluster, next_event, list(clusters.values()), meta)
 
 
 def proc_piece(after: tuple[int, int], size: int, connection: sqlite3.Connection) -> list[ProcRow]:
-    """The next `size` processes behind that one whose state is kept, by cluster and process."""
+    """The next `size` rows of processes behind that one, by cluster and process."""
     rows = connection.execute(
-        "SELECT cluster, proc, status, state FROM proc WHERE (cluster, proc) > (?, ?) ORDER BY cluster, proc LIMIT ?",
+        "SELECT cluster, proc, status, state, count FROM proc WHERE (cluster, proc) > (?, ?)"
+        " ORDER BY cluster, proc LIMIT ?",
         (*after, size),
     )
     return rows.fetchall()
@@ -63,28 +69,53 @@ def history_piece(
     """
     where, values = [], list[object]()
     if before is not None:
-        where.append("number < ?")
-        values.append(before)
+        where.append("number < ? AND number - count + 1 < ?")
+        values += [before + MOST_ALIKE, before]
     if owner is not None:
         where.append("owner = ?")
         values.append(owner)
     if jobs is not None:
         one_of = []
         for cluster, proc in jobs:
-            one_of.append("cluster = ?" if proc is None else "(cluster = ? AND proc = ?)")
-            values += [cluster] if proc is None else [cluster, proc]
+            if proc is None:
+                one_of.append("cluster = ?")
+                values.append(cluster)
+            else:
+                one_of.append("(cluster = ? AND proc = ?)")
+                one_of.append("(cluster = ? AND count > 1 AND proc BETWEEN ? AND ? AND proc + count > ?)")
+                values += [cluster, proc, cluster, proc - MOST_ALIKE + 1, proc, proc]
         where.append("(" + (" OR ".join(one_of) or "0") + ")")
-    text = "SELECT number, cluster, proc, owner, status, time, ad FROM history"
+    text = "SELECT number, cluster, proc, owner, status, time, ad, count FROM history"
     if where:
         text += " WHERE " + " AND ".join(where)
-    rows = connection.execute(text + " ORDER BY number DESC LIMIT ?", (*values, size))
+    # One row at most holds some that are wanted and some that are not: it may give none.
+    wanted = None if jobs is None else frozenset(jobs)
     shared: dict[int, bytes] = {}
-    found = []
-    for row in rows.fetchall():
-        if row[1] not in shared:
-            shared[row[1]] = _shared_by(row[1], connection)
-        found.append(HistoryRow._make((*row, shared[row[1]])))
+    found: list[HistoryRow] = []
+    with closing(connection.execute(text + " ORDER BY number DESC LIMIT ?", (*values, size + 1))) as rows:
+        for row in rows:
+            if row[1] not in shared:
+                shared[row[1]] = _shared_by(row[1], connection)
+            each = _each_ended(row, before, shared[row[1]])
+            found += islice((one for one in each if wanted is None or _is_among(one, wanted)), size - len(found))
+            if len(found) == size:
+                break
     return found
+
+
+def _each_ended(
+    row: tuple[int, int, int, str, int, float, bytes, int], before: int | None, shared: bytes
+) -> Iterator[HistoryRow]:
+    """The processes of a row of the history with a number below `before`, the last one first."""
+    number, cluster, proc, owner, status, time, ad, count = row
+    skipped = 0 if before is None else max(0, number - before + 1)
+    for place in range(count - 1 - skipped, -1, -1):
+        own = ad if count == 1 else ad + msgpack.packb(proc + place)
+        yield HistoryRow(number - count + 1 + place, cluster, proc + place, owner, status, time, own, shared)
+
+
+def _is_among(row: HistoryRow, jobs: frozenset[tuple[int, int | None]]) -> bool:
+    return (row.cluster, row.proc) in jobs or (row.cluster, None) in jobs
 
 
 def _shared_by(cluster: int, connection: sqlite3.Connection) -> bytes:
@@ -108,14 +139,26 @@ def event_piece(
         where.append("cluster = ?")
         values.append(cluster)
     if proc is not None:
-        where.append(f"proc IN (?, {WHOLE_CLUSTER})")
+        where.append(f"(proc = {WHOLE_CLUSTER} OR ? BETWEEN proc AND proc + count - 1)")
         values.append(proc)
+    # One row at most holds events up to `after` and others, too: it may give none.
     rows = connection.execute(
-        "SELECT number, cluster, proc, kind, time, data FROM event"
+        "SELECT number, cluster, proc, kind, time, data, count FROM event"
         f" WHERE {' AND '.join(where)} ORDER BY number LIMIT ?",
-        (*values, size),
+        (*values, size + 1),
     )
-    return [EventRow._make(row) for row in rows.fetchall()]
+    with closing(rows):
+        found = (one for row in rows for one in _each_event(row, after))
+        wanted = (WHOLE_CLUSTER, proc)
+        return list(islice((one for one in found if proc is None or one.proc in wanted), size))
+
+
+def _each_event(row: tuple[int, int, int, str, float, bytes, int], after: int) -> Iterator[EventRow]:
+    """The events of a row with a number above `after`."""
+    number, cluster, proc, kind, time, data, count = row
+    first = number - count + 1
+    for place in range(max(0, after - first + 1), count):
+        yield EventRow(first + place, cluster, proc + place, kind, time, data)
 
 
 def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:

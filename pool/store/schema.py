@@ -47,6 +47,17 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         # older rows have all of it.
         "CREATE TABLE past_cluster(cluster INTEGER PRIMARY KEY, ad BLOB NOT NULL)",
     ),
+    (
+        # A row stands for `count` processes that follow each other. Those of `proc` never overlap. A row of several has
+        # the number of its last process, and its ad in the history lacks the process's number at the end.
+        "ALTER TABLE proc ADD COLUMN count INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE history ADD COLUMN count INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE event ADD COLUMN count INTEGER NOT NULL DEFAULT 1",
+        "CREATE INDEX proc_several ON proc(cluster, proc) WHERE count > 1",
+        "CREATE INDEX history_several ON history(cluster, proc) WHERE count > 1",
+        # Clusters that have left the queue, of whose processes or differences rows are left (`ForgetRemoved`).
+        "CREATE TABLE removed_cluster(cluster INTEGER PRIMARY KEY)",
+    ),
 )
 
 

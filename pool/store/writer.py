@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pool.store.apply import Result
-from pool.store.changes import Change, NewCluster, RemoveCluster, RewriteFile, Shrink, Trim
+from pool.store.changes import Change, EndProcs, ForgetRemoved, NewCluster, RemoveCluster, RewriteFile, Shrink, Trim
 from pool.store.errors import StoreError
 from pool.store.session import Outcome, StoreSession
 
@@ -39,7 +39,8 @@ _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed 
 # with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
 _SWITCH_INTERVAL = 0.0005
 _BATCH = 4000  # changes in one transaction, unless a single call has more
-_LONG: frozenset[type] = frozenset((RemoveCluster, RewriteFile, Shrink, Trim))  # changes that take long, one alone
+# Changes that take long, one alone.
+_LONG: frozenset[type] = frozenset((ForgetRemoved, RemoveCluster, RewriteFile, Shrink, Trim))
 _QUICK = 0.001  # seconds in which a commit is waited for on the loop
 _RECENT = 8  # commits over which their time is averaged: one that takes long is followed by a dozen in the thread
 
@@ -66,6 +67,8 @@ def _any_long(changes: Sequence[Change]) -> bool:
     """Whether one of the changes takes long, however few they are."""
     kinds = set(map(type, changes))
     if not kinds.isdisjoint(_LONG):
+        return True
+    if EndProcs in kinds and any(isinstance(one, EndProcs) and not isinstance(one.ads, bytes) for one in changes):
         return True
     return NewCluster in kinds and any(
         isinstance(change, NewCluster) and bool(change.deltas or change.state) and change.count > _SMALL_CLUSTER

@@ -84,7 +84,7 @@ async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path, how: str, lines
         assert rows[number] == (lane, turn)
         last[lane] = max(turn, last.get(lane, 0))
     assert sorted(rows) == list(range(1, len(rows) + 1)), "no event is missing in between"
-    states = {proc: state async for piece in store.procs() for _, proc, _, state in piece}
+    states = {proc: state async for piece in store.procs() for _, proc, _, state, _ in piece}
     for lane, turn in last.items():
         assert int(states[lane] or b"") >= turn
         # An event and the state of the same call are there together.

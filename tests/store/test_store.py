@@ -60,7 +60,12 @@ async def states(store: Store) -> dict[tuple[int, int], tuple[int, bytes | None]
     """The processes whose state is kept; None is that of one that has ended."""
     rows = [row async for piece in store.procs() for row in piece]
     assert rows == sorted(rows)
-    return {(cluster, proc): (status, state) for cluster, proc, status, state in rows}
+    found: dict[tuple[int, int], tuple[int, bytes | None]] = {}
+    for number, first, status, state, count in rows:
+        for proc in range(first, first + count):
+            assert (number, proc) not in found, "no two rows stand for a process"
+            found[number, proc] = (status, state)
+    return found
 
 
 async def events(store: Store, *which: int, after: int = 0) -> list[EventRow]:
@@ -120,9 +125,9 @@ async def test_the_states_of_many_processes_come_in_pieces(store: Store) -> None
     pieces = [piece async for piece in store.procs()]
     assert [len(piece) for piece in pieces] == [PROCS, PROCS, 2]
     rows = [row for piece in pieces for row in piece]
-    assert rows[0] == (1, 1, COMPLETED, None)
-    assert rows[1:-1] == [(2, proc, HELD, b"%d" % proc) for proc in range(2 * PROCS)]
-    assert rows[-1] == (3, 1, HELD, b"x")
+    assert rows[0] == (1, 1, COMPLETED, None, 1)
+    assert rows[1:-1] == [(2, proc, HELD, b"%d" % proc, 1) for proc in range(2 * PROCS)]
+    assert rows[-1] == (3, 1, HELD, b"x", 1)
 
 
 async def test_an_ended_process_is_in_the_history_once(store: Store) -> None:

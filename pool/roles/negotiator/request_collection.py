@@ -17,10 +17,10 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
 from pool.policy.flock.shown import AS_PRIVATE, GUEST_OF
+from pool.policy.job_groups import MOST_RUNS
 from pool.policy.managed import marked
 from pool.policy.negotiation import ResourceRequest
 from pool.policy.priorities import GroupQuota
-from pool.policy.queue import MOST_RUNS
 from pool.roles.base import Spawn
 from pool.roles.links import Links
 from pool.roles.negotiator.pool_view import idle

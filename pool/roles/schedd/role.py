@@ -149,7 +149,7 @@ class Schedd(Role):
         given, settings = self.given, self.settings
         claims = ClaimTable()
         self.costs = SubmitSideCosts(claims, self.outside, given.aside)
-        self.queue = JobQueue(self._prio(), keeps_back=self._waits_for_server)
+        self.queue = JobQueue(self._prio(), keeps_back=self._waits_for_server, keeps_some_back=self._some_may_wait)
         self.ledger = Ledger(self.store, self.queue, self.outside, self.log, self.costs.step)
         self.context = ScheddContext(
             name=given.node,
@@ -460,6 +460,12 @@ class Schedd(Role):
         """Whether no machine is to be asked for an idle job: it runs here, its time has not come, it waits for its
         checkpoint, or the dedicated scheduler sees to it."""
         return self._waits_for_itself(job) or self.dedicated.keeps(job)
+
+    def _some_may_wait(self, job: QueuedJob) -> bool:
+        """Whether any may be kept back of the jobs that are like an idle one and differ in their numbers only."""
+        cluster = job.cluster
+        alone = cluster.is_local or cluster.is_workflow or cluster.deferred or cluster.dedicated
+        return alone or bool(job.delta or job.notes) or self.checkpoint_place.may_have_jobs_wait
 
     def _waits_for_itself(self, job: QueuedJob) -> bool:
         cluster = job.cluster

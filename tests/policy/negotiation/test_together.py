@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pool.policy.job_groups import JobGroup
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import NegotiationTerms, Outcome, ResourceRequest, cycle
 from pool.policy.priorities import CycleSubmitter, SubmitterAccount, UpDownTurns
-from pool.policy.queue import JobGroup
 from tests.policy.negotiation.support import NOW, request, slot
 
 

@@ -43,6 +43,11 @@ class CheckpointPlace:
         """Whether a job waits for its checkpoints: without them it would begin from its beginning."""
         return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
 
+    @property
+    def may_have_jobs_wait(self) -> bool:
+        """Whether there may be a job that waits for its checkpoints."""
+        return self.away is not None or (self.waiting is not None and self.waiting.is_open)
+
     def why_waiting(self) -> tuple[str, str]:
         """The place that jobs wait for, and why their checkpoints cannot be had."""
         return self.away or self.stuck or ("submit side", "it is on its way to where checkpoints are kept")

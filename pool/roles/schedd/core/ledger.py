@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
@@ -90,13 +91,21 @@ class ProcStates:
         while self._next is not None and self._next[0] < cluster:
             await self._read_on()
 
-    async def read_state(self, cluster: int, proc: int) -> tuple[int, bytes | None]:
-        """A process's status, and its own attributes, None after its end; to be asked in the order of the queue."""
+    async def read_state(self, cluster: int, proc: int, most: int) -> tuple[int, bytes | None, int]:
+        """A process's status, and its own attributes, None after its end; and for how many processes, at most `most`,
+        from that one on this is so. To be asked in the order of the queue."""
         found = self._next
-        if found is None or found[1] != proc or found[0] != cluster:
-            return IDLE, b""
-        await self._read_on()
-        return found[2], found[3]
+        if found is None or found[0] != cluster or found[1] > proc:
+            return IDLE, b"", most if found is None or found[0] != cluster else min(most, found[1] - proc)
+        _, _, status, state, _ = found
+        end = proc
+        while found is not None and found[0] == cluster and found[1] <= end and found[2:4] == (status, state):
+            end = min(found[1] + found[4], proc + most)
+            if end < found[1] + found[4]:
+                break
+            await self._read_on()
+            found = self._next
+        return status, state, end - proc
 
 
 class NewJobs:
@@ -190,20 +199,22 @@ class Ledger:
     async def _load_cluster(self, row: ClusterRow, states: ProcStates, running: list[QueuedJob]) -> None:
         cluster = QueuedCluster(row.cluster, row.owner, unpack(row.ad))
         await states.pass_to(row.cluster)
-        for proc, packed in enumerate(row.deltas()):
-            self._loaded += 1
-            if not self._loaded % TURN:
+        deltas, proc = row.deltas(), 0
+        while proc < row.count:
+            if self._loaded >= TURN:
                 await asyncio.sleep(0)
-            status, kept = await states.read_state(row.cluster, proc)
-            if kept is None:
-                continue
-            if not cluster.jobs:
-                self.queue.add_cluster(cluster)
-            delta = unpack(packed) if packed else None
-            job = QueuedJob(cluster, proc, status, delta, unpack(kept) if kept else None)
-            self.queue.add(job)
-            if job.stored_note("_run") is not None:
-                running.append(job)
+                self._loaded = 0
+            status, kept, count = await states.read_state(row.cluster, proc, min(TURN - self._loaded, row.count - proc))
+            own = list(islice(deltas, count))
+            self._loaded += count
+            if kept is not None:
+                if not cluster.jobs:
+                    self.queue.add_cluster(cluster)
+                jobs = _loaded_jobs(cluster, proc, status, own, unpack(kept) if kept else None)
+                self.queue.add_alike(jobs)
+                if jobs[0].stored_note("_run") is not None:
+                    running += jobs
+            proc += count
 
     # -- submit ------------------------------------------------------------------------------------------
 
@@ -261,9 +272,13 @@ class Ledger:
 
         await self.store.write(*changes, settled=on_commit)
         pieces.reverse()
+        alike = deltas is None and not intake.held
         while pieces:  # each is freed when its jobs are in
-            for job in pieces.pop():
-                self.queue.add(job)
+            if alike:
+                self.queue.add_alike(pieces.pop())
+            else:
+                for job in pieces.pop():
+                    self.queue.add(job)
             if pieces:
                 await asyncio.sleep(0)
         cluster.coming = False
@@ -420,6 +435,19 @@ class Ledger:
             self.last_event = max(self.last_event, events[-1].number)
         for listener in list(self._listeners):
             listener(events)
+
+
+def _loaded_jobs(
+    cluster: QueuedCluster, first: int, status: int, own: Sequence[bytes | None], state: dict[str, Any] | None
+) -> list[QueuedJob]:
+    """Jobs of a cluster that follow each other, with their own differences, packed, and one state."""
+    jobs: list[QueuedJob] = []
+    for proc, delta in enumerate(own, first):
+        job = QueuedJob(cluster, proc, status, unpack(delta) if delta else None, None if jobs else state)
+        if jobs:
+            job.become_like(jobs[0])
+        jobs.append(job)
+    return jobs
 
 
 def _kind(step: JobChange) -> EventKind:

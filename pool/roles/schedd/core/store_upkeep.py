@@ -1,4 +1,4 @@
-"""Gives the space of removed jobs back to the file system, in slices."""
+"""Forgets what is left of removed jobs, and gives their space back to the file system, in slices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from pool.errors import PoolError
-from pool.store import RewriteFile, Shrink, Store
+from pool.store import ForgetRemoved, RewriteFile, Shrink, Store
 
 #: Seconds between two looks at the free pages of the queue's file, pages given back at a time, seconds in between, and
 #: pages (of 4 KiB) that are not worth it.
@@ -18,9 +18,22 @@ async def shrink_now_and_again(store: Store, log: logging.Logger) -> None:
     while True:
         await asyncio.sleep(SHRINK_EVERY)
         try:
+            await forget_removed(store)
             await shrink(store, log)
         except PoolError as error:
             log.warning("the queue's file could not be made smaller", extra={"error": str(error)})
+
+
+async def forget_removed(store: Store) -> None:
+    """Delete what is left of the processes of clusters that were too large to go in one step.
+
+    Raises:
+        PoolError: the store could not be written.
+    """
+    left = True
+    while left:
+        left = any(await store.write(ForgetRemoved()))
+        await asyncio.sleep(SHRINK_PAUSE)
 
 
 async def shrink(store: Store, log: logging.Logger) -> None:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from pool.classad import symmetric_match
 from pool.policy.checkpoints import SaveWish
-from pool.policy.queue import JobGroup, QueuedJob
+from pool.policy.job_groups import JobGroup
+from pool.policy.queue import QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.dedicated.machines import Lent

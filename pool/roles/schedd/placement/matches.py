@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from pool.jobs.privacy import public
 from pool.policy.charges import Charge
-from pool.policy.queue import RUNNING, SUSPENDED, JobGroup, QueuedJob
+from pool.policy.job_groups import JobGroup
+from pool.policy.queue import RUNNING, SUSPENDED, QueuedJob
 from pool.roles.schedd.core.claims import HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
 from pool.roles.schedd.parallel.gathering import Obtain, is_gang

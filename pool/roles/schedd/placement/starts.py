@@ -20,8 +20,9 @@ from pool.jobs.reasons import Hold
 from pool.jobs.start_key import start_key, touches_start
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.policy.job_groups import JobGroup
 from pool.policy.managed import SCHEDULER, submitter_of
-from pool.policy.queue import IDLE, JobGroup, QueuedJob
+from pool.policy.queue import IDLE, QueuedJob
 from pool.roles.schedd.checkpoints.images import StoredCheckpoints
 from pool.roles.schedd.core.claim_settings import ClaimSettings
 from pool.roles.schedd.core.claims import HandedOn, HeldClaim
