@@ -37,7 +37,7 @@ Keys of `data`, each only where it is known:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -164,3 +164,33 @@ class JobEvent:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no job event: {error}") from error
+
+
+@dataclass(slots=True)
+class AlikeEvents:
+    """The same event of processes of one cluster that follow each other, each with a number of its own.
+
+    Attributes:
+        number: of the first process's event; those of the others follow it.
+        first: the first process.
+        count: how many they are.
+        time, data: as `JobEvent`'s.
+    """
+
+    number: int
+    cluster: int
+    first: int
+    count: int
+    kind: EventKind
+    time: float
+    data: Mapping[str, Any]
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last process's event."""
+        return self.number + self.count - 1
+
+    def __iter__(self) -> Iterator[JobEvent]:
+        """The event of each process."""
+        for place in range(self.count):
+            yield JobEvent(self.number + place, self.cluster, self.first + place, self.kind, self.time, self.data)

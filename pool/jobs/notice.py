@@ -123,11 +123,11 @@ def account(wire: Mapping[str, Any], now: float) -> dict[str, Any]:
         wire: the job's last ad in wire form.
         now: when it left the queue, wall seconds.
     """
-    values = map(wire.get, _READ)
+    values = map(wire.get, FIGURES)
     try:
         figures = _figures(*values)
     except TypeError:  # an expression, which counts as absent
-        figures = _figures(*(None if isinstance(wire.get(name), list) else wire.get(name) for name in _READ))
+        figures = _figures(*(None if isinstance(wire.get(name), list) else wire.get(name) for name in FIGURES))
     submitted = figures["submitted"]
     return {
         "cause": _cause(Plain(wire))[0],
@@ -138,7 +138,7 @@ def account(wire: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 #: The arguments of `_figures`, in its order.
-_READ = (
+FIGURES = (
     *("QDate", "RemoteUserCpu", "RemoteSysCpu", "LocalUserCpu", "LocalSysCpu", "BytesSent", "BytesRecvd"),
     *("ImageSize", "CommittedTime", "WorkLost", "NumCkpts", "CheckpointSeconds", "CheckpointBytes"),
 )

@@ -225,7 +225,7 @@ class Schedd(Role):
             gone=lambda: self.ledger.gone,
             forget_images=self.images.forget,
         )
-        self.ledger.listen(ended.on_events)
+        self.ledger.listen(ended.on_events, ended.on_alike_events)
         self.local = LocalJobs(
             context,
             self.given,

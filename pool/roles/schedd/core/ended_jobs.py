@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.policy.queue import HELD, JobId, QueuedJob, Wire
 from pool.roles.base import Spawn
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
@@ -50,6 +50,12 @@ class EndedJobs:
         """Jobs were removed: one that did not run has no run whose end is settled."""
         for event in events:
             if event.kind is EventKind.ABORTED and (job := self._gone().get((event.cluster, event.proc))) is not None:
+                self._forget(job)
+
+    def on_alike_events(self, events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+        """Jobs were removed together."""
+        if events.kind is EventKind.ABORTED:
+            for job in jobs:
                 self._forget(job)
 
     def _forget(self, job: QueuedJob) -> None:

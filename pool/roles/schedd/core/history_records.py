@@ -5,18 +5,23 @@ Of jobs that are removed together most differ in their numbers only: what they h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pool.jobs.notice import account
+from pool.jobs.notice import FIGURES, account
 from pool.policy.packed import Repeats, pack
 from pool.policy.queue import QueuedCluster, QueuedJob, Wire
-from pool.store import EndProc
+from pool.store import EndProc, EndProcs
 
 #: The attributes of which `_used` makes the use that the store adds up.
 _USED = (
     *("LocalUserCpu", "LocalSysCpu", "RemoteUserCpu", "RemoteSysCpu"),
     *("CommittedTime", "WorkLost", "CheckpointSeconds", "CheckpointBytes"),
 )
+
+
+#: The attributes that say how a removed job is recorded, beside its ad.
+RECORDED_BY = frozenset((*_USED, *FIGURES, "RemoveReason", "LeaveJobInQueue"))
 
 
 class HistoryRecords:
@@ -81,6 +86,15 @@ class AlikeJobs:
     def record(self, job: QueuedJob) -> EndProc:
         """The step of a job into the history."""
         return EndProc(job.cluster.id, job.proc, self._status, self._head + pack(job.proc), self._now, *self._used)
+
+    def record_all(self, jobs: Sequence[QueuedJob]) -> EndProcs:
+        """The step into the history of jobs that follow each other: they are as the first, but for their own
+        differences, which say nothing of how they are recorded."""
+        ads: bytes | list[bytes] = self._head
+        if any(job.delta is not self._delta and (job.delta or self._delta) for job in jobs):
+            ads = [pack(job.own_wire()) for job in jobs]
+        first = jobs[0].proc
+        return EndProcs(self._cluster.id, first, len(jobs), self._status, ads, self._now, *self._used)
 
 
 def _used(wire: dict[str, Any]) -> tuple[float, float, float, float, float, int]:

@@ -13,20 +13,21 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.jobs.states import Happening, JobStatus, transition
 from pool.outside import OutsideWorld
 from pool.policy.exits import stays_in_queue
 from pool.policy.packed import RepeatPacker, pack, unpack
 from pool.policy.queue import HELD, IDLE, JobId, JobQueue, QueuedCluster, QueuedJob
 from pool.roles.garbage import at_rest
-from pool.roles.schedd.core.history_records import HistoryRecords
+from pool.roles.schedd.core.history_records import AlikeJobs, HistoryRecords
 from pool.roles.schedd.core.intake import TURN, ClusterIntake
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
+    AddEvents,
     Change,
     ClusterRow,
     EndProc,
@@ -34,6 +35,7 @@ from pool.store import (
     ProcRow,
     RemoveCluster,
     SetProc,
+    SetProcs,
     Store,
     StoreClosed,
     StoreError,
@@ -60,6 +62,46 @@ class JobChange:
     data: dict[str, Any] = field(default_factory=dict)
     noted: bool = False
     status: JobStatus | None = None
+
+
+@dataclass(slots=True)
+class AlikeChange:
+    """The same change of jobs of one cluster that follow each other. It has an event, and no run begins or ends by it.
+
+    Attributes:
+        jobs: they have the same status, state and notes; their own differences say nothing of how a removed job is
+            recorded (`RECORDED_BY`).
+        happening, changes, event, data: as `JobChange`'s.
+    """
+
+    jobs: Sequence[QueuedJob]
+    happening: Happening
+    changes: dict[str, Any]
+    event: EventKind
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, first: JobChange, jobs: Sequence[QueuedJob]) -> AlikeChange:
+        """The change of one of them, done to all."""
+        assert first.happening is not None
+        assert first.event is not None
+        return cls(jobs, first.happening, first.changes, first.event, first.data)
+
+
+#: Is told of events once they are durable; and of the same event of many jobs, with those jobs.
+Listener = Callable[[Sequence[JobEvent]], None]
+AlikeListener = Callable[[AlikeEvents, Sequence[QueuedJob]], None]
+
+
+def ignore_alike(events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+    """For listeners that wait for starts and ends of runs: no such event comes for many jobs together."""
+
+
+class _Hearing(NamedTuple):
+    """A listener; where it takes no events of many jobs together, it is told of each."""
+
+    listener: Listener
+    alike: AlikeListener | None
 
 
 class ProcStates:
@@ -170,7 +212,7 @@ class Ledger:
         self.not_yet_in_history: dict[JobId, QueuedJob] = {}
         self._outside = outside
         self._log = log
-        self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+        self._listeners: list[_Hearing] = []
         self._reserved: dict[int, str] = {}
         self._works_for = works_for
         self._loaded = 0
@@ -339,9 +381,7 @@ class Ledger:
 
         def changes() -> list[Change]:
             made: list[Change] = []
-            for job in dict.fromkeys(step.job for step in steps):
-                if job.cluster.jobs.get(job.proc) is job:
-                    made.append(SetProc(*job.id, job.status, job.packed_changes()))
+            made += _present_states(dict.fromkeys(step.job for step in steps))
             made += ended
             made += [RemoveCluster(number) for number in emptied]
             data = RepeatPacker()
@@ -359,6 +399,48 @@ class Ledger:
                     ]
                 )
                 self.gone = {}
+
+        self.not_yet_in_history |= left
+        try:
+            return self._until_gone(left, self._begin(changes, on_commit))
+        except StoreError:
+            self._are_gone(left)
+            raise
+
+    def begin_alike(self, step: AlikeChange) -> Coroutine[Any, Any, None]:
+        """As `begin`, for jobs that are changed together."""
+        now, jobs, first = self._outside.wall(), step.jobs, step.jobs[0]
+        cluster, status = first.cluster, transition(first.status, step.happening).next
+        self._works_for(jobs if not status.final or first.get("NumJobStarts") else [first])
+        step.changes.setdefault("EnteredCurrentStatus", int(now))
+        first.update(step.changes)
+        for job in jobs[1:]:
+            job.become_like(first)
+        self.queue.set_alike_status(jobs, status)
+        place = (cluster.id, first.proc, len(jobs))
+        data, left = step.data, dict[JobId, QueuedJob]()
+        stored: list[Change] = []
+        if status.final:
+            alike = AlikeJobs(first, now)
+            data = alike.event_data(data)
+            stored.append(alike.record_all(jobs))
+            left = {job.id: job for job in jobs}
+            if self.queue.remove_alike(jobs):
+                stored.append(RemoveCluster(cluster.id))
+        else:
+            stored.append(SetProcs(*place, status, first.packed_changes()))
+        told = AddEvents(*place, str(step.event), now, pack(data))
+
+        def changes() -> list[Change]:
+            made = [*(stored or _present_states(jobs)), told]
+            if not left:
+                stored.clear()  # if it must be tried again, the jobs may not be alike any more
+            return made
+
+        def on_commit(results: list[Any]) -> None:
+            self.gone = left
+            self._publish_alike(AlikeEvents(results[-1], *place, step.event, now, data), jobs)
+            self.gone = {}
 
         self.not_yet_in_history |= left
         try:
@@ -425,16 +507,31 @@ class Ledger:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def listen(self, listener: Callable[[Sequence[JobEvent]], None]) -> Callable[[], None]:
-        """Be told of events once they are durable, in the order of their numbers; returns what ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+    def listen(self, listener: Listener, alike: AlikeListener | None = None) -> Callable[[], None]:
+        """Be told of events once they are durable, in the order of their numbers; returns what ends it.
+
+        Args:
+            alike: takes the same event of many jobs, of which `listener` is not told then; None: `listener` is told.
+        """
+        hearing = _Hearing(listener, alike)
+        self._listeners.append(hearing)
+        return lambda: self._listeners.remove(hearing)
 
     def _publish(self, events: Sequence[JobEvent]) -> None:
         if events and events[-1].number is not None:
             self.last_event = max(self.last_event, events[-1].number)
-        for listener in list(self._listeners):
-            listener(events)
+        for hearing in list(self._listeners):
+            hearing.listener(events)
+
+    def _publish_alike(self, events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+        self.last_event = max(self.last_event, events.last_number)
+        each: list[JobEvent] = []
+        for hearing in list(self._listeners):
+            if hearing.alike is not None:
+                hearing.alike(events, jobs)
+            else:
+                each = each or list(events)
+                hearing.listener(each)
 
 
 def _loaded_jobs(
@@ -448,6 +545,13 @@ def _loaded_jobs(
             job.become_like(jobs[0])
         jobs.append(job)
     return jobs
+
+
+def _present_states(jobs: Iterable[QueuedJob]) -> Iterator[SetProc]:
+    """The states of those that are in the queue."""
+    for job in jobs:
+        if job.cluster.jobs.get(job.proc) is job:
+            yield SetProc(*job.id, job.status, job.packed_changes())
 
 
 def _kind(step: JobChange) -> EventKind:

@@ -15,6 +15,7 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.policy.queue import ACTIVE, JobId, QueuedJob
 from pool.roles.schedd.core.claims import TROUBLE, HeldClaim
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ledger import ignore_alike
 from pool.roles.schedd.core.submit_side_costs import SubmitSideCosts
 from pool.shadow.files import UserFiles
 
@@ -62,7 +63,7 @@ class OutputStreams:
         self._files = files
         self._costs = costs
         self._followers: dict[tuple[JobId, int, str], _Follower] = {}
-        context.ledger.listen(self._on_events)
+        context.ledger.listen(self._on_events, ignore_alike)
 
     def restore(self, running: Sequence[QueuedJob]) -> None:
         """The queue has been loaded: follow those that run on, once it is known again how they were started."""

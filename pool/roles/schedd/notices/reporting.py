@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.jobs.notice import notice, should_notify
 from pool.jobs.reasons import Hold
 from pool.jobs.userlog import render
@@ -79,7 +79,7 @@ class Reporting:
         """Listen to the ledger from now on."""
         self._heard = self._ledger.last_event
         self._known = int(self._ledger.meta.get(LOGGED, b"0"))
-        self._ledger.listen(self._on_events)
+        self._ledger.listen(self._on_events, self._on_alike_events)
 
     def finished(self, ad: Wire) -> None:
         """A job whose owner may want a notice has ended for good."""
@@ -259,6 +259,16 @@ class Reporting:
             if event.kind.ends:
                 self._paths.pop((event.cluster, event.proc), None)
         if self._waiting or self._is_progress_due():
+            self._wake.set()
+
+    def _on_alike_events(self, events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+        """The same event of many jobs; mostly none of them has a log."""
+        known = self._paths and any((events.cluster, job.proc) in self._paths for job in jobs)
+        if known or jobs[0].get("UserLog") or self._any_log(jobs[0].cluster, jobs):
+            self._on_events(list(events))
+            return
+        self._heard = max(self._heard, events.last_number)
+        if self._is_progress_due():
             self._wake.set()
 
     @staticmethod

@@ -14,6 +14,7 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.policy.exits import DURATIONS, run_ends_at
 from pool.policy.queue import ACTIVE, QueuedCluster, QueuedJob
 from pool.roles.schedd.core.context import ScheddContext
+from pool.roles.schedd.core.ledger import ignore_alike
 
 #: A run is looked at this long after it has taken as long as it may, seconds.
 AFTER = 0.01
@@ -40,7 +41,7 @@ class Pacing:
         self._offer = offer
         self._judge = judge
         self._timers: dict[object, asyncio.TimerHandle] = {}
-        context.ledger.listen(self._on_events)
+        context.ledger.listen(self._on_events, ignore_alike)
         context.queue.listen_turns(self)
 
     def restore(self, running: Sequence[QueuedJob]) -> None:

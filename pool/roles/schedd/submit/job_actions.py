@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from pool.classad import Expr, evaluate, parse_expr
@@ -22,8 +23,10 @@ from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, JobId, QueuedCluste
 from pool.roles.cooperative import WorkTurn, WorkTurns
 from pool.roles.garbage import LastingGrowth
 from pool.roles.schedd.core.job_ends import hold_step, release_step
-from pool.roles.schedd.core.ledger import JobChange, Ledger
+from pool.roles.schedd.core.ledger import AlikeChange, JobChange, Ledger
 from pool.roles.schedd.core.queue_walk import jobs_named, jobs_of, visible_ad
+from pool.roles.schedd.submit.alike_jobs import ACTIONS as TOGETHER
+from pool.roles.schedd.submit.alike_jobs import FEW, AlikeJobsGathering
 from pool.roles.schedd.submit.editing import changes_of, own_of_parts
 from pool.roles.schedd.submit.rules import Rules
 
@@ -50,18 +53,21 @@ class Writing:
         self._ledger = ledger
         self._under_way: deque[asyncio.Task[None]] = deque()
 
-    def begin(self, steps: list[JobChange], *, all_of_it: bool = False) -> Coroutine[Any, Any, None]:
-        """Take steps at once, before anybody does anything else, and write them; `steps` is empty afterwards.
-
-        Args:
-            all_of_it: wait until all are durable, and not only until few are under way.
-        """
+    def begin(self, steps: list[JobChange]) -> None:
+        """Take steps at once, before anybody does anything else, and begin to write them; `steps` is empty then."""
         if steps:
             taken, steps[:] = list(steps), []
-            self._under_way.append(asyncio.get_running_loop().create_task(self._ledger.begin(*taken)))
-        return self._wait(0 if all_of_it else UNDER_WAY)
+            self._add(self._ledger.begin(*taken))
 
-    async def _wait(self, left: int) -> None:
+    def begin_alike(self, step: AlikeChange) -> None:
+        """The same for jobs that are changed together."""
+        self._add(self._ledger.begin_alike(step))
+
+    def _add(self, writing: Coroutine[Any, Any, None]) -> None:
+        self._under_way.append(asyncio.get_running_loop().create_task(writing))
+
+    async def wait(self, left: int = UNDER_WAY) -> None:
+        """Wait until at most so many steps are not durable yet."""
         if len(self._under_way) <= left:
             await asyncio.sleep(0)
         while len(self._under_way) > left:
@@ -92,6 +98,16 @@ class Acted:
         if self._count[0] == MANY:
             self._growth.begin()
 
+    def add_all(self, jobs: Sequence[QueuedJob]) -> None:
+        """It is done for these jobs, which are of one cluster."""
+        before = self._count[0]
+        self._count[0] += len(jobs)
+        self._owners.add(jobs[0].cluster.owner)
+        if left := MOST_NAMED - len(self._jobs):
+            self._jobs += [job.id for job in jobs[:left]]
+        if before < MANY <= self._count[0]:
+            self._growth.begin()
+
     def refuse(self, name: Sequence[int], why: str) -> None:
         """It is not done for the job, or for the cluster, of that name."""
         if len(self._refused) < MOST_NAMED:
@@ -106,6 +122,77 @@ class Acted:
             "refused": self._refused,
             "owners": sorted(self._owners),
         }
+
+
+class ChosenJobs:
+    """The jobs that an action is done to, and the steps that it takes.
+
+    Args:
+        apply: adds what the action does to a job to lists of steps and stops; in words why it does nothing.
+        writing: where the steps go.
+        together: whether jobs that follow each other and are alike are changed together.
+        saves: whether the jobs are to be saved, and no more is done here.
+
+    Attributes:
+        stops: jobs that have to be stopped first, with the wishes that follow then.
+        saved: jobs that are to be saved.
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[QueuedJob, list[JobChange], list[tuple[QueuedJob, dict[str, Any]]]], str | None],
+        writing: Writing,
+        acted: Acted,
+        *,
+        together: bool,
+        saves: bool,
+    ) -> None:
+        self._saves = saves
+        self._apply = apply
+        self._writing = writing
+        self._acted = acted
+        self._together = together
+        self._gathering = AlikeJobsGathering()
+        self._steps: list[JobChange] = []
+        self.stops: list[tuple[QueuedJob, dict[str, Any]]] = []
+        self.saved: list[QueuedJob] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the steps in hand are enough for one durable step."""
+        return len(self._steps) >= BATCH
+
+    def add(self, job: QueuedJob) -> None:
+        """Do it to a job, or gather it with those before it."""
+        if self._together and self._gathering.add(job):
+            return
+        self._change_gathered()
+        if not (self._together and self._gathering.add(job)):
+            self._change(job)
+
+    def begin_steps(self) -> None:
+        """Take all steps in hand, before anybody else does anything."""
+        self._change_gathered()
+        self._writing.begin(self._steps)
+
+    def _change(self, job: QueuedJob) -> None:
+        if why_not := self._apply(job, self._steps, self.stops):
+            self._acted.refuse(job.id, why_not)
+        elif self._saves:
+            self.saved.append(job)
+        else:
+            self._acted.add(job)
+
+    def _change_gathered(self) -> None:
+        jobs = self._gathering.pop_all()
+        first: list[JobChange] = []
+        if len(jobs) >= FEW and not self._apply(jobs[0], first, []):
+            self._writing.begin(self._steps)
+            self._writing.begin_alike(AlikeChange.of(first[0], jobs))
+            self._acted.add_all(jobs)
+            return
+        for job in jobs:
+            self._change(job)
 
 
 class StoppableJobs(Protocol):
@@ -173,26 +260,20 @@ class JobActions:
             raise PoolError(f"cannot {action} jobs", hint=f"possible are {', '.join(ACTIONS)}")
         if action == "prio" and not isinstance(params.get("value"), int):
             raise PoolError("prio needs a whole number")
-        acted = Acted(count)
-        saved: list[QueuedJob] = []
-        steps: list[JobChange] = []
-        stops: list[tuple[QueuedJob, dict[str, Any]]] = []
-        reason = str(params.get("reason") or "")
-        writing = Writing(self._ledger)
+        acted, writing = Acted(count), Writing(self._ledger)
+        by = str(params.get("reason") or "") or f"by {only_owner or 'an administrator'}"
+        apply, saves = partial(self._apply_action, action, params, by), action == "checkpoint"
+        work = ChosenJobs(apply, writing, acted, together=action in TOGETHER, saves=saves)
         async with self._turns.work(asker, f"{action} jobs") as turn:
             if action == "remove" and params.get("checkpoint"):
-                for job in self._chosen(params, only_owner, []):
-                    if turn.is_over:
-                        await turn.pause()
-                    if job is not None and job.status not in ACTIVE and _may_touch(job, only_owner):
-                        kept = await turn.wait_outside(self._keep_checkpoint(job))
-                        job.update({"CheckpointKept": kept or None})
+                await self._keep_checkpoints(params, only_owner, turn)
             # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
             # with steps in hand.
             missing: list[Sequence[int]] = []
             for job in self._chosen(params, only_owner, missing):
-                if turn.is_over or len(steps) >= BATCH:
-                    await turn.wait_outside(writing.begin(steps))
+                if turn.is_over or work.is_full:
+                    work.begin_steps()
+                    await turn.wait_outside(writing.wait())
                 if job is None:
                     while missing:
                         acted.refuse(missing.pop(), "there is no such job in the queue")
@@ -201,27 +282,30 @@ class JobActions:
                 elif not self._is_queued(job):
                     acted.refuse(job.id, "it has left the queue")
                 else:
-                    by = reason or f"by {only_owner or 'an administrator'}"
-                    why_not = self._apply_action(action, job, params, by, steps, stops)
-                    if why_not:
-                        acted.refuse(job.id, why_not)
-                    elif action == "checkpoint":
-                        saved.append(job)
-                    else:
-                        acted.add(job)
-            await turn.wait_outside(writing.begin(steps, all_of_it=True))
+                    work.add(job)
+            work.begin_steps()
+            await turn.wait_outside(writing.wait(0))
         graceful = not params.get("force")
-        for start in range(0, len(stops), BATCH):
-            some = stops[start : start + BATCH]
+        for start in range(0, len(work.stops), BATCH):
+            some = work.stops[start : start + BATCH]
             await asyncio.gather(*(self._stop(job, wish, graceful, asker) for job, wish in some))
         if action == "checkpoint":
-            said = await asyncio.gather(*(self._running.checkpoint(job) for job in saved))
-            for job, why_not in zip(saved, said, strict=True):
+            said = await asyncio.gather(*(self._running.checkpoint(job) for job in work.saved))
+            for job, why_not in zip(work.saved, said, strict=True):
                 if why_not:
                     acted.refuse(job.id, why_not)
                 else:
                     acted.add(job)
         return acted.answer()
+
+    async def _keep_checkpoints(self, params: dict[str, Any], only_owner: str | None, turn: WorkTurn) -> None:
+        """Keep the last checkpoint of each job that does not run and is to be removed."""
+        for job in self._chosen(params, only_owner, []):
+            if turn.is_over:
+                await turn.pause()
+            if job is not None and job.status not in ACTIVE and _may_touch(job, only_owner):
+                kept = await turn.wait_outside(self._keep_checkpoint(job))
+                job.update({"CheckpointKept": kept or None})
 
     def _chosen(
         self, params: dict[str, Any], viewer: str | None, missing: list[Sequence[int]]
@@ -253,12 +337,13 @@ class JobActions:
     def _apply_action(
         self,
         action: str,
-        job: QueuedJob,
         params: dict[str, Any],
         reason: str,
+        job: QueuedJob,
         steps: list[JobChange],
         stops: list[tuple[QueuedJob, dict[str, Any]]],
     ) -> str | None:
+        """Add what an action does to a job to `steps` or `stops`; in words why it does nothing."""
         active = job.status in ACTIVE
         if job.status == COMPLETED:
             if action != "remove":
@@ -388,7 +473,7 @@ class JobActions:
             await self._running.stop(job, wish, graceful)
         elif self._is_queued(job) and job.status != COMPLETED:
             steps: list[JobChange] = []
-            self._apply_action(wish["what"], job, wish, wish["why"], steps, [])
+            self._apply_action(wish["what"], wish, wish["why"], job, steps, [])
             await self._ledger.commit(*steps)
 
     @staticmethod

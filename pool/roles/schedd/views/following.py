@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any
 
 from pool.errors import PoolError
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.policy.packed import unpack
+from pool.policy.queue import QueuedJob
 from pool.roles.schedd.core.ledger import Ledger
 from pool.store import WHOLE_CLUSTER, EventRow
 from pool.wire import Stream
@@ -81,7 +82,7 @@ class EventStream:
         Raises:
             PoolError: it reads too slowly, or says what is no message.
         """
-        stop = self._ledger.listen(self._on_events)
+        stop = self._ledger.listen(self._on_events, self._on_alike_events)
         reading = asyncio.get_running_loop().create_task(self._read())
         try:
             while not (self._over and not self._messages):
@@ -118,6 +119,10 @@ class EventStream:
                 wanted.append(event)
         if wanted:
             self._wake.set()
+
+    def _on_alike_events(self, events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+        if self._of_all or events.cluster in self._of_cluster:
+            self._on_events(list(events))
 
     async def _handle_messages(self) -> None:
         while self._messages:

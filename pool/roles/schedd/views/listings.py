@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.jobs.gangs import file_of
 from pool.jobs.privacy import may_see, public
 from pool.jobs.tail import start_of
@@ -206,7 +206,11 @@ class Listings:
             if waiting:
                 wake.set()
 
-        stop = self._ledger.listen(listener)
+        def alike_listener(events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+            if cluster is None or events.cluster == cluster:
+                listener(list(events))
+
+        stop = self._ledger.listen(listener, alike_listener)
         try:
             last = after
             if params.get("after") is None or after < self._ledger.last_event:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.decimals import whole_number
 from pool.errors import PoolError
-from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.events import AlikeEvents, EventKind, JobEvent
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import JobQueue, QueuedCluster, QueuedJob, Wire
 from pool.policy.workflow import NodeState, WorkflowEngine, WorkflowPlan
@@ -85,7 +85,7 @@ class Workflows:
         self.running: dict[int, RunningWorkflow] = {}
         self._coming: list[str] = []
         self._nodes: dict[int, tuple[RunningWorkflow, int]] = {}
-        self._ledger.listen(self._on_events)
+        self._ledger.listen(self._on_events, self._on_alike_events)
 
     async def _store_value(self, key: str, value: bytes) -> None:
         self._ledger.meta[key] = value
@@ -233,6 +233,10 @@ class Workflows:
             workflow.on_event(at, event)
             if event.kind.ends and not workflow.waits_for(at, event.cluster):
                 del self._nodes[event.cluster]
+
+    def _on_alike_events(self, events: AlikeEvents, jobs: Sequence[QueuedJob]) -> None:
+        if events.cluster in self.running or events.cluster in self._nodes:
+            self._on_events(list(events))
 
     async def stop(self, job: QueuedJob) -> bool:
         """Do with a work flow's job, which runs, as its user wishes; False where it is none."""

@@ -53,6 +53,10 @@ class CountedJob(QueuedJob):
         done["changed"] += 1
         super().update(changes)
 
+    def become_like(self, other: QueuedJob) -> None:
+        done["changed"] += 1
+        super().become_like(other)
+
     def __del__(self) -> None:
         done["freed"] += 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +16,7 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.policy.queue import QueuedCluster, QueuedJob
 from pool.roles.base import RoleContext
-from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.core.ledger import AlikeListener, Ledger, Listener
 from pool.roles.schedd.notices.event_log import LOGGED
 from pool.roles.schedd.notices.reporting import Reporting
 from pool.shadow.files import UserFiles
@@ -26,6 +25,9 @@ from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking
+
+#: Jobs that are enough to be changed together.
+JOBS = 25
 
 
 @pytest.mark.parametrize("trouble", [BrokenPipeError(32, "Broken pipe"), PoolError("it ended with status 75")])
@@ -110,6 +112,56 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
     run_virtual(work())
 
 
+def test_logs_and_watchers_are_told_of_each_of_the_jobs_that_are_changed_together(tmp_path: Path) -> None:
+    """A log of all, a log of each, and none; also where the schedd dies before it has written them."""
+
+    async def work() -> None:
+        one_log = tmp_path / "all.log"
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.submit("head", count=JOBS, ad={"UserLog": str(one_log)})
+            async with asking(pool) as user:
+                own = [{"UserLog": str(tmp_path / f"{proc}.log")} for proc in range(JOBS)]
+                await user.call("schedd.submit", {"ad": {"Cmd": "/bin/true"}, "count": JOBS, "deltas": own})
+            await pool.submit("head", count=JOBS)
+
+            def lines(code: str) -> list[str]:
+                """The jobs with such a line, by log."""
+                texts = [one_log.read_text(), *((tmp_path / f"{proc}.log").read_text() for proc in range(JOBS))]
+                return [line.split(")")[0] for text in texts for line in text.splitlines() if line.startswith(code)]
+
+            def named(code: str) -> list[str]:
+                return [f"{code} ({cluster:03}.{proc:03}.000" for cluster in (1, 2) for proc in range(JOBS)]
+
+            await pool.act("head", "alice", action="hold", all=True)
+            await pool.run_until(lambda: lines("012") == named("012"), within=60)
+            pool.role("head", "schedd").reporting._wake.set = lambda: None
+            await pool.act("head", "alice", action="release", all=True)
+            assert lines("013") == []
+            await pool.kill("head")
+            await pool.restart("head")
+            await pool.run_until(lambda: lines("013") == named("013"), within=60)
+            async with asking(pool) as user:
+                seen: list[tuple[int, int, int]] = []
+
+                async def watch() -> None:
+                    async for batch in user.events(after=0):
+                        seen.extend((one["number"], one["cluster"], one["proc"]) for one in batch)
+
+                watching = asyncio.get_running_loop().create_task(watch())
+                await pool.act("head", "alice", action="remove", all=True)
+                jobs = [(cluster, proc) for cluster in (1, 2, 3) for proc in range(JOBS)]
+                everything = [(1, -1), (2, -1), (3, -1), *jobs, *jobs, *jobs]
+                expected = [(number, *job) for number, job in enumerate(everything, 1)]
+                await pool.run_until(lambda: seen == expected, within=60)
+                watching.cancel()
+            assert lines("009") == named("009")
+            assert {(ad["ClusterId"], ad["ProcId"]) for ad in await pool.ended("head")} == set(jobs)
+            pool.assert_sound()
+
+    run_virtual(work())
+
+
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_a_restart_reads_no_events_again_of_jobs_without_a_log(end: str, tmp_path: Path) -> None:
     """A restart read every event since a job with a log had one: all of them, where no job has a log."""
@@ -148,9 +200,13 @@ async def test_no_line_waits_until_progress_is_noted() -> None:
 
     cluster = QueuedCluster(1, "me", {"UserLog": "/log"})
     queue = SimpleNamespace(find=lambda cluster_id, proc: QueuedJob(cluster, 0, 1, None, None))
-    listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+    heard: list[tuple[Listener, AlikeListener]] = []
     ledger = SimpleNamespace(
-        last_event=0, meta={}, listen=listeners.append, queue=queue, store=SimpleNamespace(write=write)
+        last_event=0,
+        meta={},
+        listen=lambda *listeners: heard.append(listeners),
+        queue=queue,
+        store=SimpleNamespace(write=write),
     )
     given = SimpleNamespace(files=lambda owner: Files(), node="here")
     reporting = Reporting(cast(Ledger, ledger), cast(RoleContext, given), logging.getLogger("test"), act)
@@ -158,7 +214,7 @@ async def test_no_line_waits_until_progress_is_noted() -> None:
     running = asyncio.get_running_loop().create_task(reporting.run())
     await asyncio.sleep(0)
     for number in range(3):
-        listeners[0]([JobEvent(number + 1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
+        heard[0][0]([JobEvent(number + 1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
         assert b"Job was held" in await asyncio.wait_for(written.get(), 5)
         await asyncio.sleep(0)
     running.cancel()
@@ -184,15 +240,17 @@ async def test_progress_is_not_noted_while_a_line_is_being_written(tmp_path: Pat
 
     cluster = QueuedCluster(1, "me", {"UserLog": "/log"})
     queue = SimpleNamespace(find=lambda cluster_id, proc: QueuedJob(cluster, 0, 1, None, None))
-    listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+    heard: list[tuple[Listener, AlikeListener]] = []
     store = SimpleNamespace(write=write)
-    ledger = SimpleNamespace(last_event=0, meta={}, listen=listeners.append, queue=queue, store=store)
+    ledger = SimpleNamespace(
+        last_event=0, meta={}, listen=lambda *listeners: heard.append(listeners), queue=queue, store=store
+    )
     given = SimpleNamespace(files=lambda owner: Files(), node="here")
     reporting = Reporting(cast(Ledger, ledger), cast(RoleContext, given), logging.getLogger("test"), act)
     reporting.begin()
     running = asyncio.get_running_loop().create_task(reporting.run())
     await asyncio.sleep(0)
-    listeners[0]([JobEvent(1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
+    heard[0][0]([JobEvent(1, 1, 0, EventKind.HELD, 0.0, {"why": "so"})])
     await asyncio.wait_for(begun.wait(), 5)
     await reporting.close()
     assert not noted
