@@ -18,6 +18,8 @@ from tests.conftest import REPOSITORY
 
 #: The goal for another user's question meanwhile, milliseconds, and seconds between two of them.
 PING, PAUSE = Goal("at most", 50), 0.005
+#: The goal for the node's processor time for one of the jobs, microseconds.
+EACH = Goal("at most", 15)
 #: Until a schedd has read its queue, seconds.
 LONGEST_RESTART = 300.0
 
@@ -96,8 +98,10 @@ async def large_queue(effort: Effort) -> list[Row]:
         async with pings(node) as meanwhile:
             spent, began = processor_seconds(node.pid), loop.time()
             yield
-            note = f"{processor_seconds(node.pid) - spent:.1f} s of the node's processor time"
+            used = processor_seconds(node.pid) - spent
+            note = f"{used:.1f} s of the node's processor time"
             rows.append(Row(what, loop.time() - began, "s", goal, note=note))
+            rows.append(Row(f"{what}, the node's processor time for one", 1e6 * used / jobs, "us", EACH))
         rows.append(Row(f"ping, {what}", meanwhile.longest, "ms", PING))
 
     with directory_for_nodes() as directory:
