@@ -9,14 +9,17 @@ user submits one after the other mostly have in common. Of equal rests one is ke
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import msgpack
 
 from pool.classad import ClassAd
 
 Parts = tuple[bytes, bytes]
+K = TypeVar("K")
+V = TypeVar("V")
 
 #: Attributes that say which job it is.
 OF_ITS_OWN = frozenset(
@@ -25,10 +28,11 @@ OF_ITS_OWN = frozenset(
         *("Iwd", "In", "Out", "Err", "UserLog", "TransferInput", "TransferOutput", "TransferOutputRemaps"),
     }
 )
-_RECENT = 256
-#: Parts that ads have in common, and that are kept unpacked.
-_RESTS = 64
+#: How many of the last ads are kept, and how many parts that ads have in common are kept unpacked.
+_RECENT, _RESTS = 256, 64
 _LARGE = 64 * 1024
+#: The same for those of more bytes than _LARGE: an ad may be as large as a message.
+_RECENT_LARGE = 4
 _packer = msgpack.Packer(unicode_errors="surrogateescape")
 
 
@@ -56,7 +60,30 @@ def unpack_over(own: bytes, shared: bytes) -> dict[str, Any]:
     return {**_unpacked(shared), **wire} if shared else wire
 
 
-@lru_cache(_RESTS)
+def keep_recent(recent: int, size: Callable[[K], int]) -> Callable[[Callable[[K], V]], Callable[[K], V]]:
+    """Keep the last results of a function, of large arguments a few, so that they take a bounded number of bytes.
+
+    Args:
+        recent: how many.
+        size: of an argument, in bytes.
+    """
+
+    def declare(make: Callable[[K], V]) -> Callable[[K], V]:
+        usual, large = lru_cache(recent)(make), lru_cache(_RECENT_LARGE)(make)
+        return wraps(make)(lambda given: usual(given) if size(given) <= _LARGE else large(given))
+
+    return declare
+
+
+def _length(packed: bytes) -> int:
+    return len(packed)
+
+
+def _size(parts: Parts) -> int:
+    return len(parts[0]) + len(parts[1])
+
+
+@keep_recent(_RESTS, _length)
 def _unpacked(packed: bytes) -> dict[str, Any]:
     found: dict[str, Any] = unpack(packed)
     return found
@@ -69,12 +96,12 @@ def parted(wire: dict[str, Any]) -> Parts:
     return _one_of_equal(pack(rest)), pack(own)
 
 
-@lru_cache(_RECENT)
+@keep_recent(_RECENT, _length)
 def _one_of_equal(packed: bytes) -> bytes:
     return packed
 
 
-@lru_cache(_RECENT)
+@keep_recent(_RECENT, _size)
 def wire_of(parts: Parts) -> dict[str, Any]:
     """An ad of two parts in wire form; not to be changed."""
     own, rest = layers_of(parts)
@@ -90,7 +117,7 @@ def layers_of(parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
     return unpack(own), _unpacked(rest)
 
 
-@lru_cache(_RECENT)
+@keep_recent(_RECENT, _size)
 def ad_of(parts: Parts) -> ClassAd:
     """An ad of two parts, to be looked at or to be the parent of another; not to be changed."""
     return ClassAd.from_wire(wire_of(parts))
