@@ -8,8 +8,10 @@ import fcntl
 import os
 import random
 import socket
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -75,6 +77,26 @@ class Relay:
             task.cancel()
         for writer in self._writers:
             writer.transport.abort()
+
+
+async def outlive_a_cut(
+    relay: Relay, site: Site, keeper: NativeKeeper, asked: Coroutine[Any, Any, object], killed: bool
+) -> Relay:
+    """Cut the connection while requests of what is asked for are held on their way, and give the keeper another, on
+    which it is done; `killed`: from another submit side. The new one.
+    """
+    relay.hold_requests()
+    doing = asyncio.ensure_future(asked)
+    await soon(relay.holds_something.wait())
+    if killed:
+        site.home.kill()
+    relay.cut()
+    if killed:
+        site.home = HomeProcess()
+    again = Relay(site)
+    (await again.connect(keeper)).close()
+    await doing
+    return again
 
 
 COUNTING = """

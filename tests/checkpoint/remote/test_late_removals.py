@@ -11,11 +11,11 @@ import pytest
 
 from pool.remoteio.frames import Op
 from tests.checkpoint.remote.conftest import Site
-from tests.checkpoint.remote.test_connection import Relay
+from tests.checkpoint.remote.test_connection import Relay, outlive_a_cut
 from tests.checkpoint.remote.test_late_settings import OlderHome, immutable
 from tests.checkpoint.remote.test_leases import Asked, leased
-from tests.remoteio.support import HomeProcess, JobEnd
-from tests.starter.support import soon, until
+from tests.remoteio.support import JobEnd
+from tests.starter.support import until
 
 pytestmark = pytest.mark.parametrize("way", ["fuse"])
 FILES = 200
@@ -120,17 +120,7 @@ async def test_removals_under_way_outlive_the_connection(site: Site, job: Asked,
     keeper = await job.start(end=JobEnd(await relay.connect(), site.tree))
     names = fill(site)
     await removable(site, job)
-    relay.hold_requests()
-    asked = asyncio.ensure_future(job(REMOVE))
-    await soon(relay.holds_something.wait())
-    if killed:
-        site.home.kill()
-    relay.cut()
-    if killed:
-        site.home = HomeProcess()
-    again = Relay(site)
-    (await again.connect(keeper)).close()
-    await asked
+    again = await outlive_a_cut(relay, site, keeper, job(REMOVE), killed)
     await job("os.fsync(os.open('.', os.O_RDONLY))")
     assert not {*names} & {*os.listdir(site.tree)}
     await job.end()

@@ -15,9 +15,9 @@ import pytest
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
 from tests.checkpoint.remote.conftest import Site, wait_for_output
-from tests.checkpoint.remote.test_connection import Relay
+from tests.checkpoint.remote.test_connection import Relay, outlive_a_cut
 from tests.checkpoint.remote.test_leases import Asked, leased
-from tests.remoteio.support import HomeProcess, JobEnd
+from tests.remoteio.support import JobEnd
 from tests.starter.support import PYTHON, soon, until
 
 pytestmark = pytest.mark.parametrize("way", ["fuse"])
@@ -124,17 +124,7 @@ async def test_settings_under_way_outlive_the_connection(site: Site, job: Asked,
     keeper = await job.start(end=JobEnd(await relay.connect(), site.tree))
     await job(OPENED)
     await leased(site, job, "f")
-    relay.hold_requests()
-    asked = asyncio.ensure_future(job(SET))
-    await soon(relay.holds_something.wait())
-    if killed:
-        site.home.kill()
-    relay.cut()
-    if killed:
-        site.home = HomeProcess()
-    again = Relay(site)
-    (await again.connect(keeper)).close()
-    await asked
+    again = await outlive_a_cut(relay, site, keeper, job(SET), killed)
     assert await job(CLOSED) is None
     assert settings(site.tree / "new") == AS_SET
     await job.end()
