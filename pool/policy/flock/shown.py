@@ -47,13 +47,16 @@ FOREIGN = frozenset(
         "UidDomain", "Submitter", GUEST_OF, GUEST_STAYS,
     )
 )  # fmt: skip
-#: The condition for jobs on a lent machine. Their user does not keep them at home, they need no links that other pools
-#: cannot have, they are no guests themselves (a pool lends only its own machines), and no image of theirs lies on the
-#: machine.
-_GUESTS_ONLY = (
-    f"(TARGET.{WANTS_FLOCK} =!= false) && {WITHOUT_LINKS} && (TARGET.{GUEST_OF} =?= undefined)"
-    ' && (TARGET.ContainerImageSource =!= "local")'
+#: The conditions for jobs on a lent machine, and each in words. Their user does not keep them at home, they need no
+#: links that other pools cannot have, they are no guests themselves (a pool lends only its own machines), and no image
+#: of theirs lies on the machine.
+GUEST_CONDITIONS = (
+    (f"TARGET.{WANTS_FLOCK} =!= false", "a job that may run in other pools, so not with flock = false"),
+    (WITHOUT_LINKS, "no ranks that reach no machine of another pool (job_network = private lets them)"),
+    (f"TARGET.{GUEST_OF} =?= undefined", "a job of our own pool, since another pool lends us its machine"),
+    ('TARGET.ContainerImageSource =!= "local"', "a container image that is not a file of the machine itself"),
 )
+_GUESTS_ONLY = " && ".join(f"({condition})" for condition, _ in GUEST_CONDITIONS)
 _THERE = "a job of another pool cannot work on files of the machine it runs on"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.classad import ClassAd, Expr
+from pool.policy.flock.shown import GUEST_CONDITIONS
 
 #: Amounts are shown in units of 1024 from the unit that the resource is kept in.
 _SIZES = {"memory": 1, "disk": 0}
@@ -47,18 +48,26 @@ def wording(clause: str, job: ClassAd) -> Wording:
     resource = requested(clause)
     if resource:
         return Wording(f"request_{resource}", request_text(resource, job), resource)
-    shown = shorten(bare(clause))
+    shown = _FOR_GUESTS.get(_squeezed(clause)) or shorten(bare(clause))
     return Wording(bare(clause), shown)
 
 
 def requested(clause: str) -> str:
     """The resource (lower case) whose request a clause stands for; empty when it is another clause."""
-    squeezed = _SQUEEZE.sub("", clause[:2000]).lower()
+    squeezed = _squeezed(clause)
     for made in _MADE:
         found = made.fullmatch(squeezed)
         if found:
             return found[1]
     return ""
+
+
+def _squeezed(clause: str) -> str:
+    return _SQUEEZE.sub("", clause[:2000]).lower()
+
+
+#: The conditions of a machine that another pool lends.
+_FOR_GUESTS = {_squeezed(condition): words for condition, words in GUEST_CONDITIONS}
 
 
 def request_text(resource: str, job: ClassAd) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from pool.classad import requirements_accept, symmetric_match
+from pool.classad import ClassAd, requirements_accept, symmetric_match
 from pool.jobs.gangs import GangPart, attributes_of
+from pool.policy.flock.shown import lent_machine
 from pool.policy.why import crowd
 from pool.policy.why.findings import (
     Busy,
@@ -269,3 +271,23 @@ def test_what_could_be_carved_counts_and_not_what_is_free() -> None:
 def test_nothing_is_claimed_of_a_job_whose_parts_differ() -> None:
     parts = [GangPart(count=3), GangPart(own={"RequestCpus": 1}, count=3)]
     assert not _few(found(alike(4), job(**attributes_of(parts, apart=False))))
+
+
+@pytest.mark.parametrize(
+    ("job_has", "shown"),
+    [
+        ({"WantFlock": False}, "a job that may run in other pools, so not with flock = false"),
+        (
+            {"GangParts": ["{}"], "JobUniverse": 8},
+            "no ranks that reach no machine of another pool (job_network = private lets them)",
+        ),
+        ({"FlockGuestOf": "physics"}, "a job of our own pool, since another pool lends us its machine"),
+        ({"ContainerImageSource": "local"}, "a container image that is not a file of the machine itself"),
+    ],
+)
+def test_what_lent_machines_ask_for_is_in_words(job_has: dict[str, Any], shown: str) -> None:
+    lent = lent_machine(slot("slot1@m").to_wire(), "slot1@m", "chem", "tcp://10.0.0.1:9618")
+    slots = pool(ClassAd.from_wire({**lent, "Name": "slot1@m@chem", "Machine": "m@chem"}))
+    refused = one(found(slots, job(**job_has)), RefusedFinding)
+    assert [clause.text for clause in refused.clauses] == [shown]
+    assert not [finding for finding in found(slots, job()) if isinstance(finding, RefusedFinding)]
