@@ -66,6 +66,8 @@ def _collected(walk: _Walk, expr: Expr) -> frozenset[str]:
         walk.node(expr.node, walk.top, 0)
     except (EvaluationFailed, RecursionError):
         pass
+    finally:
+        walk.top.leave()
     return frozenset((walk.inside if walk.follow_scopes else walk.outside).values())
 
 

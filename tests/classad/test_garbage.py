@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pool.classad import evaluate, parse_ad, parse_expr, rank, requirements_accept, symmetric_match
+from pool.classad.references import external, internal
 
 MACHINE = parse_ad('[ Requirements = TARGET.RequestMemory < Memory; Memory = 100; Arch = "X86_64"; Inner = [ a = 1 ] ]')
 JOB = parse_ad("[ Requirements = TARGET.Memory >= RequestMemory; RequestMemory = 10; Rank = TARGET.Memory ]")
@@ -63,4 +64,13 @@ def test_an_evaluation_that_is_stopped_leaves_no_circle() -> None:
     endless.eval("a")
     gc.collect()
     endless.eval("a")
+    assert gc.collect() == 0
+
+
+def test_the_names_that_an_expression_needs_leave_no_circle() -> None:
+    needed = parse_expr("Memory + TARGET.RequestMemory + Inner.a + eval(NoSuchName)")
+    external(needed, MACHINE)
+    gc.collect()
+    assert {name.lower() for name in external(needed, MACHINE)} == {"target.requestmemory", "nosuchname"}
+    assert {name.lower() for name in internal(needed, MACHINE)} >= {"memory", "inner"}
     assert gc.collect() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 Bits = int
 
@@ -50,3 +50,15 @@ def full(size: int) -> Bits:
 def marked(flags: bytes) -> Bits:
     """The set of the places where a string of the characters 0 and 1 has 1; the first is place 0."""
     return int(flags[::-1], 2) if flags else 0
+
+
+def codes_of(sets: Sequence[Bits], size: int) -> bytes:
+    """For each place below `size` the number of the set that it is in, from 1; 0 where it is in none. No place is in
+    two sets, and there are 255 of them at most.
+    """
+    found = 0
+    for number, bits in enumerate(sets, 1):
+        if bits:
+            digits = format(bits, f"0{size}b").encode()
+            found |= int.from_bytes(digits.translate(bytes.maketrans(b"01", bytes((0, number)))), "big")
+    return found.to_bytes(size, "little")

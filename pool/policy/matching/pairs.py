@@ -13,7 +13,7 @@ from typing import Any
 from pool.classad import UNDEFINED, ClassAd, Expr
 from pool.classad.ad import scope_of
 from pool.classad.errors import EvaluationFailed
-from pool.classad.scope import STEPS
+from pool.classad.scope import STEPS, Scope
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Question, Side
 
@@ -71,7 +71,10 @@ class Pair:
         self.spent = 0
         self._tokens: dict[str, Any] = {}
         self._made: dict[Any, Any] = {}
-        self._fresh()
+        self._scopes = self._new_scopes(NOBODY)
+
+    def __del__(self) -> None:
+        self._scopes[0].leave()  # scopes stand in a circle of references
 
     def remembered(self, what: Any, make: Callable[[ClassAd], Any]) -> Any:
         """The result of `make` for the request alone, made once."""
@@ -88,11 +91,16 @@ class Pair:
         self._fresh()
 
     def _fresh(self, machine: ClassAd = NOBODY) -> None:
+        self._scopes[0].leave()
+        self._scopes = self._new_scopes(machine)
+
+    def _new_scopes(self, machine: ClassAd) -> tuple[Scope, Scope]:
         root = scope_of(self.request, machine, self.now)
-        assert root.other is not None
+        other = root.other
+        assert other is not None
         if machine is NOBODY:
-            root.other.get = self.machine.get
-        self._scopes = (root, root.other)
+            other.get = self.machine.get
+        return root, other
 
     def set_machine(self, machine: ClassAd | None) -> None:
         """Put a whole ad on the machine's side, or none again."""

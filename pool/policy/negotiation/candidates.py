@@ -9,14 +9,15 @@ machines twice, with preferences and then without (EV 3.5); that is the case of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pool.classad import Expr
 from pool.policy.matching import Bits, Pair, SlotIndex, bits_of
+from pool.policy.matching.bits import codes_of
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.capacity import Capacity, CarveRequest, wish_of
 from pool.policy.negotiation.guest_parts import GuestParts, GuestPlan
-from pool.policy.negotiation.ordering import SingleCandidate, divided, places_in
+from pool.policy.negotiation.ordering import FewCandidates, divided, places_in
 from pool.policy.negotiation.plain import Preempts, ResourceRequest
 from pool.policy.negotiation.preemption import Preemption
 from pool.policy.negotiation.terms import NegotiationTerms
@@ -47,30 +48,28 @@ class Candidates:
         now: float,
         by_priority: bool = True,
     ) -> None:
-        self._submitter = submitter
-        self._by_priority = by_priority
-        self._request = request
-        self._picture = picture
+        pair = picture.pair(request.ad, now)
         self._rooms = rooms
-        self._preemption = preemption
-        self._terms = terms
-        self._now = now
         self._guest_parts = guest_parts
-        self._pair = picture.pair(request.ad, now)
-        self.wish: CarveRequest = self._pair.remembered(CarveRequest, wish_of)
-        self.remainder = rooms.remainder(self._pair)
-        self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
-        self._liked: Levels | None = None
         self._taken = rooms.taken
-        self._order = self._ordered()
+        self.wish: CarveRequest = pair.remembered(CarveRequest, wish_of)
+        self.remainder = rooms.remainder(pair)
+        self.matching: Bits = picture.matches(pair) if self.wish.sound else 0
+        order = _Order(submitter, request, pair, self.wish, picture, rooms, preemption, guest_parts, terms, by_priority)
+        self._order = order.candidates(self.matching, now)
         self._present: Candidate | None = None
 
     def best(self) -> Candidate | None:
         """The best candidate that is still there; the same again until it is given away or passed over."""
-        present = self._present
-        if present is None or not self._is_there(present):
-            present = self._present = next(filter(self._is_there, self._order), None)
-        return present
+        present, is_there = self._present, self._is_there
+        if present is not None and is_there(present):
+            return present
+        for present in self._order:
+            if is_there(present):
+                self._present = present
+                return present
+        self._present = None
+        return None
 
     def pass_over(self) -> None:
         """Look at the present one no more."""
@@ -85,8 +84,43 @@ class Candidates:
         rooms = self._rooms
         return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish, self.remainder)
 
-    def _ordered(self) -> Iterator[Candidate]:
-        here = self.matching & self._rooms.available & ~self._rooms.too_full(self.wish)
+
+class _Order:
+    """The order of one request's candidates.
+
+    It does not know `Candidates`, which holds the iterator that is made here: nothing of a cycle may stand in a circle
+    of references, since Python would find it too late, or never (`pool.roles.garbage`).
+    """
+
+    def __init__(
+        self,
+        submitter: str,
+        request: ResourceRequest,
+        pair: Pair,
+        wish: CarveRequest,
+        picture: SlotIndex,
+        rooms: Capacity,
+        preemption: Preemption,
+        guest_parts: GuestParts,
+        terms: NegotiationTerms,
+        by_priority: bool,
+    ) -> None:
+        self._submitter = submitter
+        self._by_priority = by_priority
+        self._request = request
+        self._pair = pair
+        self._wish = wish
+        self._picture = picture
+        self._rooms = rooms
+        self._preemption = preemption
+        self._terms = terms
+        self._guest_parts = guest_parts
+        self._taken = rooms.taken
+        self._liked: Levels | None = None
+
+    def candidates(self, matching: Bits, now: float) -> Iterator[Candidate]:
+        """The candidates among the slots that match, the best first. Some may have been given away meanwhile."""
+        here = matching & self._rooms.available & ~self._rooms.too_full(self._wish)
         kinds = self._kinds(here)
         here = kinds.free | kinds.guests | kinds.by_urgency | kinds.by_rank | kinds.by_priority
         parts = self._guest_parts if self._guest_parts.any and self._leaves_for_it() else None
@@ -106,18 +140,18 @@ class Candidates:
         later = False
         if parts is not None:
             is_first = self._comes_before(here & kinds.free & lent)
-            for plan in parts.plans(self._request.ad, self.wish, self._now):
+            for plan in parts.plans(self._request.ad, self._wish, now):
                 if is_first(plan.place):
                     yield plan.place, "guest", plan
                 else:
                     later = True
         yield from self._walk(here, kinds)
         if later and parts is not None:
-            for plan in parts.plans(self._request.ad, self.wish, self._now):
+            for plan in parts.plans(self._request.ad, self._wish, now):
                 yield plan.place, "guest", plan
 
     def _leaves_for_it(self) -> bool:
-        return not self._request.moving and self.wish.sound and self._preemption.guests.takes(self._pair)
+        return not self._request.moving and self._wish.sound and self._preemption.guests.takes(self._pair)
 
     def _comes_before(self, others: Bits) -> Callable[[int], bool]:
         """Whether the administrator has a slot come before all of these."""
@@ -135,13 +169,14 @@ class Candidates:
         least, ranks = self._least_rank(), picture.job_ranks(pair)
         before = _levels(terms.pre_job_rank, picture, pair)
         after = _levels(terms.post_job_rank, picture, pair)
-        for _, outer in divided(here, before):
-            for rank, middle in divided(outer, ranks):
+        gone = self._taken
+        for _, outer in divided(here, before, gone):
+            for rank, middle in divided(outer, ranks, gone):
                 if rank <= least:
                     break
-                for _, inner in divided(middle, after):
-                    if isinstance(inner, SingleCandidate):
-                        yield inner.place, kinds.ground(inner.place), None
+                for _, inner in divided(middle, after, gone):
+                    if isinstance(inner, FewCandidates):
+                        yield from self._among_few(inner.places, kinds)
                     else:
                         yield from self._among_equals(inner & self._rooms.available, kinds)
 
@@ -149,7 +184,7 @@ class Candidates:
         """The slots by what would have to be preempted."""
         free, claimed = here & self._rooms.free, here & self._rooms.claimed
         if self._request.moving or not claimed:
-            return _Kinds(free, 0, 0, 0, 0)
+            return _Kinds(self._picture.size, free, 0, 0, 0, 0)
         by_urgency = self._preemption.by_urgency(self._pair, claimed)
         guests = self._preemption.by_guest(self._pair, claimed & ~by_urgency & ~self._guest_parts.parts)
         by_rank = self._preemption.by_rank(self._pair, claimed & ~by_urgency & ~guests)
@@ -157,7 +192,7 @@ class Candidates:
         if self._by_priority:
             rest = claimed & ~by_urgency & ~guests & ~by_rank
             by_priority = self._preemption.by_priority(self._submitter, self._pair, rest)
-        return _Kinds(free, guests, by_urgency, by_rank, by_priority)
+        return _Kinds(self._picture.size, free, guests, by_urgency, by_rank, by_priority)
 
     def _least_rank(self) -> float:
         """The job's rank that a slot must exceed."""
@@ -170,10 +205,8 @@ class Candidates:
 
     def _among_equals(self, here: Bits, kinds: _Kinds) -> Iterator[Candidate]:
         """Candidates that the job likes equally."""
-        if self._liked is None:
-            self._liked = self._picture.machine_ranks(self._pair)
-        taken = self._taken
-        for _, some in divided(here & kinds.free, self._liked):
+        taken, liked = self._taken, self._likes()
+        for _, some in divided(here & kinds.free, liked, taken):
             for place in places_in(some):
                 if not taken[place]:
                     yield place, None, None
@@ -181,9 +214,8 @@ class Candidates:
         if not claimed:
             return
         preferred = self._preemption.levels(self._submitter, self._pair)
-        for _, equal in divided(claimed & kinds.guests, preferred):
-            bits = 1 << equal.place if isinstance(equal, SingleCandidate) else equal
-            for place in self._preemption.guests.by_loss(bits):
+        for _, equal in divided(claimed & kinds.guests, preferred, taken):
+            for place in self._preemption.guests.by_loss(places_in(equal)):
                 yield place, "guest", None
         grounds: tuple[tuple[Bits, Preempts], ...] = (
             (kinds.by_urgency, "urgent"),
@@ -191,37 +223,68 @@ class Candidates:
             (kinds.by_priority, "priority"),
         )
         for bits, ground in grounds:
-            for _, equal in divided(claimed & bits, preferred):
-                for _, some in divided(equal, self._liked):
+            for _, equal in divided(claimed & bits, preferred, taken):
+                for _, some in divided(equal, liked, taken):
+                    for place in places_in(some):
+                        if not taken[place]:
+                            yield place, ground, None
+
+    def _among_few(self, places: Sequence[int], kinds: _Kinds) -> Iterator[Candidate]:
+        """As `_among_equals`, of a few slots."""
+        if len(places) == 1:
+            yield places[0], kinds.ground(places[0]), None
+            return
+        by_ground: dict[Preempts | None, list[int]] = {}
+        for place in places:
+            by_ground.setdefault(kinds.ground(place), []).append(place)
+        liked, preferred = self._likes(), None
+        if len(by_ground) > 1 or None not in by_ground:
+            preferred = self._preemption.levels(self._submitter, self._pair)
+        for ground in _GROUNDS:
+            found = by_ground.get(ground)
+            if found is None:
+                continue
+            if ground == "guest":
+                for _, equal in divided(FewCandidates(found), preferred):
+                    for place in self._preemption.guests.by_loss(places_in(equal)):
+                        yield place, ground, None
+                continue
+            for _, equal in divided(FewCandidates(found), preferred if ground is not None else None):
+                for _, some in divided(equal, liked):
                     for place in places_in(some):
                         yield place, ground, None
 
+    def _likes(self) -> Levels:
+        """How much each machine likes the job."""
+        if self._liked is None:
+            self._liked = self._picture.machine_ranks(self._pair)
+        return self._liked
+
+
+#: In the order in which slots are taken from those whom a job likes equally.
+_GROUNDS: tuple[Preempts | None, ...] = (None, "guest", "urgent", "rank", "priority")
+
 
 class _Kinds:
-    """Slots by what would have to be preempted for a request."""
+    """Slots by what would have to be preempted for a request; no slot is in two sets."""
 
-    __slots__ = ("_digits", "by_priority", "by_rank", "by_urgency", "free", "guests")
+    __slots__ = ("_codes", "_size", "by_priority", "by_rank", "by_urgency", "free", "guests")
 
-    def __init__(self, free: Bits, guests: Bits, by_urgency: Bits, by_rank: Bits, by_priority: Bits) -> None:
+    def __init__(self, size: int, free: Bits, guests: Bits, by_urgency: Bits, by_rank: Bits, by_priority: Bits) -> None:
         self.free = free
         self.guests = guests
         self.by_urgency = by_urgency
         self.by_rank = by_rank
         self.by_priority = by_priority
-        self._digits: tuple[str, str] | None = None
+        self._size = size
+        self._codes: bytes | None = None
 
     def ground(self, place: int) -> Preempts | None:
         """On what ground one slot of them would be taken."""
-        if self._digits is None:
-            self._digits = bin(self.free)[:1:-1], bin(self.by_rank)[:1:-1]
-        free, by_rank = self._digits
-        if free[place : place + 1] == "1":
-            return None
-        if self.guests >> place & 1:
-            return "guest"
-        if self.by_urgency >> place & 1:
-            return "urgent"
-        return "rank" if by_rank[place : place + 1] == "1" else "priority"
+        if self._codes is None:
+            sets = (self.guests, self.by_urgency, self.by_rank, self.by_priority)
+            self._codes = codes_of(sets, self._size)
+        return _GROUNDS[self._codes[place]]
 
 
 def _levels(expression: object, picture: SlotIndex, pair: Pair) -> Levels | None:

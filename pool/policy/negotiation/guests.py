@@ -8,7 +8,7 @@ take nothing from anybody. A machine whose own RANK prefers the guest keeps it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from pool.policy.charges import charge
@@ -70,9 +70,9 @@ class GuestSlots:
             found = self._losses[place] = (not saved and lost > 0, lost)
         return found
 
-    def by_loss(self, bits: Bits) -> Iterator[int]:
+    def by_loss(self, places: Iterable[int]) -> list[int]:
         """The places of slots, those first whose guests lose the least."""
-        return iter(sorted(members(bits), key=self.loss))
+        return sorted(places, key=self.loss)
 
     def leave_at(self, bits: Bits) -> float | None:
         """When the first of these slots' guests has had its minimum; None where no such guest is among them."""

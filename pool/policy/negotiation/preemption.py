@@ -18,6 +18,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 
 from pool.classad import Expr, parse_expr
 from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
@@ -65,7 +66,7 @@ class Preemption:
         self.guests = GuestSlots(picture, rooms.claimed, terms.guest_minimum, now)
         self._ranks, self._below = self._current_ranks()
         self._allowed: dict[str, Bits] = {}
-        self._administration = Administration(picture, terms, now, self._weights)
+        self._administration = Administration(picture, terms, now, partial(_weights, picture, self._users))
         wanted = terms.preemption_requirements
         if type(wanted) is Expr and wanted.value is False:
             wanted = False
@@ -161,10 +162,6 @@ class Preemption:
                 found[user] = bits & self._rooms.claimed
         return found
 
-    def _weights(self) -> Mapping[str, float]:
-        at = self._picture.ad_at
-        return {user: sum(slot_weight(at(place)) for place in members(bits)) for user, bits in self._users.items()}
-
     def _old_enough(self) -> Bits:
         least, now = self._terms.minimum_run, self._now
         if least <= 0:
@@ -216,3 +213,9 @@ class Preemption:
                     found |= bits
             self._allowed[submitter] = found
         return found
+
+
+def _weights(picture: SlotIndex, users: Mapping[str, Bits]) -> Mapping[str, float]:
+    """The slot weight that each user holds."""
+    at = picture.ad_at
+    return {user: sum(slot_weight(at(place)) for place in members(bits)) for user, bits in users.items()}
