@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pool.classad import names
+from pool.classad.compact import CompactAttributes, compact
 from pool.classad.errors import EvaluationFailed, ParseError
 from pool.classad.expr import SCALARS, Expr, from_wire, is_plain, literal, parse_expr
 from pool.classad.names import fold
@@ -52,7 +53,7 @@ class ClassAd:
     __slots__ = ("_held", "_spelled", "parent")
 
     def __init__(self, attributes: Mapping[str, Any] | None = None, parent: ClassAd | None = None) -> None:
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, Any] | CompactAttributes = {}
         self._spelled: dict[str, str] | None = None
         self.parent = parent
         if attributes:
@@ -216,6 +217,20 @@ class ClassAd:
         """An ad without a parent that has all attributes, its own and inherited."""
         ad = ClassAd()
         ad.update(self)
+        return ad
+
+    def compacted(self, only: Iterable[str] | None = None) -> ClassAd:
+        """As `merged` in little memory, for ads that are kept in great numbers. It is not to be changed; its copies
+        may be.
+
+        Args:
+            only: folded names of all attributes in which this differs from an ad that was compact.
+        """
+        if self.parent is not None:
+            return self.merged().compacted()
+        ad = ClassAd()
+        ad._spelled = self._spelled.copy() if self._spelled else None
+        ad._held = compact(self._held, only)
         return ad
 
     def __bool__(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pool.classad.compact import columns
 from pool.policy.matching.bits import Bits, bits_of, full, marked
 from pool.policy.matching.pairs import NOBODY, Pair, token
 
@@ -89,19 +90,32 @@ class Grouping:
                     moved.append(place)
         self._dirty.clear()
 
+    def take_columns(self, read: Sequence[list[Any]]) -> None:
+        """Follow the ads, of which all values are given: for each name a list of them, None for nothing."""
+        self._begin()
+        self._number_columns(read)
+        self._dirty.clear()
+        self._anew = False
+
     def _number_all(self, ads: Sequence[Any]) -> None:
         """Give every slot its group: as moving one after another does, column by column."""
-        columns = [[None if held is None else held.get(name) for held in ads] for name in self.names]
-        if not columns:
+        if self.names:
+            self._number_columns(columns(ads, self.names))
+        else:
             self.groups = [0] * len(ads)
-            return
-        keys: Sequence[Any] = [_tokens(column) for column in columns]
+
+    def _number_columns(self, read: Sequence[list[Any]]) -> None:
+        keys: list[Any] = [_tokens(column) for column in read]
         keys = keys[0] if self.single else list(zip(*keys, strict=True))
-        numbers = self._numbers
-        for key in dict.fromkeys(keys):
-            numbers.setdefault(key, len(numbers))
-        held = dict(zip(keys, columns[0] if self.single else zip(*columns, strict=True), strict=True))
-        self.values.extend(held[key] for key in list(numbers)[1:])
+        numbers, new = self._numbers, dict.fromkeys(keys)
+        for nothing in numbers:  # the group of nothing is the only one yet
+            new.pop(nothing, None)
+        if keys is read[0]:
+            self.values.extend(new)
+        else:
+            held = zip(keys, read[0] if self.single else zip(*read, strict=True), strict=True)
+            self.values.extend(map(dict(held).__getitem__, new))
+        numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
         self.groups = list(map(numbers.__getitem__, keys))
 
     def _number_one_by_one(self, ads: Sequence[Any]) -> None:
@@ -165,22 +179,28 @@ class Grouping:
                 machine[name] = one
 
 
-_OWN_KEYS = frozenset({int, str})
+_OWN_KEYS = frozenset({int, str, type(None)})
+_TRUTHS = frozenset({bool, type(None)})
+_KEYS_OF_TRUTHS = {value: token(value) for value in (True, False, None)}
 
 
-def _tokens(column: Sequence[Any]) -> list[Any]:
-    """The key of each value; `token`, which is asked once for each object that is no number and no string."""
+def _tokens(column: list[Any]) -> list[Any]:
+    """The key of each value; `token`, which is asked once for each object that is no number and no string. The column
+    itself where its values are their own keys.
+    """
+    kinds = set(map(type, column))
+    if kinds <= _OWN_KEYS:
+        return column
+    if kinds <= _TRUTHS:
+        return list(map(_KEYS_OF_TRUTHS.__getitem__, column))
     found: list[Any] = []
-    if set(map(type, column)) <= _OWN_KEYS:
-        found.extend(column)
-        return found
     known: dict[int, Any] = {}
     for value in column:
         kind = type(value)
         if kind in _OWN_KEYS:
             found.append(value)
         elif kind is float:
-            found.append((float, value.hex()))
+            found.append((float, value) if value and value == value else token(value))
         else:
             key = known.get(id(value))  # of a value that the column holds, so that no other has its id
             if key is None:

@@ -185,10 +185,11 @@ class Pairs:
 def token(value: Any) -> Any:
     """A key that tells a held value from every other: equal only for the same type and value."""
     kind = type(value)
-    if kind is str or kind is int or kind is Expr:
+    if kind is str or kind is int or kind is Expr or value is None:
         return value
     if kind is float:
-        return (float, value.hex())
+        # 0.0 and -0.0 are equal, and nan is not equal to itself.
+        return (float, value if value and value == value else value.hex())
     return (kind, value)
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
+from pool.classad.compact import CompactAttributes, columns, compact
 from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
-from pool.policy.matching.clauses import Clause, Question, Side, Tree, deciding_attributes, resolved, split
+from pool.policy.matching.clauses import Clause, Question, Side, Tree, deciding_attributes, questions, resolved, split
 from pool.policy.matching.columns import Grouping, Moment, SingleSlots
 from pool.policy.matching.comparing import Ordered
 from pool.policy.matching.levels import Levels, Ranks
@@ -44,7 +45,7 @@ class SlotIndex:
         self.vocabulary = Vocabulary()
         self.alive: Bits = 0
         self._ads: list[ClassAd | None] = []
-        self._held: list[Mapping[str, Any] | None] = []
+        self._held: list[CompactAttributes | None] = []
         self._names: list[str] = []
         self._places: dict[str, int] = {}
         self._free: list[int] = []
@@ -62,6 +63,7 @@ class SlotIndex:
         self._version = 0
         self._forgotten = 0
         self._pairs = Pairs()
+        self._read_ahead: set[Any] = set()
         self._shadowed = len(SHADOWED)
         self._kinds = SlotKinds(self._watch)
         self._watch("requirements", self._kinds)
@@ -89,24 +91,33 @@ class SlotIndex:
         Args:
             only: folded names of all attributes that may be different from the ad before.
         """
-        if ad.parent is not None:
-            ad = ad.merged()
         place = self._places.get(name)
-        after = ad.holdings
+        ad = ad.compacted(None if place is None else only)
+        after = compact(ad.holdings)
         if place is None:
-            place = self._new_place(name)
-            differences = [(key, None, value) for key, value in after.items()]
-            for grouping in self._groupings.values():
-                grouping.touch(place)
-            self._kinds.touch(place)
-        else:
-            before = self._held[place]
-            assert before is not None
-            differences = changes(before, after) if only is None else changes_among(only, before, after)
+            self._add(self._new_place(name), ad, after)
+            return
+        before = self._held[place]
+        assert before is not None
+        differences = changes(before, after) if only is None else changes_among(only, before, after)
         self._ads[place] = ad
         self._held[place] = after
         if differences:
             self._changed(place, differences)
+
+    def _add(self, place: int, ad: ClassAd, held: CompactAttributes) -> None:
+        """A slot is new."""
+        self._ads[place] = ad
+        self._held[place] = held
+        for grouping in self._groupings.values():
+            grouping.touch(place)
+        self._kinds.touch(place)
+        if self._whole is not None:
+            self._whole.touch(place)
+        self._version += 1
+        wider = self.vocabulary.add(held)
+        if wider:
+            self._add_attributes(wider)
 
     def drop(self, name: str) -> None:
         """A slot is gone, if it was there."""
@@ -225,11 +236,15 @@ class SlotIndex:
         """The slots grouped by what they hold for these names, folded and in order; up to date."""
         found = self._groupings.get(names)
         if found is None:
-            found = self._groupings[names] = Grouping(names)
-            for name in names:
-                self._watch(name, found)
+            found = self._new_grouping(names)
             found.touch_all()
         found.update_groups(self._held)
+        return found
+
+    def _new_grouping(self, names: tuple[str, ...]) -> Grouping:
+        found = self._groupings[names] = Grouping(names)
+        for name in names:
+            self._watch(name, found)
         return found
 
     def single_slots(self) -> SingleSlots:
@@ -244,6 +259,47 @@ class SlotIndex:
         self._watching.setdefault(name, []).append(grouping)
 
     # --- requests
+
+    def read_ahead(self, requests: Iterable[ClassAd], names: Iterable[str] = ()) -> None:
+        """Read the machines' ads once for all that is going to be asked about them: by the Requirements and Rank of
+        these requests, and by the machines' own Requirements. What is not read here is read when it is asked about,
+        in one more pass over all ads for each name.
+
+        Args:
+            names: folded names of attributes that are asked about besides.
+        """
+        known = self._read_ahead
+        wanted: dict[tuple[str, ...], None] = {(name,): None for name in names if self.vocabulary.holders[name] > 0}
+        if len(known) >= _REMEMBERED:
+            known.clear()
+
+        def add_names(what: Any, begin: ExprReferences) -> None:
+            closure = self.request_closure(what, begin, _NO_PAIR)
+            if not closure.hidden:
+                wanted[self.vocabulary.held(closure.names)] = None
+
+        trees: list[Tree | None] = []
+        for request in requests:
+            requirements, rank = request.held("Requirements"), request.held("Rank")
+            if type(requirements) is Expr and requirements not in known:
+                known.add(requirements)
+                trees.append(self._tree(requirements, request))
+            if type(rank) is Expr and ("rank", rank) not in known:
+                known.add(("rank", rank))
+                add_names(("request", rank), references_of(rank))
+        self._kinds.update_groups(self._held)
+        if (moment := (self._kinds.epoch, len(self._kinds))) not in known:
+            known.add(moment)
+            trees.extend(self._kinds.values)
+        for question in {question for tree in trees if tree is not None for question in questions(tree)}:
+            add_names(question, references_of(question.expr))
+        new = [one for one in wanted if one and one not in self._groupings]
+        if not new:
+            return
+        read = tuple(dict.fromkeys(name for one in new for name in one))
+        by_name = dict(zip(read, columns(self._held, read), strict=True))
+        for one in new:
+            self._new_grouping(one).take_columns([by_name[name] for name in one])
 
     def pair(self, request: ClassAd, now: float) -> Pair:
         """A request, to ask several things about it. Answers of one time serve at the next, so that for a request that

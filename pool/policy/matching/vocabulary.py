@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
+from pool.classad.compact import CompactAttributes
 from pool.policy.matching.looking import NOTHING, ExprReferences, attributes, references_of, references_of_all
 
 
@@ -35,17 +36,27 @@ class Vocabulary:
             known[before] -= 1
             if not known[before]:
                 del known[before]
-        if type(after) is Expr:
-            known = self._expressions.setdefault(name, Counter())
-            known[after] += 1
-            if (
-                known[after] == 1
-                and name in self._looks
-                and self._looks[name] | references_of(after) != self._looks[name]
-            ):
-                wider = True
-                self._looks.pop(name, None)
+        if type(after) is Expr and self._add_expression(name, after):
+            wider = True
         return wider
+
+    def add(self, held: CompactAttributes) -> list[str]:
+        """A machine is new; the names by which questions now may look further than they did."""
+        holders, wider = self.holders, list[str]()
+        for name, value in held.pairs():
+            count = holders[name] = holders.get(name, 0) + 1
+            if (type(value) is Expr and self._add_expression(name, value)) or count == 1:
+                wider.append(name)
+        return wider
+
+    def _add_expression(self, name: str, held: Expr) -> bool:
+        known = self._expressions.setdefault(name, Counter())
+        known[held] += 1
+        looks = self._looks.get(name)
+        if known[held] > 1 or looks is None or looks | references_of(held) == looks:
+            return False
+        del self._looks[name]
+        return True
 
     def references_of(self, name: str) -> ExprReferences:
         """The references of the machines' expressions for a name; those of machines that are gone may be among them."""
@@ -80,6 +91,9 @@ class Vocabulary:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """(name, before, after) of what two ads hold differently; None is nothing."""
+    if type(before) is type(after) is CompactAttributes and before.layout is after.layout:
+        rows = zip(after.layout, before.row, after.row, strict=False)
+        return [(name, old, value) for name, old, value in rows if old is not value and not _is_same(old, value)]
     found: list[tuple[str, Any, Any]] = []
     for name, value in after.items():
         old = before.get(name)

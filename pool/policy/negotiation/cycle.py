@@ -27,6 +27,8 @@ from pool.policy.negotiation.turns import SubmitterTurns
 
 #: Slots that the turns refuse to a request before it is put aside.
 _REFUSALS = 64
+#: Folded names of what is read of every slot, whatever is asked for.
+READ = ("state", "activity", "partitionableslot", "remoteuser", "currentrank", "rank")
 #: More weight than any pool has; a turn without bound.
 _BEYOND = 1e15
 #: The place of a submitter's next job among those of its machine: its priority (negative), when the first such job was
@@ -54,6 +56,7 @@ def cycle(
         withheld: names of slots that must not be given away, because they were a moment ago.
         together: for each submitter all whose jobs stand in one order with its own, by the jobs' priorities.
     """
+    picture.read_ahead((request.ad for own in requests.values() for request in own), READ)
     whole = _Cycle(picture, terms, now, withheld)
     submitters = {name: _Submitter(name, own, whole, turns) for name, own in requests.items() if own}
     fruitless, finished = 0, set[str]()

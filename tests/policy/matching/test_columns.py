@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from pool.classad import ClassAd
+from pool.classad.compact import CompactAttributes, compact
 from pool.policy.matching.bits import bits_of, full, marked, members
 from pool.policy.matching.columns import Grouping, Partition, SingleSlots
 from pool.policy.matching.comparing import Ordered
@@ -36,11 +37,11 @@ def test_a_partition_follows_its_slots() -> None:
     chance = random.Random(3)
     grouping = Grouping(("a",))
     partition = Partition(grouping)
-    ads: list[dict[str, int] | None] = []
+    ads: list[CompactAttributes | None] = []
     for _ in range(200):
         for _ in range(chance.randrange(12)):
             place = chance.randrange(len(ads) + 1)
-            held = None if chance.random() < 0.2 else {"a": chance.randrange(5)}
+            held = None if chance.random() < 0.2 else compact({"a": chance.randrange(5)})
             if place == len(ads):
                 ads.append(held)
             else:
@@ -62,7 +63,7 @@ def test_slots_by_value() -> None:
     values = [5, 1.5, "x", "X", None, True, 5, 9, 2**60]
     for place in range(len(values)):
         grouping.touch(place)
-    grouping.update_groups([{} if value is None else {"a": value} for value in values])
+    grouping.update_groups([compact({} if value is None else {"a": value}) for value in values])
     ordered = Ordered(grouping)
     assert list(members(ordered.between(1.5, 5))) == [0, 1, 6]
     assert list(members(ordered.first(1))) == [1]

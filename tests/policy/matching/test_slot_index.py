@@ -39,6 +39,8 @@ def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.Monke
                 machines[name] = ads.machine()
                 picture.set_ad(name, machines[name])
         requests[turn] = ads.request()
+        if seed % 3:
+            picture.read_ahead(requests, ("cpus",))  # what is asked is read at once, and not name by name
         for request in requests:
             wanted = expected(picture, request, machines, NOW + turn // 2)
             kept = picture.pair(request, NOW + turn // 2)
