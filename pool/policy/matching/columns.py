@@ -39,6 +39,7 @@ class Grouping:
         self._dirty: dict[int, None] = {}
         self._anew = False
         self._flags: tuple[Moment, bytes] | None = None
+        self._sets: GroupSets | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -134,6 +135,15 @@ class Grouping:
             self._flags = moment, bytes(self.groups)
         return self._flags[1]
 
+    def sets(self) -> Mapping[int, Bits]:
+        """For each group the set of its slots; kept while there are few groups. Not to be changed."""
+        if len(self) > _MOST_SETS:
+            self._sets = None
+            return GroupSets().follow(self)
+        if self._sets is None:
+            self._sets = GroupSets()
+        return self._sets.follow(self)
+
     def _move_by_one(self, ads: Sequence[Any]) -> None:
         """As above for one name, which is the case that counts."""
         name, numbers, groups, moved = self.names[0], self._numbers, self.groups, self.moved
@@ -224,6 +234,45 @@ class SingleSlots(Grouping):
 
     def fill(self, pair: Pair, value: Any) -> None:
         pair.set_machine(value or NOBODY)
+
+
+#: For more groups no sets are kept: each is as long as the pool is large.
+_MOST_SETS = 256
+
+
+class GroupSets:
+    """The slots of each group as a set, kept while slots move."""
+
+    __slots__ = ("_bits", "_moment")
+
+    def __init__(self) -> None:
+        self._moment: Moment = (0, 0, 0)
+        self._bits: dict[int, Bits] = {}
+
+    def follow(self, grouping: Grouping) -> Mapping[int, Bits]:
+        """The sets as the grouping is now."""
+        epoch, read, size = self._moment
+        groups = grouping.groups
+        if self._moment == grouping.moment:
+            return self._bits
+        places: dict[int, list[int]] = {}
+        if epoch != grouping.epoch or len(grouping.moved) - read > len(groups) // 8:
+            if len(grouping) <= _MOST_SETS:
+                flags = grouping.group_bytes()
+                self._bits = {group: marked(flags.translate(_one_of(group))) for group in range(len(grouping))}
+            else:
+                for place, group in enumerate(groups):
+                    places.setdefault(group, []).append(place)
+                self._bits = {group: bits_of(found, len(groups)) for group, found in sorted(places.items())}
+        else:
+            moved = dict.fromkeys([*grouping.moved[read:], *range(size, len(groups))])
+            for place in moved:
+                places.setdefault(groups[place], []).append(place)
+            kept = ~bits_of(moved, len(groups))
+            for group in sorted(self._bits.keys() | places.keys()):
+                self._bits[group] = self._bits.get(group, 0) & kept | bits_of(places.get(group, ()), len(groups))
+        self._moment = grouping.moment
+        return self._bits
 
 
 Codes = bytearray | list[int]
@@ -320,6 +369,11 @@ class Partition:
         if len(occurring) == 1:
             self.bits = {codes[0]: full(len(groups))}
         elif len(occurring) <= _FEW and max(occurring) < 256:
+            if len(codes) <= _FEW:
+                self.bits = dict.fromkeys(sorted(occurring), 0)
+                for group, bits in self.grouping.sets().items():
+                    self.bits[codes[group]] |= bits
+                return
             if len(codes) <= 256:
                 flags = self.grouping.group_bytes().translate(bytes(codes).ljust(256, b"\0"))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -74,13 +75,23 @@ class Levels:
             negative = [-numbers[group] for group in groups]
             self._order = sorted(places_below(len(groups)), key=negative.__getitem__)
         elif self._read < len(moved):
-            other = set(moved[self._read :])
-            kept = [place for place in self._order if place not in other]
-            kept.extend(other)
-            kept.sort(key=lambda place: (-numbers[groups[place]], place))
-            self._order = kept
+            self._order = _moved(self._order, set(moved[self._read :]), lambda place: (-numbers[groups[place]], place))
         self._read = len(moved)
         return self._order
+
+
+def _moved(order: list[int], moved: set[int], key: Callable[[int], tuple[float, int]]) -> list[int]:
+    """An order in which some have other numbers now; it and the moved ones are of the same places."""
+    kept = [place for place in order if place not in moved]
+    found: list[int] = []
+    begin = 0
+    for place in sorted(moved, key=key):
+        end = bisect_left(kept, key(place), begin, key=key)
+        found += kept[begin:end]
+        found.append(place)
+        begin = end
+    found += kept[begin:]
+    return found
 
 
 class Ranks:

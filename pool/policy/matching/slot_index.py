@@ -17,7 +17,7 @@ from typing import Any
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
 from pool.classad.compact import CompactAttributes, columns, compact
 from pool.classad.names import SHADOWED, fold
-from pool.policy.matching.bits import Bits, bits_of, members
+from pool.policy.matching.bits import Bits, bits_of, marked, members
 from pool.policy.matching.clauses import Clause, Question, Side, Tree, deciding_attributes, questions, resolved, split
 from pool.policy.matching.columns import Grouping, Moment, SingleSlots
 from pool.policy.matching.comparing import Ordered
@@ -29,6 +29,8 @@ from pool.policy.matching.solving import Ask, classes, where_true
 from pool.policy.matching.tables import Table
 from pool.policy.matching.vocabulary import Vocabulary, changes, changes_among
 
+#: Up to so many groups are put together from the set of each.
+_FEW = 64
 #: Requirements of requests that are kept taken apart.
 _REMEMBERED = 20_000
 _NO_PAIR = Pair(ClassAd(), 0.0)
@@ -229,8 +231,24 @@ class SlotIndex:
     def slots_where(self, attribute: str, accept: Any) -> Bits:
         """The slots whose plain value of an attribute is accepted by a function of it; None is nothing."""
         grouping = self.grouping((fold(attribute),))
-        codes = [1 if accept(value) else 0 for value in grouping.values]
-        return self.alive & bits_of([place for place, group in enumerate(grouping.groups) if codes[group]], self.size)
+        accepted = [group for group, value in enumerate(grouping.values) if accept(value)]
+        if len(grouping) <= _FEW:
+            sets, found = grouping.sets(), 0
+            for group in accepted:
+                found |= sets.get(group, 0)
+            return self.alive & found
+        codes = bytearray(b"0" * len(grouping))
+        for group in accepted:
+            codes[group] = ord("1")
+        return self.alive & marked(bytes(map(codes.__getitem__, grouping.groups)))
+
+    def slots_by_value(self, attribute: str) -> list[tuple[Any, Bits]]:
+        """The values that slots hold for an attribute, with the set of slots that hold each; None is nothing. Two sets
+        may be of values that are equal, of two types.
+        """
+        grouping = self.grouping((fold(attribute),))
+        here = [(grouping.values[group], bits & self.alive) for group, bits in grouping.sets().items()]
+        return [(value, bits) for value, bits in here if bits]
 
     def grouping(self, names: tuple[str, ...]) -> Grouping:
         """The slots grouped by what they hold for these names, folded and in order; up to date."""
@@ -291,7 +309,7 @@ class SlotIndex:
         if (moment := (self._kinds.epoch, len(self._kinds))) not in known:
             known.add(moment)
             trees.extend(self._kinds.values)
-        for question in {question for tree in trees if tree is not None for question in questions(tree)}:
+        for question in dict.fromkeys(question for tree in trees if tree is not None for question in questions(tree)):
             add_names(question, references_of(question.expr))
         new = [one for one in wanted if one and one not in self._groupings]
         if not new:

@@ -117,6 +117,7 @@ class _Order:
         self._guest_parts = guest_parts
         self._taken = rooms.taken
         self._liked: Levels | None = None
+        self._preferences: tuple[Levels | None] | None = None
 
     def candidates(self, matching: Bits, now: float) -> Iterator[Candidate]:
         """The candidates among the slots that match, the best first. Some may have been given away meanwhile."""
@@ -213,7 +214,7 @@ class _Order:
         claimed = here & ~kinds.free
         if not claimed:
             return
-        preferred = self._preemption.levels(self._submitter, self._pair)
+        preferred = self._preferred()
         for _, equal in divided(claimed & kinds.guests, preferred, taken):
             for place in self._preemption.guests.by_loss(places_in(equal)):
                 yield place, "guest", None
@@ -239,7 +240,7 @@ class _Order:
             by_ground.setdefault(kinds.ground(place), []).append(place)
         liked, preferred = self._likes(), None
         if len(by_ground) > 1 or None not in by_ground:
-            preferred = self._preemption.levels(self._submitter, self._pair)
+            preferred = self._preferred()
         for ground in _GROUNDS:
             found = by_ground.get(ground)
             if found is None:
@@ -253,6 +254,12 @@ class _Order:
                 for _, some in divided(equal, liked):
                     for place in places_in(some):
                         yield place, ground, None
+
+    def _preferred(self) -> Levels | None:
+        """The administrator's rank of preempting each slot."""
+        if self._preferences is None:
+            self._preferences = (self._preemption.levels(self._submitter, self._pair),)
+        return self._preferences[0]
 
     def _likes(self) -> Levels:
         """How much each machine likes the job."""

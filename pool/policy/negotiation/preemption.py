@@ -23,7 +23,6 @@ from functools import partial
 from pool.classad import Expr, parse_expr
 from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
 from pool.policy.matching.clauses import Tree, resolved
-from pool.policy.matching.columns import Partition
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.administration import Administration
 from pool.policy.negotiation.capacity import Capacity, slot_weight
@@ -152,12 +151,8 @@ class Preemption:
     # --- what slots say of their claims
 
     def _by_user(self) -> dict[str, Bits]:
-        grouping = self._picture.grouping(("remoteuser",))
-        partition = Partition(grouping, wide=True)
-        partition.follow_grouping(lambda codes: codes.extend(range(len(codes), len(grouping))))
         found: dict[str, Bits] = {}
-        for code, bits in partition.bits.items():
-            user = grouping.values[code]
+        for user, bits in self._picture.slots_by_value("RemoteUser"):
             if isinstance(user, str) and bits & self._rooms.claimed:
                 found[user] = bits & self._rooms.claimed
         return found
@@ -172,12 +167,8 @@ class Preemption:
 
     def _current_ranks(self) -> tuple[list[float], list[Bits]]:
         """The different CurrentRanks from the least, and for each number of them the slots that have one of so many."""
-        grouping = self._picture.grouping(("currentrank",))
-        partition = Partition(grouping, wide=True)
-        partition.follow_grouping(lambda codes: codes.extend(range(len(codes), len(grouping))))
         by_rank: dict[float, Bits] = {}
-        for code, bits in partition.bits.items():
-            value = grouping.values[code]
+        for value, bits in self._picture.slots_by_value("CurrentRank"):
             if isinstance(value, (int, float)) and not math.isnan(value):
                 by_rank[float(value)] = by_rank.get(float(value), 0) | bits & self._rooms.claimed
         ranks = sorted(rank for rank, bits in by_rank.items() if bits)

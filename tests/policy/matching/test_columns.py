@@ -9,6 +9,7 @@ from pool.classad.compact import CompactAttributes, compact
 from pool.policy.matching.bits import bits_of, full, marked, members
 from pool.policy.matching.columns import Grouping, Partition, SingleSlots
 from pool.policy.matching.comparing import Ordered
+from pool.policy.matching.levels import Levels
 from pool.policy.matching.pairs import token
 
 
@@ -56,6 +57,27 @@ def test_a_partition_follows_its_slots() -> None:
         there = bits_of(odd + even, len(ads))
         assert list(members(partition.bits.get(1, 0) & there)) == odd
         assert list(members(partition.bits.get(0, 0) & there)) == even
+        sets = grouping.sets()
+        for group in range(len(grouping)):
+            in_it = [place for place, other in enumerate(grouping.groups) if other == group]
+            assert list(members(sets.get(group, 0))) == in_it
+
+
+def test_an_order_follows_its_slots() -> None:
+    chance = random.Random(4)
+    grouping = Grouping(("a",))
+    levels = Levels(grouping)
+    ads = [compact({"a": chance.randrange(40)}) for _ in range(300)]
+    for place in range(len(ads)):
+        grouping.touch(place)
+    for _ in range(60):
+        grouping.update_groups(ads)
+        levels.follow_grouping(lambda value: float((value or 0) % 20))
+        places = range(len(ads))
+        assert levels.order() == sorted(places, key=lambda place: (-(ads[place]["a"] % 20), place))
+        for place in chance.sample(places, chance.randrange(20)):
+            ads[place] = compact({"a": chance.randrange(40)})
+            grouping.touch(place)
 
 
 def test_slots_by_value() -> None:

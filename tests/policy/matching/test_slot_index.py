@@ -130,6 +130,9 @@ def test_values_of_an_attribute_are_counted() -> None:
     assert picture.values("Load") == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
     picture.drop("slot0")
     assert picture.values("Nosuch") == {UNDEFINED: 5}
+    by_value = {value: picture.names(bits) for value, bits in picture.slots_by_value("Memory")}
+    assert by_value == {1024 * (number + 1): [f"slot{number}"] for number in range(1, 6)}
+    assert picture.slots_by_value("Nosuch") == [(None, picture.alive)]
     assert picture.count == 5
 
 
