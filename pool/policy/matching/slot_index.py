@@ -201,6 +201,12 @@ class SlotIndex:
         assert ad is not None
         return ad
 
+    def attributes_at(self, place: int) -> CompactAttributes:
+        """The attributes in that ad, by folded name; quicker than the ad where few are wanted."""
+        held = self._held[place]
+        assert held is not None
+        return held
+
     def name(self, place: int) -> str:
         return self._names[place]
 

@@ -51,7 +51,6 @@ class Candidates:
         pair = picture.pair(request.ad, now)
         self._rooms = rooms
         self._guest_parts = guest_parts
-        self._taken = rooms.taken
         self.wish: CarveRequest = pair.remembered(CarveRequest, wish_of)
         self.remainder = rooms.remainder(pair)
         self.matching: Bits = picture.matches(pair) if self.wish.sound else 0
@@ -79,10 +78,7 @@ class Candidates:
         place, _, plan = candidate
         if plan is not None:
             return self._guest_parts.holds(plan)
-        if self._taken[place]:
-            return False
-        rooms = self._rooms
-        return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish, self.remainder)
+        return self._rooms.is_there(place, self.wish, self.remainder)
 
 
 class _Order:

@@ -69,6 +69,18 @@ class SlotShare(NamedTuple):
     each: int = 0
 
 
+class _Carving(NamedTuple):
+    """The facts that hold for all parts of a partitionable slot.
+
+    Attributes:
+        standard: it names no resources of its own.
+        by_processors: a part weighs as many as it has processors.
+    """
+
+    standard: bool
+    by_processors: bool
+
+
 _NO_SLOT = ClassAd()
 #: Less than this part of a machine is nothing.
 _TRIFLE = 1e-6
@@ -99,6 +111,7 @@ class Capacity:
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
         self._whole: dict[int, Resources] = {}
+        self._carving: dict[int, _Carving] = {}
         self._remainders: dict[int, Remainder] = {}
         self._promised: dict[int, tuple[CarveRequest, int]] = {}
         self._available: Bits = self.free | self.claimed
@@ -127,6 +140,12 @@ class Capacity:
 
     def is_taken(self, place: int) -> bool:
         return bool(self.taken[place])
+
+    def is_there(self, place: int, wish: CarveRequest, remainder: Remainder) -> bool:
+        """Whether a slot that matched a request when the cycle began still does."""
+        if self.taken[place]:
+            return False
+        return place not in self._left or self.accepts_still(place, wish, remainder)
 
     def is_touched(self, place: int) -> bool:
         """Whether a part of it was given away."""
@@ -173,7 +192,7 @@ class Capacity:
         if alike is not None:
             return self._part_of_alike(place, wish, alike)
         if not self._carved[place]:
-            return SlotShare(None, slot_weight(self._picture.ad_at(place)), 1)
+            return SlotShare(None, self._weight(place), 1)
         return self._part_of_one(place, wish)
 
     def _part_of_alike(self, place: int, wish: CarveRequest, alike: float) -> SlotShare | None:
@@ -187,23 +206,40 @@ class Capacity:
                     return None
                 found = one._replace(each=one.fitting)
             else:
-                found = SlotShare(None, slot_weight(self._picture.ad_at(place)), 1, 1)
+                found = SlotShare(None, self._weight(place), 1, 1)
             self._shares[key] = found
         many = int(alike * found.each + (_TRIFLE if found.wanted is not None else 0))
         return SlotShare(found.wanted, found.weight, many, found.each) if many else None
 
     def _part_of_one(self, place: int, wish: CarveRequest) -> SlotShare | None:
         """As `part` of what is left of one partitionable slot."""
-        slot, left, wanted = self._picture.ad_at(place), self._left.get(place), wish.plain
-        if wanted is None or slot.held("MachineResources") is not None:
-            found = demand(slot if left is None else self._ad(place), wish.ad)
+        left, wanted = self._left.get(place), wish.plain
+        carving = self._carving.get(place)
+        if carving is None:
+            held = self._picture.attributes_at(place)
+            carving = _Carving(held.get("machineresources") is None, _is_processors(held.get("slotweight")))
+            self._carving[place] = carving
+        if wanted is None or not carving.standard:
+            found = demand(self._picture.ad_at(place) if left is None else self._ad(place), wish.ad)
             if isinstance(found, CarveRefusal):
                 return None
             wanted = found
         fitting = _times(wanted, self._whole_amounts(place) if left is None else left)
-        if left is not None and not _weighs_processors(slot):
-            slot = self._ad(place)
-        return SlotShare(wanted, slot_weight(slot, wanted), fitting) if fitting else None
+        if not fitting:
+            return None
+        if carving.by_processors:
+            return SlotShare(wanted, float(wanted["Cpus"]), fitting)
+        slot = self._picture.ad_at(place) if left is None else self._ad(place)
+        return SlotShare(wanted, slot_weight(slot, wanted), fitting)
+
+    def _weight(self, place: int) -> float:
+        """The weight of a whole slot."""
+        held = self._picture.attributes_at(place)
+        if _is_processors(held.get("slotweight")):
+            cpus = held.get("cpus")
+            if type(cpus) is int and cpus >= 0:
+                return float(cpus)
+        return slot_weight(self._picture.ad_at(place))
 
     def rest(self, place: int) -> Resources:
         """The resources that a partitionable slot has left."""
@@ -338,7 +374,9 @@ def _amounts(slot: ClassAd) -> Resources:
     found: Resources = {}
     names = STANDARD if slot.held("MachineResources") is None else (*STANDARD, *named_resources(slot))
     for name in names:
-        value = slot.value(name)
+        value = slot.held(name)
+        if type(value) is not int:
+            value = slot.value(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found[name] = value
     return found
@@ -355,10 +393,6 @@ def _times(wanted: Mapping[str, float], left: Mapping[str, float]) -> int:
 
 def _after(left: Resources, wanted: Resources, count: int) -> Resources:
     return {name: amount - wanted.get(name, 0) * count for name, amount in left.items()}
-
-
-def _weighs_processors(slot: ClassAd) -> bool:
-    return _is_processors(slot.held("SlotWeight"))
 
 
 def _is_processors(held: object) -> bool:

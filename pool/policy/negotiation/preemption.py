@@ -73,7 +73,9 @@ class Preemption:
 
     def holder(self, place: int) -> str:
         """The user who gives a claimed slot up."""
-        user = self._picture.ad_at(place).value("RemoteUser", "")
+        user = self._picture.attributes_at(place).get("remoteuser")
+        if type(user) is Expr:
+            user = self._picture.ad_at(place).value("RemoteUser")
         return user if isinstance(user, str) else ""
 
     # --- on what ground
