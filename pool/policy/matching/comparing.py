@@ -128,7 +128,8 @@ class Ordered:
         groups, values = grouping.groups, grouping.values
         where: Sequence[int] = places_below(self.size) if places is None else list(places)
         here = groups if places is None else [groups[place] for place in where]
-        kinds = {group: _kind_of(values[group]) for group in dict.fromkeys(here)}
+        occurring = dict.fromkeys(here)
+        kinds = _kinds_of([values[group] for group in occurring], occurring)
         self._by_group: dict[int, list[int]] = {}
         numbered: Sequence[int] = where
         if not _NUMBERS.issuperset(kinds.values()):
@@ -137,9 +138,12 @@ class Ordered:
                 if kinds[group] not in _NUMBERS:
                     self._by_group.setdefault(group, []).append(place)
         self._strings: dict[str, list[int]] = {}
-        for group in self._by_group:
+        self._others: dict[int, list[int]] = {}
+        for group, some in self._by_group.items():
             if kinds[group] is str:
                 self._strings.setdefault(values[group].lower(), []).append(group)
+            else:
+                self._others[group] = some
         numbers = {group: values[group] for group, kind in kinds.items() if kind in _NUMBERS}
         if places is None:
             self._places = sorted(numbered, key=[numbers.get(group, 0) for group in groups].__getitem__)
@@ -188,11 +192,7 @@ class Ordered:
 
     def apart(self, *, strings: bool, numbers: bool = False) -> dict[int, list[int]]:
         """By group the places of slots with neither a plain number nor a string, and on demand of the others."""
-        found = dict(self._by_group)
-        if not strings:
-            for some in self._strings.values():
-                for group in some:
-                    del found[group]
+        found = dict(self._by_group if strings else self._others)
         if numbers:
             for place, group in zip(self._places, self._groups, strict=True):
                 found.setdefault(group, []).append(place)
@@ -201,7 +201,7 @@ class Ordered:
     def sample(self, kind: type, near: Collection[int]) -> int | None:
         """A group with a value of a type, not among these."""
         if kind is str:
-            groups = iter([group for some in self._strings.values() for group in some])
+            groups = (group for some in self._strings.values() for group in some)
         else:
             pairs = zip(self.numbers, self._groups, strict=True)
             groups = (group for value, group in pairs if type(value) is kind)
@@ -230,6 +230,13 @@ _NUMBERS = frozenset({int, float})
 def is_exact(value: Any) -> bool:
     """Whether a value is a plain number that compares exactly with any other."""
     return type(value) in _NUMBERS and -EXACT < value < EXACT
+
+
+def _kinds_of(values: Sequence[Any], groups: Iterable[int]) -> dict[int, type]:
+    """The kind of each group's value."""
+    if set(map(type, values)) == {int} and min(values) > -EXACT and max(values) < EXACT:
+        return dict.fromkeys(groups, int)
+    return dict(zip(groups, map(_kind_of, values), strict=True))
 
 
 def _kind_of(value: Any) -> type:

@@ -122,9 +122,9 @@ class _Cycle:
         """The matches in the order in which they began; parts of one slot that went to one request are one match."""
         name = self.picture.name
         return [
-            Match(submitter, request, name(place), some, preempts, tuple(map(name, leaving)))
+            Match(submitter, request, name(place), some, preempts, tuple(map(name, leaving)) if leaving else ())
             for (submitter, request, place, preempts, leaving), count in self._counts.items()
-            for some in _portions(count)
+            for some in ((count,) if count <= MOST_FOR_ONE_SLOT else _portions(count))
         ]
 
 
