@@ -138,6 +138,12 @@ class SlotIndex:
         """Forget everything, as when the collector must be heard anew."""
         self.__init__()  # type: ignore[misc]
 
+    def close(self) -> None:
+        """Free everything at once; it is not to be used any more. Its parts know it, so that only a collection of
+        garbage would find them.
+        """
+        self.__dict__.clear()
+
     def _new_place(self, name: str) -> int:
         if self._free:
             place = self._free.pop()

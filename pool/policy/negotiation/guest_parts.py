@@ -80,6 +80,10 @@ class GuestParts:
         if guests.leaving | guests.young:
             self._find_parts()
 
+    def __del__(self) -> None:
+        if self._index is not None:
+            self._index.close()
+
     def _find_parts(self) -> None:
         picture, rooms, guests = self._picture, self._rooms, self._guests
         dynamic = picture.slots_where("DynamicSlot", lambda value: value is True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,9 @@ from pool.classad import ClassAd, parse_expr
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import EqualTurns, NegotiationTerms, Outcome, ResourceRequest, cycle, ordering
 from tests.benchmarks.mixed_pool import NOW, SUBMITTERS, MixedPool, submitter
+from tests.policy.negotiation.support import negotiate, picture_of, request
+from tests.policy.negotiation.test_guest_parts import divided
+from tests.policy.negotiation.test_guests import TERMS
 
 SLOTS, REQUESTS = 300, 60
 PREEMPTING: dict[str, Any] = {
@@ -63,16 +67,28 @@ def test_slots_are_compared_alike_set_by_set_and_in_lists(
     assert outcomes[2] == outcomes[0]
 
 
-def test_a_cycle_leaves_no_circle_of_references() -> None:
-    pool, terms = _Pool(5), NegotiationTerms(**PREEMPTING)
-    pool.cycle(terms)
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """None runs meanwhile, and those that a test asks for look at what the test made."""
     gc.collect()
     gc.freeze()
     gc.disable()
-    try:
-        matched = len(pool.cycle(terms).matches)
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
-        gc.unfreeze()
-    assert matched
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+def test_a_cycle_leaves_no_circle_of_references(no_collection: None) -> None:
+    pool, terms = _Pool(5), NegotiationTerms(**PREEMPTING)
+    pool.cycle(terms)
+    gc.collect()
+    assert pool.cycle(terms).matches
+    assert gc.collect() == 0
+
+
+def test_guests_that_leave_parts_leave_no_circle_of_references(no_collection: None) -> None:
+    picture, wanted = picture_of(divided("m", 1, 1, 1, 1)), {"bob": [request(1, 2, RequestCpus=2)]}
+    negotiate(wanted, picture, terms=TERMS)
+    gc.collect()
+    assert any(match.leaving for match in negotiate(wanted, picture, terms=TERMS).matches)
+    assert gc.collect() == 0
