@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import Expr
+from pool.classad.compact import columns
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Clause, Question, Tree, clauses_of, deciding_attributes, questions, resolved
 from pool.policy.matching.columns import Codes, Grouping, Partition
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _KEPT = 4096
 
 
-#: Lists of names that are tried for one text of Requirements.
+#: Lists of names that are tried for one text of Requirements, and passes over all ads until the names are known.
 _WAYS = 4
 
 
@@ -50,7 +51,28 @@ class SlotKinds(Grouping):
         super().__init__(("requirements",))
 
     def _number_all(self, ads: Sequence[Any]) -> None:
+        for _ in range(_WAYS):
+            groups = self._alike(ads, tuple(sorted(self._watched)))
+            if groups is not None:
+                self.groups.extend(groups)
+                return
         self._number_one_by_one(ads)
+
+    def _alike(self, ads: Sequence[Any], names: tuple[str, ...]) -> list[int] | None:
+        """The group of each slot, where one is read of all that hold the same objects for these names; None where more
+        names turned out to decide about the logic.
+        """
+        known: dict[tuple[int, ...], int] = {}  # by the ids of objects that the ads hold
+        groups: list[int] = []
+        for held, values in zip(ads, zip(*columns(ads, names), strict=True), strict=True):
+            key = tuple(map(id, values))
+            group = known.get(key)
+            if group is None:
+                group = known[key] = 0 if held is None else self._group_of(*self.read(held))
+                if len(self._watched) != len(names):
+                    return None
+            groups.append(group)
+        return groups
 
     def read(self, held: Mapping[str, Any]) -> tuple[Any, Any]:
         requirements = held.get("requirements")

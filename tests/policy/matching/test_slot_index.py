@@ -125,6 +125,19 @@ def test_clauses_say_who_fails_them() -> None:
     assert through['KeyboardIdle > 900 || Owner == "anna"'] == ("start",)
 
 
+def test_attributes_behind_attributes_decide_who_is_accepted() -> None:
+    """Machines hold the same Requirements and START; they differ in what these come to, more deeply each time."""
+    picture, machines = SlotIndex(), dict[str, ClassAd]()
+    chain = {f"A{depth}": f"=A{depth + 1} && true" for depth in range(8)}
+    for number in range(40):
+        ends = {f"A{number % 9}": ["=TARGET.Size < 5", "=false", True, "=Memory > 100", "=TARGET.Size"][number % 5]}
+        machines[f"s{number}"] = machine(**(chain | {"Requirements": "=A0", "Memory": 50 * (number % 4)} | ends))
+        picture.set_ad(f"s{number}", machines[f"s{number}"])
+    for size in (3, 7, 0):
+        job = machine(Requirements=True, Size=size)
+        assert sorted(picture.names(picture.matches(job, NOW))) == expected(picture, job, machines)
+
+
 def test_values_of_an_attribute_are_counted() -> None:
     picture = small_pool()
     assert picture.values("Load") == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
