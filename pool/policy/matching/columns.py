@@ -203,20 +203,13 @@ def _tokens(column: list[Any]) -> list[Any]:
         return column
     if kinds <= _TRUTHS:
         return list(map(_KEYS_OF_TRUTHS.__getitem__, column))
-    found: list[Any] = []
-    known: dict[int, Any] = {}
-    for value in column:
-        kind = type(value)
-        if kind in _OWN_KEYS:
-            found.append(value)
-        elif kind is float:
-            found.append((float, value) if value and value == value else token(value))
-        else:
-            key = known.get(id(value))  # of a value that the column holds, so that no other has its id
-            if key is None:
-                key = known[id(value)] = token(value)
-            found.append(key)
-    return found
+    # By the ids of values that the column holds, so that no other has one of them.
+    by_id = dict(zip(map(id, column), column, strict=True))
+    keys = {
+        number: (float, value) if type(value) is float and value and value == value else token(value)
+        for number, value in by_id.items()
+    }
+    return list(map(keys.__getitem__, map(id, column)))
 
 
 class SingleSlots(Grouping):
