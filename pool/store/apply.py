@@ -57,6 +57,8 @@ class Applier:
         newest = int(self._run("SELECT ifnull(max(number), 0) + 1 FROM event").fetchone()[0])
         skipped = self._run("SELECT value FROM meta WHERE key = 'next_event'").fetchone()
         self.next_event = max(newest, int(skipped[0]) if skipped else 1)
+        #: The clusters in which a row may stand for several processes.
+        self._several = self._with_several()
         self._verbs: dict[type[Any], Callable[[Any], Result]] = {
             NewCluster: self._new_cluster,
             SetProc: self._set_proc,
@@ -141,8 +143,13 @@ class Applier:
             for table in ("cluster", "history", "event")
         )
 
+    def _with_several(self) -> set[int]:
+        return {cluster for (cluster,) in self._run("SELECT DISTINCT cluster FROM proc WHERE count > 1")}
+
     def _insert_procs(self, cluster: int, first: int, count: int, status: int, state: bytes | None) -> None:
         """A row for processes that have none."""
+        if count > 1:
+            self._several.add(cluster)
         self._run(
             "INSERT INTO proc(cluster, proc, status, state, count) VALUES(?, ?, ?, ?, ?)",
             (cluster, first, status, state, count),
@@ -150,6 +157,8 @@ class Applier:
 
     def _split(self, cluster: int, first: int, count: int = 1) -> None:
         """See to it that no row stands for processes in a range and for others, too."""
+        if cluster not in self._several:
+            return
         for proc in (first + count, first):
             row = self._run(
                 "SELECT proc, count FROM proc WHERE cluster = ? AND count > 1 AND proc < ? ORDER BY proc DESC LIMIT 1",
@@ -164,24 +173,6 @@ class Applier:
                     (cluster, start, proc, start + size - proc),
                 )
                 self._run("UPDATE proc SET count = ? WHERE cluster = ? AND proc = ?", (proc - start, cluster, start))
-
-    def _split_each(self, changes: Sequence[SetProc | EndProc]) -> None:
-        """The same for single processes, of which most are in clusters that have no such rows."""
-        clusters = list({c.cluster for c in changes})
-        several: set[int] = set()
-        for start in range(0, len(clusters), ROWS):
-            some = clusters[start : start + ROWS]
-            several.update(
-                cluster
-                for (cluster,) in self._run(
-                    f"WITH new(cluster) AS (VALUES {', '.join(['(?)'] * len(some))}) SELECT cluster FROM new"
-                    " WHERE EXISTS(SELECT 1 FROM proc WHERE proc.cluster = new.cluster AND count > 1)",
-                    some,
-                )
-            )
-        for c in changes if several else ():
-            if c.cluster in several:
-                self._split(c.cluster, c.proc)
 
     def _take_out(self, verb: str, cluster: int, first: int, count: int) -> None:
         """Delete the rows of processes of which all are queued."""
@@ -273,7 +264,8 @@ class Applier:
         return done
 
     def _set_procs(self, changes: list[SetProc]) -> list[Result]:
-        self._split_each(changes)
+        for c in changes:
+            self._split(c.cluster, c.proc)
         done = self._write_rows(
             "INSERT INTO proc(cluster, proc, status, state) WITH new(cluster, proc, status, state) AS (VALUES {rows})"
             " SELECT new.cluster, proc, status, state FROM new JOIN cluster USING(cluster)"
@@ -288,7 +280,8 @@ class Applier:
 
     def _end_procs(self, changes: list[EndProc]) -> list[Result]:
         self._run("SAVEPOINT ends")
-        self._split_each(changes)
+        for c in changes:
+            self._split(c.cluster, c.proc)
         done = self._write_rows(
             "INSERT INTO proc(cluster, proc, status, state) WITH new(cluster, proc, status) AS (VALUES {rows})"
             " SELECT new.cluster, proc, status, NULL FROM new JOIN cluster USING(cluster)"
@@ -408,6 +401,7 @@ class Applier:
     def _forget_removed(self, c: ForgetRemoved) -> int:
         row = self._run("SELECT cluster FROM removed_cluster LIMIT 1").fetchone()
         if row is None:
+            self._several = self._with_several()  # of those that are gone none is asked for any more
             return 0
         gone, left = self._forget(row[0], c.limit, BLOCKS_WITH_CLUSTER)
         if not left:
