@@ -88,8 +88,13 @@ async def test_it_can_be_watched_inspected_and_removed_as_at_home(flock2: Nodes,
         inspected = poolnode("inspect", f"{cluster.cluster}.0", "-A", physics.address)
         assert "sleep" in inspected.stdout, inspected.stderr
         assert "chem" in poolnode("status", "-A", physics.address).stdout
-        shown = json.loads(poolnode("flock", "--json", "-A", physics.address).stdout)
-        assert (shown["pool"], shown["borrowed"]) == ("chem", 1)
+
+        def is_borrowed() -> bool:
+            """What the test before has borrowed may be on its way back."""
+            shown = json.loads(poolnode("flock", "--json", "-A", physics.address).stdout)
+            return (shown["pool"], shown["borrowed"]) == ("chem", 1)
+
+        await until(is_borrowed, "one machine to be borrowed")
         async with client(chem) as lender:
             owners = {str(ad.value("RemoteOwner", "")) for ad in await lender.machines()}
         assert any(owner.endswith("@physics") for owner in owners), owners
