@@ -90,7 +90,7 @@ async def test_it_can_be_watched_inspected_and_removed_as_at_home(flock2: Nodes,
         assert "chem" in poolnode("status", "-A", physics.address).stdout
 
         def is_borrowed() -> bool:
-            """What the test before has borrowed may be on its way back."""
+            """A machine that the test before has borrowed may be on its way back."""
             shown = json.loads(poolnode("flock", "--json", "-A", physics.address).stdout)
             return (shown["pool"], shown["borrowed"]) == ("chem", 1)
 
