@@ -13,7 +13,10 @@ def built_once(program: Path, build: Callable[[Path], object]) -> Path:
 
     Args:
         program: in a directory that all these processes have in common.
-        build: builds it at this place. What it raises is raised here, and the next process tries again.
+        build: builds it at this place.
+
+    Raises:
+        Exception: any that `build` raises; the next process tries again.
     """
     program.parent.mkdir(exist_ok=True)
     program.parent.chmod(0o755)

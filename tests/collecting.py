@@ -1,8 +1,8 @@
 """The collection of tests, which each worker of a run does for itself: all modules are imported in each of them.
 
-In a clean copy every module must be compiled first. What one worker has compiled lies beside the source for the others,
-but workers that go through the same files at the same time would each compile all of them. So each begins at a place of
-its own, and finds most of the others' work done.
+In a clean copy every module must be compiled first. A worker leaves compiled modules beside their sources for the
+others, but workers that go through the same files at the same time would each compile all of them. So each begins at a
+place of its own, and finds most of the others' work done.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -130,6 +131,17 @@ def _frozen() -> Iterator[None]:
     """No test pays for a search for garbage among all that those before it have left."""
     yield
     freeze_what_is_left()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """No garbage is collected meanwhile, and a collection that a test asks for looks at what the test made."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

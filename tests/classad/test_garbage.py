@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,15 +13,7 @@ MACHINE = parse_ad('[ Requirements = TARGET.RequestMemory < Memory; Memory = 100
 JOB = parse_ad("[ Requirements = TARGET.Memory >= RequestMemory; RequestMemory = 10; Rank = TARGET.Memory ]")
 
 
-@pytest.fixture(autouse=True)
-def no_collection() -> Iterator[None]:
-    """None runs meanwhile, and those that a test asks for look at what the test made."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("no_collection")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -65,17 +64,6 @@ def test_slots_are_compared_alike_set_by_set_and_in_lists(
     assert {match.preempts for match in outcomes[0].matches} == {None, "guest", "urgent", "rank", "priority"}
     assert outcomes[1] == outcomes[0]
     assert outcomes[2] == outcomes[0]
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    """None runs meanwhile, and those that a test asks for look at what the test made."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.unfreeze()
 
 
 def test_a_cycle_leaves_no_circle_of_references(no_collection: None) -> None:

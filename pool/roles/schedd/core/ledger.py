@@ -400,12 +400,7 @@ class Ledger:
                 )
                 self.gone = {}
 
-        self.not_yet_in_history |= left
-        try:
-            return self._until_gone(left, self._begin(changes, on_commit))
-        except StoreError:
-            self._are_gone(left)
-            raise
+        return self._begin_leaving(left, changes, on_commit)
 
     def begin_alike(self, step: AlikeChange) -> Coroutine[Any, Any, None]:
         """As `begin`, for jobs that are changed together."""
@@ -442,6 +437,12 @@ class Ledger:
             self._publish_alike(AlikeEvents(results[-1], *place, step.event, now, data), jobs)
             self.gone = {}
 
+        return self._begin_leaving(left, changes, on_commit)
+
+    def _begin_leaving(
+        self, left: dict[JobId, QueuedJob], changes: Callable[[], list[Change]], on_commit: Callable[[list[Any]], None]
+    ) -> Coroutine[Any, Any, None]:
+        """Begin to write; until that is durable the jobs that leave are in neither the queue nor the history."""
         self.not_yet_in_history |= left
         try:
             return self._until_gone(left, self._begin(changes, on_commit))
